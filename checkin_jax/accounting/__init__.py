@@ -1,1 +1,1 @@
-"""Host-side accounting: validation, choice of bound, brackets, events and calibration."""
+"""Accounting: brackets of epsilon for runs, calibration, attack terms, events and ledgers."""

@@ -1,4 +1,4 @@
-"""`account`: the epsilon of a protocol run, bracketed, in the view of a given adversary."""
+"""`account`: a bracket for the epsilon of a protocol run, in the view of a given adversary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIN_DELTA = 1e-300
 UNSEEN_CHANGES = (
     "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
 )
-# What the coins of clients that always come are better capped at.
+# Recommended largest check-in rate.
 CAP = 0.99
 
 
@@ -52,33 +52,33 @@ def account(
     client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> Guarantee:
-    """Bounds the epsilon of a whole run, under replacement of one client's record unless told otherwise.
+    """Bounds the epsilon of a whole run, by default under replacement of one client's record.
 
     Args:
-      protocol: what is run, and for how many rounds.
-      randomizer: what each client applies to its update before sending it.
-      delta: in [1e-300, 1]; per run, not per round.
-      view: the adversary. "messages" (default): every message without its name. "aggregate": each round's sum and of
-        how many messages it is (or each slot's update); for PureLDP the messages' bound, which holds by
-        post-processing. "local": the client's own messages with its name, over all rounds.
-      bounds: "best" (default): the smallest of all bounds that apply (`checkin_jax.accounting.bounds.table`). "fast":
-        of those that take a few hundredths of a second once compiled, for sweeps of many settings. Or words, such as
-        "clones" or ("clones", "profile"): the smallest of these alone.
-      neighboring_relation: "replace-one" (default), or "add-or-remove-one" for FixedWindow with hidden dummies and
-        SlidingWindow, not in the view "local": one client is there or not; other windows and the number of slots stay.
-        dp_accounting's NeighboringRelation serves too.
-      client_rate: where check-in rates differ, the rate in (0, 1] of the client that the guarantee is for, or an upper
-        bound on it: of the fastest client that is not above it. Left out: the fastest of all, which covers everybody.
-      before: what was run before on the same clients' records, by other parameters: pairs of protocol and
-        randomizer, in the same view. All is composed, and epsilon is that of everything together. When parameters
-        change, and into what, must be fixed beforehand or at least not depend on anything that was seen: this is no
-        privacy filter (docs/theory_filters.md).
+      protocol: the protocol, with its number of rounds.
+      randomizer: the randomizer that each client applies to its update before sending it.
+      delta: in [1e-300, 1]; of the run, not of a round.
+      view: the adversary. "messages" (default): all messages without names. "aggregate": each round's sum and its
+        number of messages (or each slot's update); for PureLDP the bound of "messages", by post-processing.
+        "local": the client's own messages with its name, over all rounds.
+      bounds: "best" (default): the smallest of all bounds that apply (`checkin_jax.accounting.bounds.table`).
+        "fast": only bounds that cost a few hundredths of a second once compiled, for sweeps. Or words, such as
+        "clones" or ("clones", "profile"): the smallest of these.
+      neighboring_relation: "replace-one" (default), or "add-or-remove-one" (one client is present or absent, other
+        windows and the number of slots being the same) for FixedWindow with hidden dummies and SlidingWindow, not
+        in the view "local". dp_accounting's NeighboringRelation is accepted, too.
+      client_rate: with unequal check-in rates, the rate in (0, 1] of the client to bound, or an upper bound on it:
+        the guarantee is that of the largest rate not above it. Default: the largest rate, which covers every
+        client.
+      before: earlier runs on the same clients' records with other parameters: pairs of protocol and randomizer, in
+        the same view. Epsilon is that of the composition of all runs. The changes of parameters, and their times,
+        must not depend on any output: this is no privacy filter (docs/theory_filters.md).
 
     Returns:
-      A Guarantee with lower <= epsilon, in nats per run; `epsilon` is rounded up and certified, `lower` rounded down.
-      Inputs and randomizers of a round may depend on what was seen before; the protocol's parameters and the number of
-      rounds are fixed beforehand (who stops before is covered by the bound of all planned rounds). No NaN; math.inf
-      if no finite bound was found.
+      A Guarantee with lower <= epsilon, in nats per run; `epsilon` is certified and rounded up, `lower` rounded
+      down. Inputs and randomizers of a round may depend on earlier outputs. The protocol's parameters and the
+      number of rounds are fixed beforehand; a run that stops early is covered by the bound of all planned rounds.
+      No NaN; math.inf if no finite bound was found.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; no bound is known for this
@@ -121,7 +121,7 @@ def account(
         lower_method=found.lower_method,
         protocol=protocol,
         randomizer=randomizer,
-        # The bound for a stronger adversary rests on none of them.
+        # The local-view bound uses none of these theorems.
         theorems=() if found.bound else once(each.stated for kinds in chosen for each in kinds),
         assumptions=once(
             (*assumptions(one, its, view), *(() if found.bound else each.assumes))
@@ -152,7 +152,7 @@ def account(
 
 
 def check_pairs(before: Any) -> list[tuple[Any, Any]]:
-    """Raises TypeError unless it is a sequence of pairs."""
+    """The pairs as a list; raises TypeError if `before` is no sequence of pairs."""
     try:
         return [(protocol, randomizer) for protocol, randomizer in before]
     except (TypeError, ValueError):
@@ -162,12 +162,12 @@ def check_pairs(before: Any) -> list[tuple[Any, Any]]:
 
 
 def once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """The texts in their order, each only where it comes first."""
+    """The texts in order, without repetitions."""
     return tuple(dict.fromkeys(itertools.chain.from_iterable(texts)))
 
 
 def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:
-    """What a careful reader should be told about a bracket of such units."""
+    """Warnings about a bracket of such units."""
     out = []
     if delta >= 1.0 / protocol.num_clients and delta < 1.0:
         out.append(
@@ -184,7 +184,7 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
     if found.bound or isinstance(chosen.bound, LocalOnly):
-        # The bound is that for somebody who sees the client's own messages with its name.
+        # The bound is that of the local view.
         if found.lower < 0.999 * found.upper:
             out.append("no gain from hiding among other clients is counted: the truth may be far below")
     elif found.upper > 0:

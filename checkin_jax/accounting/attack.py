@@ -1,8 +1,8 @@
-"""What a guarantee means for an attacker: rates, advantage, mu and beliefs, certified from both sides.
+"""Attack terms of a guarantee: true positive rates, advantage, mu and posterior beliefs, certified from both sides.
 
-The attacker has to tell two neighboring data sets apart by what the adversary of the view sees. Its best trade-off of
-true against false positives is the convex dual of the privacy profile in both orders of the pair [DRS22], so bounds on
-the profile from both sides are bounds on everything an attacker can do. One (epsilon, delta) says much less.
+The attacker distinguishes two neighboring data sets by the view. Its best trade-off of true against false positives is
+the convex dual of the privacy profile, in both orders of the pair [DRS22]. So bounds on the profile from both sides are
+bounds on every attack.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from checkin_jax.accounting.composition import privacy_profile as curve
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.privacy_profile import Curve, Sides
 
-# What statements show.
+# Rates and priors of statements.
 SHOWN_FPRS, SHOWN_PRIORS = (0.001, 0.01, 0.1), (0.01, 0.1, 0.5)
-# Relative, outwards: a handful of operations.
+# Relative rounding, outwards, of a few operations.
 _SLACK = 1e-13
 _MOST_MU = 1e4
-# Profiles are followed to a delta of at most this; and a bracket that tells nothing.
+# The largest delta down to which a profile is followed; the trivial bracket.
 _MOST_DELTA, _NOTHING = 0.5, Bracket(0.0, math.inf, "")
 
 
 class Ends(NamedTuple):
-    """lower <= the best attacker's figure <= upper: no attack on any randomizer of the kind does better than upper;
-    some attack on one does as well as lower."""
+    """lower <= value of the best attack <= upper: no attack on any such randomizer exceeds upper, some attack on one
+    of them reaches lower."""
 
     lower: float
     upper: float
@@ -48,13 +48,12 @@ class Ends(NamedTuple):
 class AttackTerms:
     """A run's guarantee in an attacker's terms; made by `Guarantee.attack` and `CheckInAccountant.attack`.
 
-    Formal guarantees: every upper end holds for every attack, whatever it knows besides, on any two neighboring data
-    sets and any randomizer of the kind; every lower end is reached by an attack on concrete ones. Both are rounded
-    outwards.
+    Every upper end holds for every attack, with any side knowledge, on any two neighboring data sets and any such
+    randomizer. Every lower end is reached by an attack on concrete ones. Both are rounded outwards.
 
     Attributes:
       curve: the privacy profile.
-      delta: that of the guarantee.
+      delta: delta of the guarantee.
     """
 
     curve: Curve
@@ -64,15 +63,15 @@ class AttackTerms:
     def advantage(self) -> Ends:
         """Largest true positive rate minus false positive rate: the total variation distance, delta at epsilon 0."""
         lower = max((float(np.max([s.forward[0], s.backward[0]])) for s in self.curve.lower), default=0.0)
-        # The two orders agree at loss zero.
+        # Both orders have the same value at loss 0.
         upper = float(min(self.curve.upper.forward[0], self.curve.upper.backward[0]))
         return Ends(lower, max(upper, lower))
 
     def tpr(self, fpr: float) -> Ends:
         """Largest true positive rate of an attack with this false positive rate in [0, 1].
 
-        "Positive" is the one or the other of two neighboring data sets, whichever suits the attacker. At rates far
-        below delta the upper end is not much below delta: more than delta was not asked for.
+        "Positive" is either of the two neighboring data sets, whichever is better for the attacker. At rates far below
+        delta the upper end is not much below delta, since the profile is followed only to about delta.
 
         Raises:
           TypeError, ValueError: fpr is no number in [0, 1].
@@ -100,11 +99,11 @@ class AttackTerms:
 
     @functools.cached_property
     def mu(self) -> Ends:
-        """The least mu with which the run is mu-Gaussian differentially private [DRS22] but for the guarantee's delta.
+        """Least mu with which the run is mu-Gaussian differentially private [DRS22] up to the guarantee's delta.
 
-        That is: at every false positive rate, the true positive rate is at most that of telling N(0, 1) from N(mu, 1),
-        plus delta; equivalently the profile is at most the Gaussian's plus delta. Without that allowance rare large
-        losses alone would decide: mu would be that of named messages. Infinite where none below 1e4 was found.
+        At every false positive rate the true positive rate is at most that of distinguishing N(0, 1) from N(mu, 1),
+        plus delta; equivalently, the profile is at most the Gaussian's plus delta. Without delta, rare large losses
+        would determine mu, which would be that of named messages. Infinite if no mu below 1e4 was found.
         """
         losses = self.curve.losses
         upper = np.maximum(self.curve.upper.forward, self.curve.upper.backward)
@@ -123,11 +122,11 @@ class AttackTerms:
         return Ends(min(low, high), high)
 
     def posterior(self, prior: float) -> Ends:
-        """Belief to which an attacker can come that one of two neighboring data sets was used, from a prior in (0, 1).
+        """Largest posterior belief that one of two neighboring data sets was used, from a prior in (0, 1).
 
-        The belief that is exceeded in at most a part delta of the runs (with that data set, and so at any prior):
-        sigmoid(logit(prior) + loss), with the loss that is exceeded with probability delta at most. The upper end
-        holds for all pairs; there are some for which the lower end is exceeded more often than that.
+        The belief that is exceeded with probability at most delta under that data set: sigmoid(logit(prior) + loss),
+        the loss being exceeded with probability at most delta. The upper end holds for all pairs. Some pair exceeds the
+        lower end with probability above delta.
 
         Raises:
           TypeError, ValueError: prior is no number in (0, 1).
@@ -138,10 +137,10 @@ class AttackTerms:
 
     @functools.cached_property
     def _losses(self) -> Ends:
-        """The loss that is exceeded with probability delta at most.
+        """Loss that is exceeded with probability at most delta.
 
-        With H the profile at c = e^l, P[L > l] (1 - x / c) <= H(x) for x < c; and as H is convex with the slope
-        -Q[L > l] at c, P[L > l] >= H(c) + c (H(c) - H(x)) / (x - c) for x > c.
+        With H the profile and c = e^l, P[L > l] (1 - x / c) <= H(x) for x < c. H is convex with slope -Q[L > l] at c,
+        so P[L > l] >= H(c) + c (H(c) - H(x)) / (x - c) for x > c.
         """
         losses = self.curve.losses
         upper = np.maximum(self.curve.upper.forward, self.curve.upper.backward)
@@ -170,7 +169,7 @@ class AttackTerms:
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """Lines of a statement: the name of each figure, and its two ends in words."""
+        """Lines of a statement: name and two ends of each attack term."""
         return (
             ("advantage", f"{self.advantage}: true minus false positive rate of the best attack"),
             *((f"fpr {fpr:g}", f"comes with a true positive rate {self.tpr(fpr)}") for fpr in SHOWN_FPRS),
@@ -191,7 +190,7 @@ def attack_terms(
     found: Bracket,
     stronger: Sequence[tuple[Exact, int]] = (),
 ) -> AttackTerms:
-    """The terms of units whose bracket at delta was found; arguments as of `composition.curve.curve`."""
+    """Attack terms of units whose bracket at delta is `found`; arguments as of `privacy_profile.curve`."""
     if delta > _MOST_DELTA:
         return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, stronger), delta)
     return AttackTerms(curve.curve(units, delta, found, stronger), delta)
@@ -200,36 +199,35 @@ def attack_terms(
 def largest_advantage(
     units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> float:
-    """The upper end of `AttackTerms.advantage` alone, in half the time."""
+    """Upper end of `AttackTerms.advantage`, in half the time of both ends."""
     found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
     return AttackTerms(found, delta).advantage.upper
 
 
 def _both(sides: Sides) -> tuple[Sides, ...]:
-    """Both orders of a pair, once where they are the same."""
     if sides.forward is sides.backward:
         return (sides,)
     return sides, Sides(sides.backward, sides.forward)
 
 
 def _most_tpr(c: np.ndarray, sides: Sides, fpr: float) -> float:
-    """P(A) at Q(A) = fpr: at most c fpr + H_c(P||Q) for every c > 0, with H_c(P||Q) = 1 - c + c H_{1/c}(Q||P)."""
+    """Upper bound on P(A) at Q(A) = fpr: inf_c c fpr + H_c(P||Q), H_c(P||Q) = 1 - c + c H_{1/c}(Q||P)."""
     above = np.min(c * fpr + sides.forward)
-    # In terms of 1 / c, where what is left to one keeps its digits.
+    # In terms of 1 / c, which avoids cancellation near 1.
     below = 1.0 - np.max((1.0 - sides.backward - fpr) / c)
     return float(min(above, below + 4e-16))
 
 
 def _least_tpr(c: np.ndarray, sides: Sides, fpr: float) -> float:
-    """inf over all c > 0 of c fpr + H_c(P||Q), the P(A) of the best A with Q(A) = fpr; each interval from below."""
+    """Lower bound on inf_c c fpr + H_c(P||Q), the P(A) of the best A with Q(A) = fpr; each interval from below."""
     above = np.min(c * fpr + np.append(sides.forward[1:], 0.0))
     below = np.min(fpr / c[1:] + 1.0 - (1.0 - sides.backward[:-1]) / c[:-1])
-    # And H_c >= 1 - c for all that are smaller.
+    # H_c >= 1 - c for smaller c.
     return float(min(above, below - 4e-16, 1.0 - (1.0 - fpr) / c[-1] - 4e-16))
 
 
 def _last_exceeded(losses: np.ndarray, lower: np.ndarray, upper: np.ndarray, delta: float) -> float:
-    """The largest loss that is known to be exceeded with probability delta, by a pair with a profile in between."""
+    """Largest loss proved to be exceeded with probability delta, by a pair with a profile between the two."""
     mass = lower.copy()
     for step in 2 ** np.arange(int(math.log2(losses.size))):
         fall = (lower[:-step] - upper[step:]) / np.expm1(losses[step:] - losses[:-step])
@@ -239,34 +237,34 @@ def _last_exceeded(losses: np.ndarray, lower: np.ndarray, upper: np.ndarray, del
 
 
 def _gaussian(mu: float, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Profile of N(mu, 1) against N(0, 1), minus its slope in e^loss, and a bound on the profile's rounding."""
+    """Profile of N(mu, 1) against N(0, 1), its negative slope in e^loss, and a bound on the profile's rounding."""
     first = np.exp(scipy.special.log_ndtr(0.5 * mu - losses / mu))
     log_far = scipy.special.log_ndtr(-0.5 * mu - losses / mu)
     return first - np.exp(losses + log_far), np.exp(log_far), 1e-12 * first
 
 
 def _gaussian_above(mu: float, losses: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether the Gaussian profile is at least the chords of `wanted`: where its tangents at both ends cross, too."""
+    """True if the Gaussian profile is at least the chords of `wanted`, by its tangents between the points."""
     value, far, error = _gaussian(mu, losses)
     value, far = value - error, far * (1.0 + 1e-12)
     steps = np.exp(losses[:-1]) * np.expm1(np.diff(losses))
-    # From the left point: where value - far t and value' + far' (steps - t) cross.
+    # Distance from the left point at which value - far t and value' + far' (steps - t) cross.
     bend = np.maximum(far[:-1] - far[1:], 1e-300)
     place = np.clip((value[:-1] - value[1:] - far[1:] * steps) / bend, 0.0, steps)
-    # The lower of the two there: rounding may have missed the crossing.
+    # The lower tangent there, since rounding may have missed the crossing.
     tangent = np.minimum(value[:-1] - far[:-1] * place, value[1:] + far[1:] * (1.0 - 4e-12) * (steps - place))
     chord = wanted[:-1] + (wanted[1:] - wanted[:-1]) * (place / steps)
     return bool(np.all(value >= wanted) and np.all(tangent >= chord))
 
 
 def _gaussian_reaches(mu: float, losses: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether the Gaussian profile is at least `wanted` at the points, rounding in its favour."""
+    """True if the Gaussian profile, rounded up, is at least `wanted` at the points."""
     value, _, error = _gaussian(mu, losses)
     return bool(np.all(value + error >= wanted))
 
 
 def _bisect(enough: Any, above: bool = True) -> float:
-    """The least mu that is enough (above), or the largest known not to be; to 1e-9 of itself."""
+    """Least mu that is `enough` (above), or largest that is not; to a relative 1e-9, on that side."""
     low, high = 0.0, 1e-6
     while not enough(high):
         low, high = high, 4.0 * high

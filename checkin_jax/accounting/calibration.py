@@ -1,4 +1,4 @@
-"""`calibrate`: the value of one free variable that just meets a target, on the feasible side."""
+"""`calibrate`: the extreme value of one free variable that meets a target, on the feasible side."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from checkin_jax.randomizers import Randomizer
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation
 
-# Relative width to which the value is found.
+# Relative accuracy of the value.
 _TOLERANCE = 1e-4
 
 
-# The longest step, as a factor, while no bracket is known; and how far a step aims beyond the target.
+# Longest steps, as factors, until the target is bracketed; factor beyond the target at which a step aims.
 _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Calibration:
-    """A value that meets a target, and the guarantee that holds at it: the answer of `calibrate`.
+    """The result of `calibrate`: a value that meets the target, and its guarantee.
 
     Attributes:
-      name: of the free variable.
+      name: name of the free variable.
       value: its value, on the feasible side: `guarantee.epsilon` (or the upper end of `guarantee.advantage`) was
-        evaluated at it and is at most the target.
-      guarantee: the whole bracket there, with the protocol and randomizer that have the value.
+        evaluated there and is at most the target.
+      guarantee: the bracket there, with the protocol and randomizer of this value.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Calibration:
 
     @property
     def protocol(self) -> CheckInProtocol:
-        """The protocol of the guarantee, with the value if it is its own."""
+        """The protocol of the guarantee."""
         return self.guarantee.protocol
 
     @property
     def randomizer(self) -> Randomizer:
-        """The randomizer of the guarantee, with the value if it is its own."""
+        """The randomizer of the guarantee."""
         return self.guarantee.randomizer
 
 
@@ -91,28 +91,28 @@ def calibrate(
     """Finds the largest (or smallest) value of one variable whose certified epsilon or advantage is at most the target.
 
     Args:
-      protocol: the run; its value of the free variable is where the search begins.
-      randomizer: an object; or a class such as PureLDP or Gaussian, whose own variable is then the free one: the
-        largest epsilon0 or the least noise_multiplier.
+      protocol: the run; the search begins at its value of the free variable.
+      randomizer: an object; or a class such as PureLDP or Gaussian, whose variable is then free: the largest epsilon0
+        or the least noise_multiplier.
       target_epsilon: > 0, nats per run, for the upper end of the bracket.
-      target_advantage: in (0, 1), in place of target_epsilon: for the upper end of `Guarantee.advantage`, which does
-        not depend on delta (but for what is left out, of less than delta).
+      target_advantage: in (0, 1), instead of target_epsilon: for the upper end of `Guarantee.advantage`. It depends on
+        delta only through dropped mass of less than delta.
       delta: as in `account`.
       view: as in `account`.
       bounds: as in `account`.
       neighboring_relation: as in `account`.
       client_rate: as in `account`.
-      free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the
-        smallest num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields kept.
-        Left out when `randomizer` is a class.
-      verbose: say on standard error after a few seconds that the search goes on.
+      free: a numeric field of the protocol: the largest check_in_prob, num_rounds or num_epochs, or the smallest
+        num_clients (not of SlidingWindow) or window; or the randomizer's own variable, its other fields fixed. None
+        if `randomizer` is a class.
+      verbose: print on standard error after a few seconds that the search goes on.
 
     Returns:
-      A Calibration. The value is within 1e-4 of the best one (relative; whole numbers below 1e4: exact up to the
-      numerical slack of epsilon) and feasible: it was evaluated again. Where noise adds up (Gaussian, view "aggregate")
-      epsilon is not monotone in check_in_prob: the search goes down from 1 in steps of at most a factor 2, so a
-      feasible interval narrower than that can be missed. Nor is it in num_clients for Gaussian messages in a
-      FixedWindow with hidden dummies: the value found is feasible, and more clients need not be.
+      A Calibration. The value is feasible, and within a relative 1e-4 of the best one; whole numbers below 1e4 are
+      exact up to the numerical slack of epsilon. Where noise adds up (Gaussian, view "aggregate") epsilon is not
+      monotone in check_in_prob: the search goes down from 1 in steps of at most a factor 2, and can miss a narrower
+      feasible interval. For Gaussian messages in a FixedWindow with hidden dummies epsilon is not monotone in
+      num_clients: the value is feasible, but more clients need not be.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or no value in range is feasible.
@@ -146,7 +146,7 @@ def calibrate(
         isinstance(randomizer, Randomizer) and randomizer.gaussian_mu is not None and view == "aggregate"
     )
     if name == "check_in_prob" and adds_up:
-        # More check-ins bring more noise, so epsilon rises and falls again: down from 1, to miss no larger value.
+        # More check-ins bring more noise, so epsilon rises and falls: the search goes down from 1.
         start, stride = variable.high, _SHORT_STRIDE
     with going_on("calibrating; Gaussian messages that are shuffled may take a minute ...", verbose):
         value = _search(figure, variable, start, target, stride)
@@ -170,10 +170,10 @@ def calibrate(
 
 
 def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]:
-    """What is asked for, and how much of it.
+    """("epsilon" or "advantage", target).
 
     Raises:
-      TypeError, ValueError: not one of the two, or outside its range.
+      TypeError, ValueError: not exactly one of the two, or outside its range.
     """
     if (epsilon is None) == (advantage is None):
         raise ValueError(
@@ -187,7 +187,7 @@ def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]
 def _free(
     protocol: CheckInProtocol, randomizer: Any, free: str | None
 ) -> tuple[FreeVariable, float, Callable[[float], tuple[CheckInProtocol, Randomizer]]]:
-    """The variable, a value to begin with, and (protocol, randomizer) as functions of its value."""
+    """The free variable, its first value, and (protocol, randomizer) as a function of its value."""
     if isinstance(randomizer, type):
         if not issubclass(randomizer, Randomizer) or randomizer.variable is None:
             raise TypeError(
@@ -228,14 +228,14 @@ def _free(
 def largest_count(
     epsilon: Callable[[int], float], most: int, target: float, *, start: int = 1, tolerance: float = 0.0
 ) -> int:
-    """The largest count in [1, most] with epsilon(count) <= target, where epsilon rises; 0 if there is none.
+    """The largest count in [1, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
 
     Args:
-      epsilon: count -> its epsilon; asked about a dozen times.
-      most: the largest count that is asked about.
-      target: epsilon that is not exceeded.
-      start: where the search begins.
-      tolerance: relative width to which the count is found; 0: exactly.
+      epsilon: function of a count, evaluated about a dozen times.
+      most: largest count.
+      target: largest epsilon.
+      start: first count of the search.
+      tolerance: relative accuracy of the count; 0: exact.
     """
     variable = FreeVariable("count", 1.0, float(most), 0.5, whole=True)
     found = _search(
@@ -252,17 +252,17 @@ def _search(
     longest: float,
     tolerance: float = _TOLERANCE,
 ) -> float | None:
-    """The extreme value with figure <= target, None if there is none; what is returned has been evaluated.
+    """The extreme value with figure <= target, which has been evaluated; None if there is none.
 
-    Steps by the power law, of a factor `longest` at most, until the target is bracketed, then regula falsi (Illinois)
-    in logarithms.
+    Steps by a power law, of a factor `longest` at most, until the target is bracketed; then regula falsi (Illinois) in
+    logarithms.
     """
     low, high = variable.low, variable.high
     loosest, tightest = (high, low) if variable.power > 0 else (low, high)
     known: dict[float, float] = {}
 
     def excess(value: float) -> float:
-        """log(figure / target), kept finite."""
+        """log(figure / target), clipped to [-30, 30]."""
         if value not in known:
             found = figure(value)
             at = math.log(found) if 0 < found < math.inf else math.copysign(math.inf, found - 1.0)
@@ -281,7 +281,7 @@ def _search(
             bad = value
             if value == tightest:
                 return None
-        # Towards looser values as long as the target is met, also where it is met exactly.
+        # Towards looser values while the target is met, even if it is met exactly.
         stride = min((abs(here) + math.log(_BEYOND)) / abs(variable.power), math.log(longest))
         step = math.copysign(stride, variable.power if here <= 0 else -variable.power)
         moved = min(max(value * math.exp(step), low), high)
@@ -294,7 +294,7 @@ def _search(
 def _close_in(
     excess: Callable[[float], float], good: float, bad: float, variable: FreeVariable, tolerance: float
 ) -> float:
-    """The feasible end of a bracket shrunk to the tolerance, or to neighbouring whole numbers."""
+    """The feasible end of the bracket, after shrinking it to the tolerance or to successive whole numbers."""
     at_good, at_bad, side = excess(good), excess(bad), 0
     last: tuple[float, float] | None = None  # the end that was given up
     for turn in range(1, 60):
@@ -304,11 +304,11 @@ def _close_in(
         ):
             break
         width = math.log(bad / good)
-        # Every fourth step halves, whatever the curve is like.
+        # Every fourth step is a bisection.
         share = at_good / (at_good - at_bad) if turn % 4 else 0.5
         if last is not None and turn % 4:
             share = _inverse_quadratic(at_good, at_bad, last[1], math.log(last[0] / good) / width, share)
-        # A little to the feasible side; and once an end is that near, just across to close the bracket.
+        # Aim slightly to the feasible side; with an end that near, slightly beyond, to close the bracket.
         step = 0.4 * tolerance / abs(width)
         share -= step
         if share < step:
@@ -329,7 +329,7 @@ def _close_in(
 
 
 def _inverse_quadratic(at_good: float, at_bad: float, at_last: float, last: float, share: float) -> float:
-    """Where the parabola through three points, value over excess, is at excess zero; `share` unless that is between."""
+    """Value at excess zero of the parabola through three points, if it lies between the ends; else `share`."""
     if min(abs(at_last - at_good), abs(at_last - at_bad)) < 1e-12:
         return share
     found = at_good * at_last / ((at_bad - at_good) * (at_bad - at_last))

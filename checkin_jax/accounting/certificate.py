@@ -1,6 +1,6 @@
-"""Certificates: what `checkin_jax.verify`, an independent program, needs to check the upper end of a guarantee.
+"""Certificates: data with which the independent program `checkin_jax.verify` checks the upper end of a guarantee.
 
-The dominating profile of each unit at the knots on which the accountant composed it, and how many units there are.
+A certificate has the dominating profile of each unit at the knots of its composition, and the numbers of units.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 FORMAT = "checkin-jax certificate 1"
-# An end of the accountant's own that is as good as the guarantee's.
+# Relative difference up to which an end on a grid counts as the guarantee's.
 _SAME = 1e-12
-# Above the rounding of a closed form; share of delta that all units may hold at infinite loss, for nothing.
+# Bound on the rounding of a closed form; share of delta that all units may hold at infinite loss.
 _EXACT, _NOTHING = 1e-14, 2.0**-36
 Units = list[tuple[UnitBound, int]]
 
 
 def certificate(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee's upper end as `python -m checkin_jax.verify` checks it, for `json.dump`.
+    """Certificate of the guarantee's upper end, for `json.dump` and `python -m checkin_jax.verify`.
 
-    Numbers are float64 as hexadecimal text, exact. Profiles are those that the units were composed with, at whole
-    multiples of one spacing; `model` names the pair where verify sums it itself, else the bound is taken on trust.
-    What verify checks and what it does not: docs/guarantees.md.
+    Numbers are float64 as hexadecimal text, exact. Profiles are those of the composition, at multiples of one spacing.
+    `model` names the pair if verify sums it itself; otherwise verify trusts the bound. docs/guarantees.md lists its
+    checks.
 
     Raises:
       TypeError: `guarantee` is no Guarantee.
-      ValueError: not an answer of `account`; no finite epsilon; or the end was not found by composing profiles on a
+      ValueError: not a result of `account`; no finite epsilon; or the end was not found by composing profiles on a
         grid, so that they do not prove it.
     """
     if not isinstance(guarantee, Guarantee):
@@ -76,7 +76,7 @@ def _claim(g: Guarantee, composed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
-    """Spacing and units, on the knots of the accountant; None where these do not prove the guarantee's end."""
+    """Spacing and units on the knots of the accountant; None if these do not prove the guarantee's end."""
     if not units:
         return None
     found = _knots(units, g)
@@ -87,14 +87,14 @@ def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
     for (one, count), index in zip(units, indices):
         losses = np.array([_below(int(i) * Fraction(spacing)) for i in index])
         if isinstance(one, LocalPureLDP):
-            # The accountant counts such units exactly, without the margin of their profile for rounding.
+            # The accountant composes such units exactly, without the rounding margin of their profile.
             forward = np.array([one.rate * math.tanh(0.5 * one.epsilon0) * (1.0 + _EXACT), 0.0])
             backward = forward
         else:
             plus, minus = sides_above(one, losses)
             forward = _profile(losses, plus)
             backward = forward if minus is plus else _profile(losses, minus)
-        # Values so small are not told apart.
+        # Smaller values are raised to this.
         least = g.delta * _NOTHING / sum(count for _, count in units)
         forward, backward = np.maximum(forward, least), np.maximum(backward, least)
         described.append(
@@ -111,9 +111,9 @@ def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
 
 
 def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
-    """The spacing, and the multiples of it at which each unit's profile is given."""
+    """Spacing, and the multiples of it that are the knots of each unit; None if there is no grid."""
     if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
-        # Linear in e^loss up to its largest loss: two knots say all.
+        # The profile is linear in e^loss up to the largest loss: two knots suffice.
         return units[0][0].top, [np.arange(2)] * len(units)
     if sum(count for _, count in units) == 1:
         one = units[0][0]
@@ -133,13 +133,13 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
 
 
 def _below(exact: Fraction) -> float:
-    """The float64 next to a number, from below."""
+    """Largest float64 that is not above the number."""
     found = float(exact)
     return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
 
 
 def _profile(losses: np.ndarray, side: pld.Side) -> np.ndarray:
-    """The convex profile, at the knots, of the masses that the accountant composes."""
+    """Convex profile, at the knots, of the masses of the composition."""
     slopes = np.cumsum(np.asarray(side.far)[::-1])[::-1]
     falls = slopes * np.exp(losses[:-1]) * np.expm1(np.diff(losses))
     lost = float(side.lost)
@@ -151,7 +151,7 @@ def _name(one: UnitBound, losses: np.ndarray) -> str:
 
 
 def _model(one: UnitBound) -> dict[str, Any]:
-    """The pair that the bound is the exact profile of, where verify knows it."""
+    """Description of the pair whose exact profile the bound is, if verify knows it."""
     if isinstance(one, LocalOnly):
         return _model(one.local)
     if isinstance(one, ShuffledPureLDP):

@@ -1,4 +1,4 @@
-"""Every bound there is for a run, certified, published or invalid, side by side: what `checkin compare` shows."""
+"""`compare`: all bounds on a run, certified, published or invalid, as `checkin compare` shows them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ComparedBound:
     Attributes:
       method: theorem and numerical method, or theorem as numbered in its paper.
       source: "checkin-jax" or the papers.
-      epsilon: in nats per run, at `delta` (all deltas included); infinity where the bound says nothing.
+      epsilon: in nats per run, at `delta` (all deltas included); infinite if the bound gives nothing.
       direction: "upper" or "lower".
       validity: "certified", "published", "estimate" or "invalid".
       reason: one line, for invalid bounds always.
@@ -44,11 +44,11 @@ class ComparedBound:
 
 
 def _orders(largest: int) -> np.ndarray:
-    """Whole orders: all through 64, then three percent apart."""
+    """Whole orders: all up to 64, then about three percent apart."""
     return np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, largest, 100).round()]))
 
 
-# Lemma 3 at every order and k is what Approach 1 costs; the smaller of two moments costs k times orders times order.
+# Approach 1 evaluates Lemma 3 at every order and k; the smaller of two moments costs k times orders times order.
 _LARGE, _MIDDLE, _SMALL = _orders(4096), _orders(512), _orders(128)
 
 
@@ -61,18 +61,18 @@ def compare(
     delta0: float | None = None,
     verbose: bool = True,
 ) -> list[ComparedBound]:
-    """Compares all bounds on a run in the view "messages", replace-one: the certified bracket, then published ones.
+    """Compares all bounds on a run in the view "messages", replace-one: the certified bracket, then published bounds.
 
-    Invalid ones are included and say why; `account` never uses them. Bounds of one round or pass are composed over
-    several by Renyi divergences where their paper has them, by strong composition otherwise.
+    Invalid bounds are included with a reason; `account` never uses them. Bounds of one round or pass are composed by
+    Renyi divergences if their paper has them, otherwise by strong composition.
 
     Args:
-      protocol: what is run; its `published` names the analyses that hold of it.
-      randomizer: with pure local differential privacy; or Gaussian, which published bounds take as the
-        (epsilon0, delta0) of its exact profile; no published bound is known for others.
+      protocol: the run; its `published` names the analyses that apply.
+      randomizer: with pure local differential privacy; or Gaussian, for which published bounds use (epsilon0, delta0)
+        of its exact profile. There are no published bounds for others.
       delta: of the run, in (0, 1).
-      delta0: with Gaussian, in (0, 1); num_clients^-1.5 when left out, as in the experiments of [SCI].
-      verbose: say on standard error after a few seconds that the comparison goes on.
+      delta0: with Gaussian, in (0, 1). Default: num_clients^-1.5, as in the experiments of [SCI].
+      verbose: print on standard error after a few seconds that the comparison goes on.
 
     Returns:
       The rows. Every epsilon holds at total delta `delta`, unless it is invalid.
@@ -86,7 +86,7 @@ def compare(
 
 
 def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
-    """The rows of `compare` for a guarantee in the view "messages": its own ends, then published bounds on its run."""
+    """Rows of `compare` for a guarantee in the view "messages": its ends, then published bounds on its run."""
     protocol, randomizer, delta = g.protocol, g.randomizer, g.delta
     rows = [
         ComparedBound(
@@ -133,7 +133,7 @@ def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
 class Run:
     """Arguments of a published analysis: the number of units, delta, and the privacy of one message.
 
-    epsilon0: of a message that is purely private; of a Gaussian one (mu is then not None), at `delta0`.
+    epsilon0: of an eps0-LDP message; or of a Gaussian one (mu is not None) at `delta0`.
     """
 
     times: int
@@ -143,7 +143,7 @@ class Run:
     delta0: float = 0.0
 
     def repeated(self, theorem: Callable[..., PublishedBound]) -> PublishedBound:
-        """A theorem about one unit, a function of its delta, composed over all."""
+        """A theorem about one unit, as a function of its delta, composed over all units."""
         return published.repeated(theorem, self.times, self.delta)
 
 
@@ -169,7 +169,7 @@ def _shuffled(run: Run, num_clients: int, rate: float) -> Iterator[PublishedBoun
 
 
 def _lemma_3(setting: tuple[float, float, float], run: dict, delta0: float) -> Iterator[PublishedBound]:
-    """Bounds that use Lemma 3, with inner deltas set to the run's."""
+    """Bounds that use Lemma 3, with inner deltas equal to the run's."""
     inner = run["delta"]
     for approach in (published.approach_1, published.approach_2):
         value = approach(*setting, _SMALL, shuffle_delta=inner, delta0=delta0)
@@ -217,7 +217,7 @@ def _averaged_updates(run: Run, num_clients: int, num_slots: int) -> Iterator[Pu
     yield run.repeated(lambda d: published.averaged_updates(n, m, run.epsilon0, 0.5 * d, 0.5 * d))
 
 
-# The analyses that a protocol may name in `published`; called with the setting that it names beside.
+# Analyses that a protocol may name in `published`, called with the arguments named there.
 PUBLISHED: dict[str, Callable[..., Iterator[PublishedBound]]] = {
     "shuffled check-in": _shuffled,
     "shuffling": _shuffling,
@@ -235,7 +235,7 @@ def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
 
 
 def local_epsilon(mu: float, delta0: float) -> float:
-    """The least epsilon0, within 1e-12, at which one Gaussian message has this delta0; rounded up; at most 1000."""
+    """Least epsilon0 at which one Gaussian message has this delta0, within 1e-12, rounded up; at most 1000."""
     low, high = 0.0, 1000.0
     with float64():
         for _ in range(60):
@@ -251,7 +251,7 @@ _EPSILONS = np.geomspace(1e-4, MAX_EPSILON0 / 8, 512)
 def _approximate(
     run: Run, mu: float, theorem: Callable[[np.ndarray, np.ndarray], PublishedBound], units: float
 ) -> PublishedBound:
-    """The best (epsilon0, delta0) version for Gaussian messages on a grid of epsilon0; infinity where none applies."""
+    """The best (epsilon0, delta0) version for Gaussian messages on a grid of epsilon0; infinite if none applies."""
 
     def one(d: np.ndarray) -> PublishedBound:
         half = np.full_like(_EPSILONS, 0.5 * d)

@@ -1,7 +1,7 @@
-"""At extreme settings, where grids are coarse: each theorem by itself, and Renyi moments, beside the least of all.
+"""Upper ends at extreme settings: each theorem composed separately, and Renyi moments.
 
-`account` composes the smallest of all bounds on one grid. At deltas near the end of float64, at epsilons near zero and
-beyond the largest loss that is followed, that grid may be worse than one made for a single bound.
+`account` composes the pointwise minimum of all bounds on one grid. At deltas near the end of float64, at epsilons near
+zero, and beyond the largest loss that is followed, a grid made for a single bound may be better.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Alone = Callable[[tuple[str, ...]], WholeRun]
 
 
 def extreme(found: Bracket, delta: float) -> bool:
-    """True if the least of all bounds may be above one of them by more than rounding."""
+    """True if the composed minimum of all bounds may be above a single bound by more than rounding."""
     return delta < _DELTA or not math.isfinite(found.upper) or 0.0 < found.upper < _EPSILON
 
 
 def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple[Bracket, list[Chosen]]:
-    """The bracket with the smallest upper end of all, and the theorems behind it if it is another one.
+    """The bracket with the smallest upper end, and the bounds behind it if it is not `found`.
 
     Args:
-      found: what the least of all bounds gives.
-      run: what `found` is of. alone: the same run by some rows of the table only.
+      found: the bracket by the minimum of all bounds.
+      run: the run of `found`. alone: the same run by some rows of the table only.
 
     Raises:
-      ArithmeticError: an end is below the lower one, which would be a defect of this package.
+      ArithmeticError: an upper end is below the lower one, a defect of this package.
     """
     rests: list[Chosen] = []
     for other, chosen in _others(run, delta, alone):

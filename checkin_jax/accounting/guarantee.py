@@ -1,4 +1,4 @@
-"""The record every accountant returns: a bracket, what it is about, and why it may be believed."""
+"""`Guarantee`, the result of `account`: a bracket, its run, its theorems and assumptions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from checkin_jax.randomizers import Randomizer
 
 
 def assumptions(protocol: CheckInProtocol, randomizer: Randomizer, view: str) -> tuple[str, ...]:
-    """What must hold for a guarantee in this view to be true, what is stated about the randomizer included."""
+    """Assumptions of a guarantee in this view, those of the randomizer included."""
     return (*protocol.assumed(view), *randomizer.assumptions)
 
 
 def relation_of(neighboring_relation: Any) -> str:
-    """The name, of RELATIONS, of a relation given by name or as dp_accounting's NeighboringRelation.
+    """Name, of RELATIONS, of a relation given by name or as dp_accounting's NeighboringRelation.
 
     Raises:
       ValueError: any other relation.
@@ -44,7 +44,6 @@ class RateRow(NamedTuple):
     epsilon: float
 
     def __format__(self, spec: str) -> str:
-        """Both ends, rounded outwards, as of a `Guarantee`."""
         return bracket(self.lower, self.epsilon, spec) if spec else str(self)
 
 
@@ -53,27 +52,26 @@ class Guarantee(Stated):
     """(epsilon, delta)-differential privacy of a whole run, as a bracket.
 
     Attributes:
-      epsilon: upper end in nats, rounded up; a proven guarantee when `validity` is "certified".
-      lower: no analysis of this protocol with such a randomizer can promise less; rounded down.
-      delta: the delta both ends are stated at.
-      view: "local", "messages" or "aggregate": what the adversary sees.
-      neighboring_relation: "replace-one": data sets that differ in one client's record; "add-or-remove-one": one client
-        is there or not, and without it its slot shows another client's message or the dummy.
-      validity: "certified", "published", "estimate" or "invalid"; `account` returns certified only.
+      epsilon: upper end in nats, rounded up; proven if `validity` is "certified".
+      lower: lower end in nats, rounded down; no valid bound for this protocol and randomizer is below it.
+      delta: the delta of both ends.
+      view: "local", "messages" or "aggregate": the adversary's view.
+      neighboring_relation: "replace-one": data sets differ in one client's record. "add-or-remove-one": one client
+        is present or absent; if absent, its slot shows another client's message or a dummy.
+      validity: "certified", "published", "estimate" or "invalid"; `account` returns "certified" only.
       method: the bounds without which the upper end would be larger, and the numerical method.
-      lower_method: the same for the lower end.
-      protocol, randomizer: what was accounted for.
-      theorems: word, statement and reference of each bound that was tried, and on which attack terms rest.
-      optimal_order: Renyi order, when the upper end comes from RDP; None otherwise.
-      numerical_error: bound on all truncation and round-off in delta, already inside epsilon.
-      client_rate: where check-in rates differ, the rate up to which clients are covered; None where all have the same.
-      assumptions: what must hold for the statement to be true.
-      warnings: what a careful reader should be told.
-      before: what was run before on the same records by other parameters, and is within epsilon.
+      lower_method: the instances of the lower end.
+      protocol, randomizer: the run.
+      theorems: word, statement and reference of each bound that was tried; the attack terms use them, too.
+      optimal_order: Renyi order, if the upper end comes from RDP; else None.
+      numerical_error: bound on all truncation and round-off in delta, included in epsilon.
+      client_rate: with unequal check-in rates, the largest rate of the clients covered; else None.
+      assumptions: conditions under which the statement holds.
+      warnings: warnings to the reader.
+      before: earlier runs on the same records, included in epsilon.
       bounds: the choice of bounds, see `account`.
 
-    `attack` and what it is made of are worked out when they are first asked for, which takes about as long as `account`
-    did.
+    `attack` and the properties made from it are computed on first use, in about the time of `account`.
     """
 
     epsilon: float
@@ -94,12 +92,12 @@ class Guarantee(Stated):
     client_rate: float | None = None
     before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
     bounds: str | tuple[str, ...] = BEST
-    # `account` of the same run; for another client.
+    # `account` of the same run, as a function of `client_rate`.
     asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
-        """Figures of an attacker, both ends certified: from the run's whole profile, not from this epsilon."""
+        """Attack terms with both ends certified, from the run's whole privacy profile."""
         chosen = (self.protocol, self.randomizer, self.view, self.delta)
         how = {"relation": self.neighboring_relation, "client_rate": self.client_rate, "before": self.before}
         run = whole_run(*chosen, bounds=self.bounds, **how)
@@ -113,36 +111,36 @@ class Guarantee(Stated):
 
     @property
     def mu(self) -> Ends:
-        """The least mu of Gaussian differential privacy but for delta, see `AttackTerms.mu`."""
+        """Least mu of Gaussian differential privacy up to delta, see `AttackTerms.mu`."""
         return self.attack.mu
 
     def tpr(self, fpr: float) -> Ends:
-        """Returns the largest true positive rate of any attack with this false positive rate, see `AttackTerms.tpr`."""
+        """Largest true positive rate of any attack at this false positive rate, see `AttackTerms.tpr`."""
         return self.attack.tpr(fpr)
 
     def posterior(self, prior: float) -> Ends:
-        """Returns the belief an attacker can come to from this prior, see `AttackTerms.posterior`."""
+        """Largest posterior belief of an attacker with this prior, see `AttackTerms.posterior`."""
         return self.attack.posterior(prior)
 
     def at_rate(self, client_rate: float) -> Guarantee:
-        """Returns the guarantee for clients of check-in rates up to this one, where rates differ.
+        """The guarantee for clients of check-in rates up to this one, if rates are unequal.
 
         Raises:
-          ValueError, TypeError: no client has such a rate, or all have the same.
+          ValueError, TypeError: no client has such a rate, or all rates are equal.
         """
         if self.asked is None:
             raise ValueError("no rates to choose from: expected a guarantee that `account` returned")
         return self.asked(client_rate=client_rate)
 
     def by_rate(self, rates: Sequence[float] | None = None) -> tuple[RateRow, ...]:
-        """Tabulates brackets by check-in rate, the slowest client's first.
+        """Table of brackets by check-in rate, in increasing order.
 
         Args:
-          rates: check-in rates; when left out the slowest client's, those of nine tenths of all clients and the
-            fastest's, or with `RateLimits` the largest and what it is halved to.
+          rates: check-in rates. Default: the smallest, the nine deciles over the clients, and the largest; with
+            `RateLimits` the largest, halved up to five times.
 
         Raises:
-          ValueError, TypeError: no client has such a rate, or all have the same.
+          ValueError, TypeError: no client has such a rate, or all rates are equal.
         """
         coins = self.protocol.coins
         if coins is None:
@@ -153,18 +151,18 @@ class Guarantee(Stated):
 
     @property
     def against(self) -> str:
-        """The adversary in words, the protocol's own."""
+        """The adversary in the protocol's words."""
         return self.protocol.observed(self.view)
 
     @property
     def compared(self) -> str:
-        """Neighboring data sets in words, the protocol's own."""
+        """Neighboring data sets in the protocol's words."""
         return self.protocol.compared(self.neighboring_relation)
 
     def as_dict(self, *, attack: bool = False) -> dict[str, Any]:
-        """Returns plain values for JSON; infinities become None with the key kept, never a number.
+        """Plain values for JSON; infinities become None.
 
-        attack: with `attack` under that key.
+        attack: True to include `attack`.
         """
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "asked"}
         out["protocol"], out["randomizer"] = shown_plain(self.protocol), shown_plain(self.randomizer)
@@ -184,7 +182,7 @@ class Guarantee(Stated):
 
     @property
     def covers(self) -> list[tuple[str, str]]:
-        """The line of the statement that says which clients are covered; none where all have the same check-in rate."""
+        """Line of the statement about the clients covered; empty if all check-in rates are equal."""
         coins = self.protocol.coins
         if coins is None or self.client_rate is None:
             return []

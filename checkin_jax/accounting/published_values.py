@@ -1,4 +1,4 @@
-"""Values that others have published, each beside the certified bracket of the same setting."""
+"""Published values of epsilon, each with the certified bracket of the same setting."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from checkin_jax.accounting.account import account
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedValue:
-    """An epsilon that others have published, and the bracket of this package for the same run.
+    """A published epsilon, and the bracket of this package for the same run.
 
     Attributes:
-      table: the table of `literature` that the value belongs to.
+      table: name of its table in `literature`.
       setting: protocol and mechanism, in the names of this package.
       delta: of the run.
-      bound: the bound that gave the value.
+      bound: the bound behind the value.
       direction: "upper" or "lower", as its source claims.
       published: epsilon in nats.
       lower, epsilon: ends of the certified bracket, rounded outwards.
@@ -38,10 +38,10 @@ class PublishedValue:
 
     @property
     def verdict(self) -> str:
-        """The value beside the bracket, in a word.
+        """Comparison of the value with the bracket, in a word.
 
-        "contradicted": an upper bound below the epsilon of a concrete run, or a lower bound above a proved one.
-        "sharper" or "looser": the published bound, beside the end of the bracket in its direction.
+        "contradicted": an upper bound below the lower end, or a lower bound above the upper end. "sharper" or "looser":
+        compared with the end of the bracket in its direction.
         """
         if self.direction == "upper":
             contradicted, sharper = self.published < self.lower, self.published < self.epsilon
@@ -55,12 +55,12 @@ class Table:
     """Published values of one source.
 
     Attributes:
-      name: how `literature` is asked for it.
+      name: argument of `literature`.
       title: the settings, in a few words.
       source: authors and year.
-      artefact: where the values stand: a repository, its commit and a file.
-      obtained: how they were read off.
-      remark: how the source's setting differs from ours, or why a value cannot be true; may be empty.
+      artefact: source of the values: a repository, its commit and a file.
+      obtained: how the values were read from it.
+      remark: differences between the source's setting and ours, or why a value cannot be true; may be empty.
       rows: as in `published_values.json`.
     """
 
@@ -73,7 +73,7 @@ class Table:
     rows: tuple[dict, ...]
 
     def values(self) -> Iterator[PublishedValue]:
-        """The rows, one by one, each with the bracket computed now."""
+        """Rows with their brackets, which are computed now."""
         for row in self.rows:
             setting, lower, epsilon = _bracket(row)
             yield PublishedValue(
@@ -90,7 +90,7 @@ class Table:
 
 def _bracket(row: dict) -> tuple[str, float, float]:
     if "allocation" in row:
-        # Here, as dp_accounting takes a second to import.
+        # A local import, since dp_accounting takes a second.
         from checkin_jax.accounting.interop.allocation import random_allocation
 
         arguments = row["allocation"]
@@ -116,7 +116,7 @@ def _call(name: str, arguments: dict) -> str:
 
 @functools.cache
 def tables() -> dict[str, Table]:
-    """The tables of published values by name, in the order of the page."""
+    """Tables of published values by name, in the order of the page."""
     text = (importlib.resources.files("checkin_jax.accounting") / "published_values.json").read_text(
         encoding="utf-8"
     )
@@ -127,10 +127,10 @@ def tables() -> dict[str, Table]:
 
 @named
 def literature(table: str | None = None) -> list[PublishedValue]:
-    """Values that others have published, each beside the certified bracket, which is computed now.
+    """Published values, each with its certified bracket, which is computed now.
 
     Args:
-      table: a name in `tables()`; all of them if None, which takes half a minute.
+      table: a name in `tables()`. Default: all tables, which takes half a minute.
 
     Returns:
       The rows, in the order of their table.

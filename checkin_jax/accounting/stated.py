@@ -1,4 +1,4 @@
-"""How guarantees are shown: in one line, as a statement line by line, and in a notebook."""
+"""Texts of guarantees: one line, a statement of several lines, and a table for notebooks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from checkin_jax.protocols import REPLACE
 
 
 def in_short(against: str) -> str:
-    """An adversary in words, without what stands in parentheses."""
+    """An adversary's words without parentheses."""
     return re.sub(r" \([^()]*\)", "", against)
 
 
 def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
-    """A line and, folded below it, names and texts as an HTML table, in the colours of the page it stands on."""
+    """HTML: a line and, folded below it, a table of names and texts."""
     cells = "".join(
         f"<tr><td style='text-align:left;vertical-align:top'>{html.escape(name)}</td>"
         f"<td style='text-align:left;white-space:normal'>{html.escape(text)}</td></tr>"
@@ -27,7 +27,7 @@ def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 class Stated(abc.ABC):
-    """A bracket for epsilon at one delta that says in words what it promises."""
+    """Base of brackets for epsilon at one delta, with their statements in words."""
 
     epsilon: float
     lower: float
@@ -53,34 +53,33 @@ class Stated(abc.ABC):
     @property
     @abc.abstractmethod
     def _attacked(self) -> list[tuple[str, str]]:
-        """Names and texts of an attacker's terms."""
+        """Names and texts of the attack terms."""
 
     @property
     @abc.abstractmethod
     def _seen(self) -> str:
-        """The view, or views, as the first line of the statement ends."""
+        """The view, or views, for the first line of the statement."""
 
     @property
     @abc.abstractmethod
     def _about(self) -> list[tuple[str, str]]:
-        """Names and texts of the statement above an attacker's terms."""
+        """Names and texts of the statement above the attack terms."""
 
     @property
     @abc.abstractmethod
     def _rests_on(self) -> list[tuple[str, str]]:
-        """Names and texts below them: theorems, assumptions and warnings."""
+        """Names and texts below the attack terms: theorems, assumptions and warnings."""
 
     @property
     def headline(self) -> str:
-        """The answer in one line: both ends to five digits, rounded outwards, the adversary in short, delta; and the
-        neighboring relation where it is not replace-one."""
+        """One line: both ends to five digits, rounded outwards, adversary, delta, and the relation if not replace."""
         delta = repr(self.delta).replace("e-0", "e-")
         ends = f"epsilon <= {up(self.epsilon, 5)} (at least {down(self.lower, 5)})"
         relation = "" if self.neighboring_relation == REPLACE else f", {self.neighboring_relation}"
         return f"{ends} against {in_short(self.against)}, delta {delta}{relation}"
 
     def statement(self, *, attack: bool = False) -> str:
-        """The guarantee in words, line by line; attack: an attacker's terms, too."""
+        """The guarantee in words, line by line; attack: True to include the attack terms."""
         rows = [*self._about, *(self._attacked if attack else ()), *self._rests_on]
         first = f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, {self._seen}"
         return "\n".join([first, *(f"  {name:<10} {text}" for name, text in rows)])

@@ -1,8 +1,8 @@
-"""Lower ends of a unit: concrete pairs of data sets under a mechanism that its description covers.
+"""Instances of a unit: concrete pairs of data sets, under a mechanism that its description includes.
 
-Every other client, and the dummy of every empty slot, holds one record, the best one that is tried; the client meant
-holds either of two. What the view shows is looked at through labels, or forgotten in part: each is a post-processing.
-Call inside `devices.float64()`.
+Every other client, and the dummy of every empty slot, holds one record, the best of those tried. The target holds
+either of two. The view is reduced to labels, or parts of it are dropped: both are post-processing. Call inside
+`devices.float64()`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
-# Of so many messages laws are told apart by their variance; so many are tried that are nearly as good.
+# From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
-# Labels that nobody shows, and what matters a little, in nats above what does not.
+# Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
@@ -52,11 +52,11 @@ _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 
 
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """Lower ends that the randomizer attains: of those that bounds come with, each once; and of its label laws."""
+    """Instances that the randomizer attains, one a name: those of the bounds, and those of its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
     seen = _as_others(unit)
     if seen.slots is not None and mu is not None:
-        # Those of messages that all come through say nothing of slots, which use one each.
+        # Instances whose messages are all used do not apply to slots, which use one message each.
         every = list(gaussian_slots.instances(seen, seen.slots, mu))
     else:
         every = _of_responses(seen, bounds if seen is unit else ())
@@ -74,7 +74,7 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
 
 
 def _as_others(unit: Unit) -> Unit:
-    """Where clients collude in slots: colluders who do as the others do, and an adversary who does not ask them."""
+    """The unit without collusion, if slots have colluders: they behave as honest clients, and reveal nothing."""
     if unit.slots is not None or not unit.protocol.num_colluding:
         return unit
     alike = dataclasses.replace(unit, protocol=dataclasses.replace(unit.protocol, num_colluding=0))  # type: ignore[call-arg]
@@ -82,10 +82,10 @@ def _as_others(unit: Unit) -> Unit:
 
 
 def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
-    """A sliding window all of whose other clients collude, and the client's message where it shares its slot.
+    """Instances of a sliding window all of whose other clients collude: the target's message in a shared slot.
 
-    They know which message of theirs is in a slot; if another one is there it is the client's, unless the two may be
-    equal. Slots of which none of them is a part are forgotten.
+    The colluders know their own messages, so a different message in a slot of theirs is the target's. There is no such
+    instance if two messages may be equal. Slots without a colluder are dropped.
     """
     shown, randomizer = unit.slots, unit.randomizer
     if not randomizer.messages_differ:
@@ -107,7 +107,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
 
 
 def _slots_told(unit: Unit) -> int:
-    """How many slots' messages the view shows, in any order: the client's, and those that are summed with them."""
+    """Number of slots whose messages the view shows: the target's, and those that are summed with them."""
     shown = unit.slots
     assert shown is not None
     size = shown.minibatch if unit.view == "aggregate" else 1
@@ -115,15 +115,15 @@ def _slots_told(unit: Unit) -> int:
 
 
 def _singles_told(unit: Unit) -> bool:
-    """True if the view shows all messages, in any order: as they are, or by their sum and their number."""
+    """True if the view determines all messages up to order, directly or by their sum and number."""
     if unit.view != "aggregate" or (unit.slots is not None and unit.slots.minibatch == 1):
         return True
-    # One bit in one dimension: the sum, and how many there are, which is seen but in slots.
+    # One bit in one dimension: its sum, and the number of messages, which is observed except in slots.
     return unit.randomizer.sums_tell or (unit.randomizer.fair_at_zero and unit.slots is None)
 
 
 def _hiding(unit: Unit) -> Hiding | None:
-    """Where the client's message hides."""
+    """Cover of the target's message, for instances."""
     cover, throws, shown = unit.cover, unit.protocol.used_throws, unit.slots
     if cover is not None:
         return Shuffled(*cover)
@@ -135,7 +135,7 @@ def _hiding(unit: Unit) -> Hiding | None:
 
 
 def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """Fair bits among updates of zero and dummies, where only these are an instance."""
+    """The instance of fair bits among zero updates and dummies, if the randomizer attains it."""
     hiding, epsilon0 = _hiding(unit), unit.epsilon0
     if not unit.randomizer.fair_at_zero or not unit.replaced or hiding is None or epsilon0 is None:
         return ()
@@ -143,7 +143,7 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
-    """The bounds' own instances; not those that show how many slots are occupied, where dummies hide it."""
+    """Instances of the bounds, without those that reveal the number of occupied slots if dummies hide it."""
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
     seen, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
@@ -157,12 +157,12 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
             seen.append(slots_alone)
     found = [instance for each in seen for instance in each.instances]
     if TERNARY not in attains and BINARY in attains:
-        # Where 3-ary randomized response leaks more, binary is not tried by itself.
+        # The bounds do not try binary randomized response where 3-ary leaks more.
         found += [each.binary() for each in seen if isinstance(each, _Responses)]
         found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
     if not hidden:
         return found
-    # Grids are made from the bound that is used.
+    # The scale is the bound that is used.
     return [
         dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
         for each in found
@@ -170,20 +170,20 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
 
 
 def _of_labels(unit: Unit) -> list[Instance]:
-    """All other clients at one record, seen through labels."""
+    """Instances with all other clients at one record, observed through labels."""
     laws = [
         law
         for law in unit.randomizer.label_laws
-        # A client that is not there leaves its place to the record of all others.
+        # Under add-or-remove the second record is that of all others.
         if unit.relation == REPLACE or law.others is None
-        # What sums tell, single messages tell, too, and mostly more.
+        # Laws of sums serve only where single messages are not observed.
         if _singles_told(unit) != law.of_sums
     ]
     return [instance for law in _promising(unit, laws) for instance in _of_law(unit, law)]
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
-    """Of many messages, the laws of the largest variance, and those with losses that are rare and large."""
+    """For many messages, the laws of largest variance, and those with rare, large losses; else all laws."""
     cover, company, shown = unit.cover, populations.crowd(unit), unit.slots
     number = 0.0
     if cover is not None:
@@ -205,7 +205,7 @@ def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
 
 
 def _variance(law: LabelLaws) -> float:
-    """Of a step, without labels that nobody else ever shows."""
+    """Variance of a step, without labels that the others never show."""
     apart, others = _steps(law)
     seen = others > _NEVER
     return float(np.sum(np.square(apart[seen]) / others[seen]))
@@ -217,13 +217,13 @@ def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:
-    """True if the record is shown by labels that nobody else ever shows, and often enough to matter."""
+    """True if labels that the others never show reveal the record with a probability that matters."""
     apart, others = _steps(law)
     return float(np.sum(apart[(others <= _NEVER) & (apart > 0.0)])) > math.exp(_MATTERS - log_inverse_mass)
 
 
 def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
-    """Messages of this law, wherever the client's message hides."""
+    """Instances of messages of this law, for the unit's cover."""
     mass, profile = unit.log_inverse_mass, LabelProfile(law)
     company, hiding = populations.crowd(unit), _hiding(unit)
     if company is not None:
@@ -241,7 +241,7 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
 
 
 def _by_number(hiding: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
-    """Messages of as many occupied slots as there are, some of which are forgotten."""
+    """The instance of the occupied slots' messages by their number; some of the slots are dropped."""
     clients, profile = hiding.num_clients, LabelProfile(law)
     few, _ = occupancy.levels(clients, hiding.num_slots, hiding.prob, mass, False)
     parts = tuple(
@@ -253,7 +253,7 @@ def _by_number(hiding: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
 
 
 def _shown(unit: Unit) -> tuple[int, float] | None:
-    """Common slots of clients of unequal rates, empty ones visible, as `builders.slots_shown` has them."""
+    """`populations.slots_shown` of common slots with visible empty ones and unequal rates; None for others."""
     throws, shown = unit.protocol.used_crowd, unit.slots
     if throws is None or shown is None or not unit.replaced:
         return None
@@ -262,7 +262,7 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
 
 
 def _of_gaussians(unit: Unit) -> list[Instance]:
-    """Gaussian messages where rates differ: all others at one of the two records."""
+    """Instances of Gaussian messages at unequal rates: all others at one of the two records."""
     mu, mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []

@@ -1,1 +1,1 @@
-"""Bounds on one unit of a protocol: a family of theorems a file, and the table of them."""
+"""Bounds on one unit of a protocol: one file for each family of theorems, and the table of all bounds."""

@@ -1,7 +1,7 @@
-"""eps0-LDP messages behind a shuffler (T1), in slots (T2, T2'), and the concrete randomizers below them (L1, L2).
+"""clones: eps0-LDP messages behind a shuffler (T1) or in slots (T2, T2'), and their instances (L1, L2).
 
-Each class names the laws of `kernels.clones` that bound one unit of its protocol, and the randomizers that come
-close. How many buckets and points are spent is chosen here; every choice is sound.
+Each class gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 8]. Numbers of
+buckets and of support points affect sharpness only.
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY
 
-# Support points, in standard deviations, for the number of absent clients: more points where they matter more (a
-# larger `drift`).
+# (least `drift`, support points of the number of absent clients in standard deviations): more for a larger drift.
 SPREADS = (
     (5e-4, (0.4, 0.8, 1.2, 1.7, 2.2, 2.8, 3.5, 4.3, 5.2, 6.5)),
     (1e-4, (0.8, 1.7, 2.7, 3.8, 5.0, 6.5)),
     (6e-6, (2.2, 4.5)),
 )
-# Where binary randomized response may leak more than 3-ary: below log 2, and further where few messages show one of
-# the two records.
+# Binary randomized response may leak more than 3-ary below epsilon0 = log 2, or where few messages show either label.
 BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
 FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
-# Below so many messages, all of them known to be there, the losses of binary randomized response are listed.
+# Below this fixed number of messages the losses of binary randomized response are listed.
 FEW_OUTCOMES = 170
-# Buckets of the number of messages under binary randomized response, which matters little; where all send it is known.
+# Buckets of the number of messages under binary randomized response, if random and if fixed.
 MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
 
 
 def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
-    """Tells whether 3-ary and binary randomized response are worth trying with about this many messages."""
+    """(3-ary, binary): whether each randomized response is worth trying with about this many messages."""
     few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
     return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
 
@@ -60,10 +58,10 @@ def cut(
     finest: int = 256,
     coarsest: int = 16,
 ) -> clones.Cut:
-    """The choices for a law of at most `most` draws, `mean` of them labels 0 and 1.
+    """Buckets, support points and tables for at most `most` draws, `mean` of which show label 0 or 1.
 
-    drift: what the spread of the absent adds goes with it. absent: whether there are any. finest: most buckets, but
-    where the spread matters; coarsest: least.
+    drift: scale of the contribution of absent clients to the spread. absent: whether clients can be absent. finest,
+    coarsest: most buckets (unless the drift matters) and fewest.
     """
     table = tails.table_size(
         min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass
@@ -73,7 +71,7 @@ def cut(
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
     buckets = min(bucket_count(mean), finest)
     if parts > 1 or table[0] > tails.POINTS[0]:
-        # The parts differ among themselves by more than finer buckets would tell; so do tables of this size.
+        # Finer buckets gain nothing: the parts, or tables of this size, differ by more.
         buckets = min(buckets, 128)
     buckets = max(buckets, coarsest)
     if offsets and table[1]:
@@ -83,7 +81,7 @@ def cut(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixture:
-    """A law of `kernels.clones`, cut into buckets from one side."""
+    """A law of `kernels.clones`, in buckets rounded up for `upper` and down for `lower`."""
 
     law: mixture_profiles.Law
     epsilon0: float
@@ -93,13 +91,13 @@ class Mixture:
     coarsest: int = 16
 
     def _tabulated(self, upper: bool) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
-        """The mixture, the tables of its signs, and whether these are exact."""
+        """Buckets of the law, tables of its signs, and whether the tables are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
-        # Laws of occupied slots are padded with parts without mass.
+        # Laws of occupied slots are padded with parts of mass zero.
         with_mass = np.asarray(self.law.weight) > 0.0
         law = (
             mixture_profiles.Law(*(host(np.asarray(part)[with_mass]) for part in self.law))
@@ -127,7 +125,7 @@ class Mixture:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ternary:
-    """3-ary randomized response, all other clients (and dummies) at a third record; its pair is symmetric."""
+    """Instance: 3-ary randomized response, all other clients (and dummies) at a third record. Symmetric."""
 
     scale: UnitBound
     mixture: Mixture
@@ -142,19 +140,19 @@ class Ternary:
 
 
 def binary_table(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
-    """`tails.table_size` for at most `most` messages and both directions."""
+    """`tails.table_size` for at most `most` messages, in both directions."""
     return tails.table_size(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
-    """Binary randomized response, all other clients (and dummies) at one of the two records."""
+    """Instance: binary randomized response, all other clients (and dummies) at one of the two records."""
 
     scale: UnitBound
     messages: binary_response.Messages
     epsilon0: float
     log_inverse_mass: float
-    # Whether there is one number of messages, which everybody knows.
+    # True if the number of messages is fixed.
     known: bool = False
 
     name = "binary randomized response, all others at one of the two records"
@@ -163,7 +161,7 @@ class Binary:
 
     @functools.cached_property
     def kinks(self) -> np.ndarray:
-        """|log(1 + kappa ((p + 1) k - m))| for k = 0, ..., m: the losses when k of m messages show the label."""
+        """Losses of all outcomes, k of m messages showing the label: |log(1 + kappa ((p + 1) k - m))|; or empty."""
         weight = np.asarray(self.messages.weight)
         number, kappa = (
             float(np.asarray(v)[weight.argmax()]) for v in (self.messages.number, self.messages.kappa)
@@ -200,15 +198,15 @@ class Binary:
 
 
 class _Instances(abc.ABC):
-    """The instances worth trying: 3-ary, binary or both."""
+    """Base of bounds whose instances are 3-ary or binary randomized response, or both."""
 
     epsilon0: float
-    # Whether a client is removed, not its record replaced: 3-ary randomized response is no instance of that.
+    # True for add-or-remove, of which 3-ary randomized response is no instance.
     removal: bool = False
 
     @abc.abstractmethod
     def messages(self) -> float:
-        """The approximate number of messages of one unit."""
+        """Approximate number of messages of one unit."""
 
     @abc.abstractmethod
     def ternary(self) -> Ternary: ...
@@ -233,7 +231,7 @@ class _Instances(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ShuffledPureLDP(_Instances):
-    """Shuffled check-in (rate < 1), or shuffling (rate = 1), of eps0-LDP messages: T1 above, L1 below."""
+    """T1: eps0-LDP messages in shuffled check-in (rate < 1) or shuffling (rate = 1). Instances: L1."""
 
     num_clients: int
     rate: float
@@ -247,7 +245,7 @@ class ShuffledPureLDP(_Instances):
         return self.epsilon0
 
     def _mixture(self, law: mixture_profiles.Law) -> Mixture:
-        # What the spread of the absent adds goes as gamma (1 - gamma) / n.
+        # The contribution of absent clients to the spread is proportional to gamma (1 - gamma) / n.
         drift = self.rate * (1.0 - self.rate) / self.num_clients
         return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
 
@@ -276,10 +274,10 @@ class ShuffledPureLDP(_Instances):
 
 @dataclasses.dataclass(frozen=True)
 class SlotsPureLDP(_Instances):
-    """T2: the target's message is in one of `slots` slots, uniform, with probability `used`; one message a slot.
+    """T2: the target's message is in a uniform one of `slots` slots with probability `used`; one message a slot.
 
-    seen: the probability that the message is used after all in the instances below, when all others do their worst.
-    removal: a client is added or removed, dummies hidden; T2 holds all the same, its instances are fewer.
+    seen: lower bound on the probability that the message is used, whatever the others do; for the instances.
+    removal: a client is added or removed, dummies hidden. T2 holds there, too, with fewer instances.
     """
 
     slots: int
@@ -297,7 +295,7 @@ class SlotsPureLDP(_Instances):
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         return self.used**2 / self.slots
 
     def upper(self, loss: np.ndarray) -> Values:
@@ -326,7 +324,7 @@ class SlotsPureLDP(_Instances):
 
 @dataclasses.dataclass(frozen=True)
 class OccupiedPureLDP(_Instances):
-    """T2': K occupied slots, each with the message of one of n clients, a uniform ordered sample."""
+    """T2': the K occupied slots show a uniform ordered sample of the n clients' messages."""
 
     num_clients: int
     num_slots: int
@@ -342,7 +340,7 @@ class OccupiedPureLDP(_Instances):
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
         return mean / float(self.num_clients) ** 2
 
@@ -350,7 +348,7 @@ class OccupiedPureLDP(_Instances):
         values, masses = occupancy.law(
             self.num_clients, self.num_slots, self.prob, self.log_inverse_mass, upper
         )
-        # No slot occupied: nothing is seen.
+        # No message is observed if no slot is occupied.
         masses, values = np.where(values > 0, masses, 0.0), np.maximum(values, 1.0)
         return host(values), host(values / self.num_clients), host(masses)
 

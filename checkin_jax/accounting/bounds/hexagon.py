@@ -1,8 +1,8 @@
-"""Messages that an adversary chooses step by step among laws: of any eps0-LDP message, or a mechanism's own.
+"""hexagon and own-laws: an adversary chooses, message by message, the worst law of likelihood ratios.
 
-T1+ and T1h+ here, T2+ and T2++ in `windows`, where `numerics.staged_clones` has a bound. With a mechanism's own laws in
-place of the hexagon's all of them are "own laws" [docs/theory_mechanisms.md, section 6]. Call inside
-`devices.float64()`.
+hexagon takes the laws of any eps0-LDP message: T1+ and T1h+ here, T2+ and T2++ in `windows` [docs/theory.md, 7;
+docs/theory_hexagon.md]. own-laws takes those of one mechanism [docs/theory_mechanisms.md, 6].
+`numerics.staged_clones` evaluates both. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
 
-# The name of bounds by a mechanism's own laws.
 class Staged(abc.ABC):
-    """A game of messages, stage by stage.
+    """A bound by staged domination, one message a stage.
 
     Attributes of subclasses:
-      steps: the laws among which an adversary chooses. log_inverse_mass: masses up to exp(-log_inverse_mass) do not
-        matter.
+      steps: laws among which the adversary chooses.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     steps: Steps
@@ -37,7 +36,7 @@ class Staged(abc.ABC):
 
     @abc.abstractmethod
     def _stated(self) -> staged_clones.Problem | None:
-        """What is to be evaluated."""
+        """The problem to evaluate; None if there is no such bound."""
 
     @functools.cached_property
     def _problem(self) -> staged_clones.Problem | None:
@@ -53,17 +52,17 @@ class Staged(abc.ABC):
 
     @property
     def sharp(self) -> bool:
-        """A mechanism's own laws are near what it leaks."""
+        """True for a mechanism's own laws, which are near its leakage."""
         return not isinstance(self.steps, AnyMessage)
 
     @property
     def gains(self) -> bool:
-        """Whether there is such a bound."""
+        """True if there is such a bound."""
         return self._problem is not None
 
     @property
     def _seen(self) -> float:
-        """The largest probability that the client's message is seen at all."""
+        """Largest probability that the target's message is observed."""
         return 1.0
 
     @property
@@ -78,7 +77,7 @@ class Staged(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class StagedClones(Staged):
-    """T1+, or own laws: messages that hide among others of the same weight, such as those of shuffled check-in."""
+    """T1+, or own-laws: all messages have the same weight, as in shuffled check-in."""
 
     hiding: Hiding
     steps: Steps
@@ -99,16 +98,17 @@ class StagedClones(Staged):
 
 @functools.lru_cache(maxsize=4)
 def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndarray] | None:
-    """Its profile: who sees the messages' sum, too, is bounded by that of who sees the messages."""
-    del device  # another one rounds otherwise
+    """Profile of the bound, cached; it serves sums of the messages, too, which are a post-processing."""
+    del device  # part of the key: devices round differently
     return None if bound._problem is None else bound._problem.profile()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalStaged(Staged):
-    """T1h+, or own laws: a pool of others stands in for a client of rate g.
+    """T1h+, or own-laws: a pool of other clients hides a client of rate g.
 
-    Attributes: rate: g in (0, 1]. theta: the pool's rate, in (0, 1). pool: law of n', `numerics.counts.pools`.
+    Attributes:
+      rate: g, in (0, 1]. theta: rate of the pool, in (0, 1). pool: law of its size n', `numerics.counts.pools`.
     """
 
     rate: float
@@ -119,7 +119,7 @@ class UnequalStaged(Staged):
 
     @property
     def variance(self) -> float:
-        """Of the loss under T1h, which this exceeds nowhere by much."""
+        """Variance of the loss under T1h, up to a common factor; this bound exceeds T1h nowhere by much."""
         return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
     def _stated(self) -> staged_clones.Problem | None:

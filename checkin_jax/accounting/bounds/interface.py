@@ -1,10 +1,9 @@
-"""One unit of a protocol as the composer sees it: profile bounds from above, and concrete instances from below.
+"""Interfaces between theorems and composition: upper bounds on one unit, and instances that bound it from below.
 
-A `UnitBound` limits the hockey-stick divergence at e^l from above, in both directions, for losses l >= 0 in nats; a
-`Directed` one bounds each direction by itself, and then all units are composed in the one order and in the other. An
-`Instance` is a concrete pair (P, Q) that no analysis can go below: for P||Q and for Q||P it gives
-(P(A) - Q(A), Q(A)) of a set A near {loss > l}. Call inside `devices.float64()`. eps0-LDP messages behind a
-shuffler or in slots are in `bounds.clones`.
+`UnitBound.upper(loss)` bounds the hockey-stick divergence at e^loss from above in both directions, for losses >= 0 in
+nats. A `Directed` bound has one value for each direction; the run is then composed in both orders. An `Instance` is a
+concrete pair (P, Q), below which no bound can be. `Instance.lower(loss)` gives (P(A) - Q(A), Q(A)) for P||Q and for
+Q||P, A an event near {privacy loss > loss}. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.randomizers import LabelLaws
 
-# Beyond this loss c = e^loss leaves float64; what is there is put at infinite loss.
+# c = e^loss overflows float64 beyond; mass at larger losses counts at infinite loss.
 MAX_LOSS = 690.0
-# So many evaluations of the least of several bounds are remembered.
+# Evaluations that one `Least` caches.
 _REMEMBERED = 16
-# A bound that is above the smallest by no more than this is as good.
+# A bound within this relative distance of the smallest ties with it.
 _AS_GOOD = 1e-9
 
 Values = Array | np.ndarray
@@ -35,28 +34,28 @@ Lines = tuple[Values, Values]
 
 
 class UnitBound(Protocol):
-    """An upper bound on one unit, as the composer uses it."""
+    """An upper bound on one unit."""
 
     @property
     def top(self) -> float:
-        """The largest loss, or infinity."""
+        """Largest privacy loss; may be infinite."""
         ...
 
     @property
     def name(self) -> str:
-        """Theorem behind the upper bound."""
+        """Word of the bound, for `method` and statements."""
         ...
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """Concrete pairs below; each is composed by itself and the best is kept."""
+        """Concrete pairs, each composed separately; the largest result is the lower end."""
         ...
 
     def upper(self, loss: np.ndarray) -> Values: ...
 
 
 class Directed(abc.ABC):
-    """A bound on a unit whose two directions differ: P (with the client, say) against Q, and Q against P."""
+    """An upper bound whose directions P||Q and Q||P differ, for instance with P the law with the client."""
 
     top = math.inf
 
@@ -65,7 +64,7 @@ class Directed(abc.ABC):
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        """One of `upper_sides`; bounds for which that is less work say how."""
+        """H(P||Q), or H(Q||P) if `backward`, from above; overridden where one direction alone is cheaper."""
         return self.upper_sides(loss)[backward]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -73,7 +72,7 @@ class Directed(abc.ABC):
 
 
 class OneSided(Directed):
-    """A bound whose directions have nothing in common."""
+    """A `Directed` bound that computes each direction separately."""
 
     @abc.abstractmethod
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
@@ -83,12 +82,12 @@ class OneSided(Directed):
 
 
 def upper_side(one: UnitBound, loss: np.ndarray, backward: bool) -> Values:
-    """One direction of any unit, from above."""
+    """Upper bound on H(P||Q), or on H(Q||P) if `backward`."""
     return one.side(loss, backward) if isinstance(one, Directed) else one.upper(loss)
 
 
 def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
-    """Both directions of any unit, from above."""
+    """Upper bounds on H(P||Q) and on H(Q||P)."""
     if isinstance(one, Directed):
         return one.upper_sides(loss)
     value = one.upper(loss)
@@ -97,14 +96,14 @@ def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
 
 @runtime_checkable
 class Sharp(Protocol):
-    """A bound whose instances are so near that the grid of the composition shows: it gets a finer one."""
+    """A bound composed on a finer grid if `sharp`: its instances are within the discretization error."""
 
     @property
     def sharp(self) -> bool: ...
 
 
 def is_sharp(one: UnitBound) -> bool:
-    """Whether the round, or one of those that it is the least of, is sharp."""
+    """True if the bound is sharp, or one of the bounds of a `Least`."""
     if isinstance(one, Least):
         return any(is_sharp(each) for each in one.bounds)
     return isinstance(one, Sharp) and one.sharp
@@ -112,40 +111,40 @@ def is_sharp(one: UnitBound) -> bool:
 
 @runtime_checkable
 class Graded(Protocol):
-    """A bound that says how it compares with others of its kind before it is evaluated."""
+    """A bound whose variance is known before its evaluation, for comparison with others."""
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that all graded bounds on a unit share."""
+        """Variance of the loss, up to a factor common to all graded bounds on the unit."""
         ...
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A bound on Gaussian messages that says how wide its losses are before it is evaluated."""
+    """A bound on Gaussian messages whose spread is known before its evaluation."""
 
     @property
     def spread(self) -> float:
-        """About the standard deviation of the loss."""
+        """Approximate standard deviation of the loss."""
         ...
 
     @property
     def light(self) -> bool:
-        """Whether it is smallest nowhere of interest where the spread of another one is much smaller."""
+        """True if another bound of much smaller spread is smaller at every loss that matters."""
         ...
 
 
 class Instance(Protocol):
-    """A concrete pair of one unit."""
+    """A concrete pair (P, Q) of laws of one unit."""
 
     @property
     def scale(self) -> UnitBound:
-        """A bound whose profile has the instance's scale; grids for the instance are made from it."""
+        """Bound from which the instance's grids are made; it affects sharpness only."""
         ...
 
     @property
     def symmetric(self) -> bool:
-        """True if the pair is the same in both directions."""
+        """True if H(P||Q) = H(Q||P) at every loss."""
         ...
 
     @property
@@ -157,7 +156,7 @@ class Instance(Protocol):
 
 
 def rescalable(instance: Instance) -> bool:
-    """Whether the scale is a field, which another one may take the place of; else it is the instance's own."""
+    """True if `scale` is a dataclass field, so that it can be replaced; else the instance computes it."""
     return dataclasses.is_dataclass(instance) and "scale" in {
         field.name for field in dataclasses.fields(instance)
     }
@@ -165,9 +164,9 @@ def rescalable(instance: Instance) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OfEvents:
-    """The profile that an instance's own events show, a little above it: a scale for its grids.
+    """Scale made of an instance's own events: 1.001 max(P(A) - e^loss Q(A), Q(A) - e^loss P(A)).
 
-    top: the largest loss of the instance, or infinity.
+    top: largest privacy loss of the instance; may be infinite.
     """
 
     instance: Instance
@@ -183,14 +182,14 @@ class OfEvents:
 
 
 class Profile(Protocol):
-    """The privacy profile of one message by itself, over all pairs of inputs."""
+    """The privacy profile of one message: D(e^loss), the largest divergence over all pairs of inputs."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def top(self) -> float:
-        """The largest loss, or infinity."""
+        """Largest privacy loss; may be infinite."""
         ...
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
@@ -199,7 +198,7 @@ class Profile(Protocol):
 
 
 class OwnInstance:
-    """For bounds that are concrete pairs themselves."""
+    """Base of exact bounds: a concrete pair, which is its own instance and scale."""
 
     below_scale = True
 
@@ -213,19 +212,19 @@ class OwnInstance:
 
 
 def log_inverse_mass(total: float, delta: float) -> float:
-    """Chooses the mass that a unit may leave out, as -log: `total` units together lose less than 1e-7 delta."""
+    """-log of the mass that one unit may drop; `total` units together drop less than 1e-7 delta."""
     return math.log(total) - math.log(delta) + 17.0
 
 
 def bucket_count(mean: float) -> int:
-    """Buckets that keep their part of the error in epsilon near 0.04%, from a short ladder (each compiles once)."""
+    """Buckets for a count of this mean: about 0.04% error in epsilon; few sizes, since each compiles once."""
     wanted = 3600.0 / math.sqrt(max(mean, 1.0))
     return next((size for size in (16, 64, 128) if size >= wanted), 256)
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalPureLDP(OwnInstance):
-    """One client's own messages, seen with its name: randomized response, sent with probability rate. Exact."""
+    """Local view of eps0-LDP messages: randomized response, sent with probability `rate`. Exact."""
 
     rate: float
     epsilon0: float
@@ -252,7 +251,7 @@ class LocalPureLDP(OwnInstance):
 
 @dataclasses.dataclass(frozen=True)
 class LocalGaussian(OwnInstance):
-    """One client's own Gaussian messages, seen with its name, sent with probability rate. Exact."""
+    """Local view of Gaussian messages, sent with probability `rate`. Exact."""
 
     rate: float
     mu: float
@@ -262,7 +261,7 @@ class LocalGaussian(OwnInstance):
     top = math.inf
 
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
-        # A participation rate of one, seen with probability `rate`.
+        # One label of weight `rate`, whose sampling rate is 1.
         mu, one, rate = (host([value]) for value in (self.mu, 1.0, self.rate))
         return subsampled_gaussian.GaussianBuckets(mu, one, rate, host(0.0))
 
@@ -276,7 +275,7 @@ class LocalGaussian(OwnInstance):
 
 @dataclasses.dataclass(frozen=True)
 class LocalOnly:
-    """The local bound in a view for which no theorem applies: whoever sees less than named messages learns no more."""
+    """The local bound in a weaker view where no theorem applies: that view is a post-processing of named messages."""
 
     local: UnitBound
 
@@ -293,7 +292,7 @@ class LocalOnly:
 
 @dataclasses.dataclass(frozen=True)
 class LocalMessages:
-    """One client's own messages, seen with its name, sent with probability rate; by their privacy profile."""
+    """Local view of messages with a known privacy profile D, sent with probability `rate`: H <= rate D."""
 
     rate: float
     profile: Profile
@@ -309,14 +308,14 @@ class LocalMessages:
         return np.minimum(self.rate * self.profile.delta(np.asarray(loss)) * (1.0 + ROUNDING), 1.0)
 
 
-# Bounds on one client's own messages: those that are exact, and all.
+# Bounds in the local view: exact ones, and all.
 Exact = LocalPureLDP | LocalGaussian
 Local = LocalPureLDP | LocalGaussian | LocalMessages
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """A concrete pair of records seen through labels, sent with probability rate."""
+    """Instance of the local view: two records, observed through finitely many labels, sent with probability `rate`."""
 
     scale: UnitBound
     rate: float
@@ -344,7 +343,7 @@ class LocalLabels:
 
 @dataclasses.dataclass(frozen=True)
 class Least:
-    """Several bounds on the same unit, the smallest at every loss; instances from anywhere."""
+    """The pointwise minimum of several bounds on one unit; its instances are given separately."""
 
     bounds: tuple[UnitBound, ...]
     instances: tuple[Instance, ...] = ()
@@ -354,7 +353,7 @@ class Least:
         return self.named(range(len(self.bounds)))
 
     def named(self, which: Iterable[int], loss: np.ndarray | None = None) -> str:
-        """Names of these bounds; of what they are made of themselves, what is smallest at one of the losses."""
+        """Names of these bounds; a nested `Least` is named by its bounds that are smallest at one of the losses."""
         chosen = [self.bounds[i] for i in which]
         theorems = [each for each in chosen if not isinstance(each, Local)]
         names = [
@@ -374,7 +373,7 @@ class Least:
         return {}
 
     def values(self, loss: np.ndarray) -> np.ndarray:
-        """The bounds at the losses, [bounds, 1, losses], or [bounds, 2, losses] if directed; remembered for a while."""
+        """Bounds at the losses: [bounds, 1, losses], or [bounds, 2, losses] if directed. Recent ones are cached."""
         known, key = self._evaluated, (np.shape(loss), np.asarray(loss).tobytes())
         if key not in known:
             while len(known) >= _REMEMBERED:
@@ -386,7 +385,7 @@ class Least:
         return np.stack([np.asarray(each.upper(loss))[None] for each in self.bounds])
 
     def smallest(self, loss: np.ndarray) -> list[int]:
-        """Which bounds are smallest at one of the losses: of few names, and the first of those that are as good."""
+        """Indices of bounds that attain the minimum at some loss, up to 1e-9; few names, and the first of tied ones."""
         values = self.values(loss)
         as_good = values <= values.min(axis=0) * (1.0 + _AS_GOOD)
         names = np.array([each.name for each in self.bounds])
@@ -402,7 +401,7 @@ class Least:
 
 @dataclasses.dataclass(frozen=True)
 class LeastDirected(Directed, Least):
-    """`Least` of bounds at least one of which is directed: the smallest in either direction."""
+    """`Least` with a `Directed` bound among its bounds: the minimum in each direction."""
 
     def _values(self, loss: np.ndarray) -> np.ndarray:
         return np.stack([np.stack([np.asarray(v) for v in upper_sides(each, loss)]) for each in self.bounds])
@@ -413,9 +412,9 @@ class LeastDirected(Directed, Least):
 
 
 def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> UnitBound:
-    """The smallest of several bounds on one unit at every loss, with these instances.
+    """The pointwise minimum of several bounds on one unit, with these instances.
 
-    An instance whose grid is made from one of the bounds has it made from the smallest.
+    An instance whose scale is one of the bounds gets the minimum as its scale.
     """
     kind = LeastDirected if any(isinstance(each, Directed) for each in bounds) else Least
     found = kind(tuple(bounds))

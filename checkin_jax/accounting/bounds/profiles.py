@@ -1,8 +1,7 @@
-"""Privacy profiles of one message by itself, over all pairs of inputs: the input of T*.
+"""Privacy profiles of one message, from which the bound "profile" (T*) is made.
 
-`delta(loss)` is the largest hockey-stick divergence at e^loss, loss >= 0, between the laws of a message for any two
-inputs, in any order. It must be a true profile: nonincreasing, convex in e^loss, at most 1. Call inside
-`devices.float64()`.
+`delta(loss)` is the largest hockey-stick divergence at e^loss, loss >= 0, between the laws of a message at two inputs,
+in either order. It is nonincreasing, convex in e^loss, and at most 1. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from checkin_jax.kernels import gaussian_profile
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304
-# The largest mu that T* gains at: beyond, messages have hardly any noise.
+# The largest mu at which T* gains.
 MOST_HIDDEN_MU = 16.0
 
 
@@ -30,7 +29,7 @@ MOST_SHIFT = 40.0
 
 @dataclasses.dataclass(frozen=True)
 class GaussianProfile:
-    """Gaussian noise: mu is the sensitivity under replacement (twice the clipping norm) over the noise's deviation."""
+    """Profile of Gaussian noise; mu = 2 clip norms / standard deviation of the noise."""
 
     mu: float
 
@@ -46,7 +45,7 @@ class GaussianProfile:
 
 @dataclasses.dataclass(frozen=True)
 class MessageProfile:
-    """The profile that a randomizer states for one of its messages."""
+    """Profile that a randomizer declares for one message."""
 
     randomizer: Randomizer
 
@@ -64,7 +63,7 @@ class MessageProfile:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LabelProfile:
-    """The profile of a concrete pair of records, seen through labels."""
+    """Profile of a concrete pair of records, observed through labels."""
 
     laws: LabelLaws
 
@@ -72,7 +71,7 @@ class LabelProfile:
 
     @functools.cached_property
     def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """target - other and other, and the same the other way round; labels that tell nothing are left out."""
+        """(target - other, other) over labels where it is positive, and (other - target, target) likewise."""
         target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])
         apart = target - other if self.laws.apart is None else np.asarray(self.laws.apart, dtype=np.float64)
         up, down = apart > 0.0, apart < 0.0
@@ -80,7 +79,7 @@ class LabelProfile:
 
     @property
     def top(self) -> float:
-        """The largest loss; infinity where a label has no mass under one of the records."""
+        """Largest privacy loss, rounded up; infinite if a label has mass zero under one record only."""
         with np.errstate(divide="ignore"):
             ratios = [float(np.max(apart / mass, initial=0.0)) for apart, mass in self._sides]
         return math.log1p(max(ratios)) * (1.0 + 1e-12)
@@ -95,6 +94,6 @@ class LabelProfile:
 
 
 def profile_of(randomizer: Randomizer) -> Profile:
-    """The profile of one message."""
+    """Privacy profile of one message of the randomizer."""
     mu = randomizer.gaussian_mu
     return MessageProfile(randomizer) if mu is None else GaussianProfile(mu)

@@ -1,4 +1,4 @@
-"""Renyi moments of one unit whose bound is a mixture of clones' counts, by `kernels.composition.moments`."""
+"""moments: Renyi moments of a unit whose bound is one mixture of clones' counts (`kernels.composition.moments`)."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments
 from checkin_jax.kernels.mixture_profiles import Buckets, buckets_upper
 
-# Orders that move the law by as many standard deviations as this, or by as many times two, share their nodes.
+# Orders share nodes if they tilt the law by at most this many standard deviations, or the same power of two times it.
 _TILT = 3.0
-# Nodes: up to so many standard deviations beyond the farthest tilt, so many of them apart.
+# Nodes, in standard deviations: reach beyond the farthest tilt, and spacing.
 _BEYOND, _APART = 10.0, 0.1
 _NODES = (160, 320, 640, 1280)
-# Buckets of the number of labels, which keep their part of the error near that of the nodes.
+# Buckets of the number of labels: their error is near that of the nodes.
 _BUCKETS = (16, 32, 48, 64, 96, 128, 192)
 _LAST_BUCKETS = 256
-# Masses that may be left out, as -log; the last is the least that float64 holds.
+# -log of masses that may be dropped; the last is the smallest mass in float64.
 _MASSES = (100.0, 300.0, 690.0)
 
 
 @runtime_checkable
 class Mixed(Protocol):
-    """A bound on a unit that is one mixture."""
+    """A bound that is one `Mixture`."""
 
     @property
     def mixture(self) -> Mixture: ...
 
 
 def mixture_of(bound: object) -> Mixture | None:
-    """The mixture that a bound is, if it is one of a single law: what the kernel takes."""
+    """The mixture of a bound, if it has a single part, as the kernel needs; else None."""
     found = bound.mixture if isinstance(bound, Mixed) else None
     return found if found is not None and found.law.n.size == 1 else None
 
 
 def left_out(orders: np.ndarray, epsilon0: float) -> np.ndarray:
-    """-log of the mass that a unit may leave out, where it counts with the largest loss, for each order."""
+    """-log of the mass that may be dropped at each order, if it is charged the largest loss."""
     wanted = np.searchsorted(_MASSES[:-1], orders * epsilon0 + 30.0)
     return np.array(_MASSES)[wanted]
 
 
 class Plan(NamedTuple):
-    """Orders of a unit that are bounded on the same nodes: their places, and what the kernel needs."""
+    """Orders that share nodes: their indices, and arguments of the kernel."""
 
     where: np.ndarray
     lane: moments.Lane
@@ -54,13 +54,13 @@ class Plan(NamedTuple):
 
 
 def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
-    """Groups the orders; what is chosen for one does not depend on the others."""
+    """Groups of orders; the nodes of an order do not depend on the other orders."""
     law, epsilon0 = mixture.law, mixture.epsilon0
     n, special, absent, _, always, *_, each = (float(np.ravel(part)[0]) for part in law)
     mean = 1.0 + (n - 1.0) * special
     ratio = (always + (n - 1.0) * (1.0 - special) * absent * each) / mean
     spread = -math.expm1(-epsilon0) / (1.0 + math.exp(-epsilon0) * (1.0 + 2.0 * ratio)) / math.sqrt(mean)
-    # How many standard deviations an order moves the law.
+    # Standard deviations by which an order tilts the law.
     tilt = np.minimum((2.0 * orders - 1.0) * spread, 1e300)
     step = np.ceil(np.maximum(np.log2(tilt / _TILT), 0.0))
     masses = left_out(orders, epsilon0)
@@ -70,7 +70,7 @@ def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
         where = np.flatnonzero((masses == mass) & (step == power))
         tilted = _TILT * 2.0 ** min(power, 900.0)
         fine = min((tilted + _BEYOND) * spread, 0.45 * epsilon0)
-        # A moment of e^size needs no more than size / 1000.
+        # A moment of e^size needs an absolute error of its log of size / 1000.
         size = max(0.5 * tilted * min(tilted, epsilon0 / spread), 1.0)
         wanted = fine / spread / min(_APART, math.sqrt(0.02 * size) / tilted)
         cut = clones_bounds.cut(n, n * special, mass, mixture.drift, True, absent=absent > 0.0)
@@ -83,7 +83,7 @@ def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
 
 
 def log_moments(mixture: Mixture, orders: np.ndarray) -> np.ndarray:
-    """log A of one unit at each order, from above; nats, [orders]. Compiles nothing on the host."""
+    """Upper bounds on log A of one unit at each order; nats, [orders]. Compiles nothing on the host."""
     found = np.empty(len(orders))
     made: dict[tuple[object, ...], Buckets] = {}
     for plan in plans(mixture, orders):

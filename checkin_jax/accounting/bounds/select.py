@@ -1,4 +1,4 @@
-"""Which bounds of the table a run is accounted for by: the smallest of all that apply, or those that are asked for."""
+"""Selection of the bounds of a run: the pointwise minimum of all that apply, or of the requested ones."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
-# One of two bounds is not evaluated where its variance exceeds the other's by this factor.
+# A bound is dropped if its variance exceeds another's by this factor.
 _HOPELESS = 4.0
-# Nor where its spread does, if it is light.
+# A light bound is dropped if its spread exceeds another's by this factor.
 _WIDE = 1.2
-# So many kinds of units take the fast bounds alone, where these are nearly as good.
+# More kinds of units than this take the fast bounds alone, where these are nearly as sharp.
 _MANY = 16
 
-# The choices of `bounds=` beside labels.
+# Values of `bounds=` besides words.
 BEST, FAST_ONES = "best", "fast"
 
 
 class Chosen(NamedTuple):
-    """The bound on one unit, and the rows of the table behind it; none where only the local bound is known."""
+    """The bound on one unit, and its rows of the table; no rows if only the local bound is known."""
 
     bound: UnitBound
     rows: tuple[Bound, ...]
@@ -48,19 +48,19 @@ class Chosen(NamedTuple):
 
     @property
     def stated(self) -> tuple[str, ...]:
-        """Word, sentence and reference of each bound, and of those with whose help it is made, as its name tells."""
+        """Word, sentence and reference of each bound, and of every bound that the name mentions."""
         named = {word.strip("(),") for word in self.bound.name.split()} | {each.word for each in self.rows}
         found = {each.word: each.stated for each in table.BOUNDS if each.word in named and self.rows}
         return tuple(found.values())
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """What the bounds need besides the protocol's own assumptions."""
+        """Assumptions of the bounds besides the protocol's own."""
         return tuple(text for each in self.rows for text in each.needs(self.unit))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a careful reader should be told about the bound, if there is only one."""
+        """Caveats of the bound, if it is the only one."""
         if len(self.rows) != 1 or self.rows[0].caveat is None:
             return ()
         told = self.rows[0].caveat(self.unit)
@@ -85,7 +85,7 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
 
 
 def once_called(labels: Sequence[Any]) -> str:
-    """A half-sentence for the first of the labels that is the proofs' own; empty if there is none."""
+    """Half a sentence that gives the word of the first label of the proofs; empty if there is none."""
     for label in labels:
         if isinstance(label, str) and (word := table.word_of(label)) is not None:
             return f"; {label} is a case of {word!r}"
@@ -93,7 +93,6 @@ def once_called(labels: Sequence[Any]) -> str:
 
 
 def check_protocol(protocol: Any) -> CheckInProtocol:
-    """Raises TypeError unless it is a protocol."""
     if not isinstance(protocol, CheckInProtocol):
         raise TypeError(
             f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
@@ -102,12 +101,11 @@ def check_protocol(protocol: Any) -> CheckInProtocol:
 
 
 def units_alike(protocol: CheckInProtocol) -> bool:
-    """Whether all units of the protocol are one of it; `whole_run` serves others, too."""
+    """True if all units of the protocol have the same bound; `whole_run` serves other protocols, too."""
     return protocol.alike(False)[0].above is protocol
 
 
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
-    """Raises ValueError unless `units_alike`."""
     if not units_alike(protocol):
         raise ValueError(
             f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
@@ -116,7 +114,6 @@ def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
 
 
 def check_randomizer(randomizer: Any) -> Randomizer:
-    """Raises TypeError unless it is a randomizer."""
     if not isinstance(randomizer, Randomizer):
         raise TypeError(
             f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
@@ -125,7 +122,7 @@ def check_randomizer(randomizer: Any) -> Randomizer:
 
 
 def check_relation(protocol: CheckInProtocol, view: str, relation: str) -> str:
-    """Raises ValueError where no bound is known for this relation, one of `protocols.RELATIONS`."""
+    """The relation, of `protocols.RELATIONS`, itself; raises ValueError if the protocol has no bound for it."""
     why = protocol.refuses(relation, view)
     if why is None:
         return relation
@@ -143,17 +140,16 @@ def unit_bound(
     relation: str = REPLACE,
     client_rate: float | None = None,
 ) -> Chosen:
-    """The smallest bound on one unit of the protocol, one of `total` that are composed at delta.
+    """The smallest bound on one of `total` units that are composed at delta.
 
     Args:
-      bounds: "best": all of the table that apply. "fast": those of a few hundredths of a second. Words: these alone;
-        or rows of the table, by the label that proofs have for each.
+      bounds: "best": all rows of the table that apply. "fast": those that cost at most `table.FAST` seconds. Otherwise
+        words, or labels of the proofs: these rows alone.
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
       client_rate: as in `account`.
 
     Raises:
-      ValueError: there is no bound for this neighboring relation, or none of the words applies; or no client has the
-        rate.
+      ValueError: no bound for this neighboring relation, no requested bound that applies, or no client of this rate.
     """
     check_relation(protocol, view, relation)
     check_alike(protocol)
@@ -163,10 +159,10 @@ def unit_bound(
 
 
 def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound, UnitBound]]:
-    """The bounds of the table that apply to a unit, but those that others include or that are smallest nowhere.
+    """Bounds of the table that apply to a unit, without those that another one makes redundant.
 
     Raises:
-      ValueError: words are asked for, and none of them applies.
+      ValueError: words are requested, and none of them applies.
     """
     tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
@@ -179,7 +175,7 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
 
 
 def applying(units: Iterable[Unit]) -> list[Bound]:
-    """The rows of the table that apply to each of the units."""
+    """Rows of the table that apply to all of the units."""
     units = list(units)
     if any(unit.view == "local" or unit.alone for unit in units):
         return []
@@ -201,7 +197,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     elif not built:
         return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
-        # Whoever sees less than the named messages learns no more.
+        # Any view is a post-processing of the named messages.
         beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
     instances = witnesses.instances(unit, [made for _, made in built])
@@ -219,10 +215,7 @@ def stronger(
     relation: str,
     client_rate: float | None = None,
 ) -> Exact | None:
-    """The exact bound on one unit in the view of the strongest adversary, if this is another one's; else None.
-
-    The composer takes the smaller end, so that no view has more than `local`.
-    """
+    """The exact local-view bound, which caps a weaker view; None if there is none, or in the local view itself."""
     if view == "local" or relation != REPLACE:
         return None
     local = theorems.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
@@ -235,7 +228,7 @@ def _kept(bound: Bound, unit: Unit) -> UnitBound | None:
 
 
 def _built(bound: Bound, unit: Unit) -> UnitBound | None:
-    """What the theorem says of the unit, made once: what it has evaluated serves the next call."""
+    """The theorem's bound on the unit, cached together with its evaluations."""
     try:
         hash(unit)
     except TypeError:  # a description with fields that cannot be hashed
@@ -244,9 +237,10 @@ def _built(bound: Bound, unit: Unit) -> UnitBound | None:
 
 
 class WholeRun(NamedTuple):
-    """What the composer needs of a run and what was before it: bounds, how often each, and the strongest adversary's.
+    """Bounds of a run and of the runs before it, for the composition.
 
-    The first of `chosen` is the run's own: of each kind of its units.
+    chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units.
+    stronger: local-view bounds with their numbers of units; empty unless every unit has one.
     """
 
     chosen: list[list[Chosen]]
@@ -265,7 +259,7 @@ def whole_run(
     client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run, and of what was run before.
+    """`unit_bound` and `stronger` for all units of the run, and of the runs before it.
 
     Raises:
       ValueError: as `unit_bound`.
@@ -273,7 +267,7 @@ def whole_run(
     total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
     run = WholeRun([], [], [])
     for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
-        # Among clients of one rate everybody is meant.
+        # With equal rates the bound covers every client.
         meant = None if i and whole.coins is None else client_rate
         how = {"bounds": bounds, "relation": relation, "client_rate": meant}
         one = bounds_by_kind(whole, its, view, total, delta, **how)
@@ -284,7 +278,7 @@ def whole_run(
 
 
 class BoundsByKind(NamedTuple):
-    """The bound on each kind of unit with their number, and the strongest adversary's bounds."""
+    """Bounds on each kind of unit with their numbers of units, and the local-view bounds likewise."""
 
     kinds: list[tuple[Chosen, int]]
     stronger: list[tuple[Exact, int]]
@@ -301,10 +295,10 @@ def bounds_by_kind(
     relation: str,
     client_rate: float | None = None,
 ) -> BoundsByKind:
-    """`unit_bound` and `stronger` of each kind of unit of a protocol, whether its units are alike or not.
+    """`unit_bound` and `stronger` of each kind of unit of a protocol.
 
     Args:
-      total: how many units are composed, these and others.
+      total: number of units that are composed, these and others.
 
     Raises:
       ValueError: as `unit_bound`.
@@ -316,13 +310,13 @@ def bounds_by_kind(
     wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
     with float64():
         for above, below, count in kinds:
-            # Whoever thins a sum thins noise with it, so a smaller coin says nothing there.
+            # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
             seen = "messages" if view == "aggregate" and above.rate != below.rate else view
             one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
             if below != above:
                 low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
-                # Grids are made from the bound, if the instance has no scale of its own; other instances of the
-                # view "aggregate" are left out.
+                # An instance without a scale of its own gets the bound as its scale. Instances in another view than
+                # the run's do not count.
                 scaled = [
                     dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
                     for each in (low.instances if seen == view else ())
@@ -345,7 +339,7 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
 
 
 def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
-    """Without bounds that others include, or that are smallest nowhere of interest, by variance or spread."""
+    """The bounds without those that another one includes, or beats by its variance or spread."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
     built = [each for each in built if each[0].theorem not in included]
     spreads = {id(made): made.spread for _, made in built if isinstance(made, Measured)}

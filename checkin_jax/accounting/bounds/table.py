@@ -1,9 +1,8 @@
-"""The table of bounds: what serves which unit, by what it needs to know.
+"""Table of bounds: one row a theorem, with its word, cost, assumptions and builder.
 
-A reader knows bounds by nine words (`WORDS`), each one idea with a sentence and the pages where it is proved. `BOUNDS`
-has a row for every case of an idea: which theorem of these pages it is, its cost, and a builder that reads facts of
-protocol and randomizer and returns None where a hypothesis fails. `choice` takes the smallest of all that apply at
-every loss. Nothing else in the package asks which protocol or randomizer it has. `register` adds somebody else's.
+`WORDS` has the nine words for bounds, each with a sentence and the pages of its proof. A row of `BOUNDS` is one theorem
+of these pages. Its builder reads facts of protocol and randomizer, and returns None where a hypothesis fails. `select`
+takes the pointwise minimum of all bounds that apply. No other module depends on which protocol or randomizer it has.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from checkin_jax.accounting.bounds.windows import (
     resampled_neighbours,
 )
 
-# Bounds that take less, in seconds of one core once compiled, are "fast".
+# Bounds that cost less (seconds of one core, once compiled) are "fast".
 FAST = 0.06
 
-# More clients leave fewer empty slots to hide in.
+# More clients leave fewer empty slots.
 _COUNTED = "the number of clients is as stated, no lower bound on it"
-# Of clients that take part less often more slots are empty, and less noise adds up.
+# A lower rate leaves more slots empty, and less noise in a sum.
 _STATED_RATE = "clients take part as often as is stated, not less"
 _STATED_NOISE = (
     f"{_STATED_RATE}, drop-outs included: noise adds up in sums, and fewer messages bring less of it"
@@ -43,7 +42,7 @@ _SAME_BALL = (
     "all clients' updates are clipped to the same ball, and none depends on a message of the same round"
 )
 
-# Word: sentence, and where it is proved.
+# Word -> sentence and reference.
 WORDS: dict[str, tuple[str, str]] = {
     "clones": (
         "eps0-LDP messages hide each other, as each could with some probability as well be a copy of the client's own "
@@ -90,7 +89,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-# What the proofs call the cases of each.
+# Word -> labels of its theorems in the proofs.
 _LABELS = {
     "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
     "hexagon": "T1+ T1h+ T2+ T2++",
@@ -106,23 +105,23 @@ _LABELS = {
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound as the accountant uses it.
+    """A theorem as the accountant uses it.
 
-    The bound that `build` returns has a `name` that its word is part of, the largest loss `top`, lower `instances`
-    (an empty tuple will do) and `upper(loss)`: numbers that the hockey-stick divergence of a unit at e^loss does not
-    exceed, in either direction, for losses >= 0 of any shape (`checkin_jax.accounting.bounds.interface.UnitBound`).
+    `build` returns a `checkin_jax.accounting.bounds.interface.UnitBound`. Its `name` contains the word, `top` is the
+    largest privacy loss, and `instances` may be empty. `upper(loss)` takes losses >= 0 in nats, of any shape. Its
+    values are upper bounds, in both directions, on the hockey-stick divergence of one unit at e^loss.
 
     Attributes:
-      word: what `bounds=`, `method` and statements call it.
-      statement: what it states, in one sentence.
-      reference: where it is proved, and whose idea it is.
-      seconds: about what one unit costs, once compiled.
+      word: name in `bounds=`, `method` and statements.
+      statement: the claim, in one sentence.
+      reference: pages of the proof, and source of the idea.
+      seconds: approximate cost of one unit, once compiled.
       build: the bound on a unit, or None where a hypothesis fails.
-      caveat: what a reader should be told of a unit for which no other bound was used; empty for nothing.
-      assumes: what it needs besides the protocol's own assumptions.
-      assumes_of_sums: what it needs besides where sums are seen whose noise adds up.
-      assumes_of: the same, where it depends on the unit.
-      theorem: what the pages of the reference call it.
+      caveat: warning about a unit that has no other bound; empty for none.
+      assumes: assumptions besides the protocol's own.
+      assumes_of_sums: further assumptions where sums with accumulated noise are observed.
+      assumes_of: further assumptions that depend on the unit.
+      theorem: label in the proofs.
     """
 
     word: str
@@ -142,7 +141,7 @@ class Bound:
         return f"{self.word}: {self.statement} [{self.reference}]"
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
-        """Assumptions besides the protocol's own, for such a unit."""
+        """Assumptions about this unit besides the protocol's own."""
         theirs = self.assumes_of(unit) if self.assumes_of is not None else ()
         return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
 
@@ -154,7 +153,7 @@ def _row(
 
 
 def _only_subsampling(unit: Unit) -> str:
-    """Where noise adds up nothing else is to be had."""
+    """Caveat of subsampling as the only bound; empty where noise adds up, since no other bound exists there."""
     if unit.sums_noise:
         return ""
     if unit.slots is not None:
@@ -168,7 +167,7 @@ def _only_subsampling(unit: Unit) -> str:
 
 
 def _of_own_laws(unit: Unit) -> tuple[str, ...]:
-    """False labels are used in common slots with hidden dummies."""
+    """The stated rate is assumed where labels are randomized: in common slots with hidden dummies."""
     return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
 
 
@@ -218,29 +217,30 @@ BOUNDS: tuple[Bound, ...] = (
 
 
 def words() -> tuple[str, ...]:
-    """The words of all bounds, in their order."""
+    """Words of all bounds, registered ones last."""
     return tuple(dict.fromkeys([*WORDS, *(bound.word for bound in BOUNDS)]))
 
 
 def word_of(label: str) -> str | None:
-    """The word for what proofs, and `bounds=` before version 0.3, call by this label; None where there is none."""
+    """Word for a label of the proofs, which `bounds=` took before version 0.3; None if unknown."""
     return next((word for word, known in _LABELS.items() if label in known.split()), None)
 
 
 def register(bound: Bound) -> Callable[[], None]:
-    """Adds a bound to those that `account` tries in this process; it is believed, as the others are.
+    """Adds a bound to those that `account` tries in this process. Its proof is not checked.
 
-    A bound below what an actual mechanism leaks at the delta asked for makes `account` raise ArithmeticError; one that
-    is false elsewhere is not noticed. Register before the first question is asked, and in every process that answers.
+    `account` raises ArithmeticError if the upper end falls below the leakage of an instance at the requested delta. A
+    bound that is false elsewhere is not detected. Register before the first call of `account`, in every process.
 
     Args:
-      bound: its word is one word that no other bound has.
+      bound: its word is a single word that no other bound has.
 
     Returns:
-      A function that takes it out again.
+      A function that removes the bound.
 
     Raises:
-      TypeError, ValueError: it is no `Bound`, or its word is taken or not one word.
+      TypeError: `bound` is no `Bound`.
+      ValueError: its word is taken, or is not a single word.
     """
     global BOUNDS
     if not isinstance(bound, Bound):

@@ -1,4 +1,4 @@
-"""Bounds on shuffled Gaussian messages that are computed at a few losses; chords in between."""
+"""Base of bounds on shuffled Gaussian messages that are computed at few losses, with chords in between."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from checkin_jax.numerics import convex
 
 
 class TabulatedMessages(abc.ABC):
-    """A symmetric bound that is convex in e^loss and never above that of one message by itself.
+    """A symmetric upper bound, convex in e^loss and at most the profile of one message.
 
     Attributes:
-      mu: 2 / noise_multiplier of a message.
+      mu: 2 / noise_multiplier.
     """
 
     mu: float
@@ -24,11 +24,11 @@ class TabulatedMessages(abc.ABC):
 
     @abc.abstractmethod
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Losses, rising, and upper bounds there; None if one message by itself is all that is known."""
+        """Increasing losses and upper bounds there; None if only the profile of one message is known."""
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The table made convex."""
+        """Losses and values of the lower convex hull of the table."""
         table = self._table()
         if table is None:
             return None

@@ -1,6 +1,6 @@
-"""Builders of the bounds on a unit: each reads facts and returns None where a hypothesis of its theorem fails.
+"""Builders of bounds on a unit: each reads facts, and returns None where a hypothesis of its theorem fails.
 
-A new theorem is a file with its bound, a builder here or there, and a line in `table.BOUNDS`.
+A new theorem needs a class for its bound, a builder, and a row in `table.BOUNDS`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from checkin_jax.randomizers import BINARY, Randomizer
 
 _Occupied = OccupiedPureLDP | UnequalOccupied
 _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
-# The rate from which G2 is tried by itself; below, T* has it.
+# G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
 
 
@@ -59,7 +59,7 @@ def t1(unit: Unit) -> UnitBound | None:
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1, a rate below 1, and about 80 messages a round; mechanisms with laws of their own have these."""
+    """Needs: as T1, a rate below 1, about 80 messages a round; no laws of the mechanism's own, which are sharper."""
     if unit.cover is None or not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     return _staged(unit, Shuffled(*unit.cover), AnyMessage(unit.epsilon0))
@@ -77,7 +77,7 @@ def _own_steps(randomizer: Randomizer) -> OwnSteps | None:
 
 
 def own_laws(unit: Unit) -> UnitBound | None:
-    """Needs: a mechanism that states the laws of its steps, and some hundred messages."""
+    """Needs: a mechanism that declares the laws of its steps, and some hundred messages."""
     if not unit.epsilon0 or unit.randomizer.step_set is None:
         return None
     steps, cover, averaged = (
@@ -93,7 +93,7 @@ def own_laws(unit: Unit) -> UnitBound | None:
         found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _hidings(unit, Slots))]
     if unit.randomizer.kary is None:
         found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
-    # B0 and t_k are below, for messages of one bit and for k-ary response.
+    # B0 is smaller for messages of one bit, t_k for k-ary randomized response.
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
     if cover is not None and cover.rate < 1.0 and not sharper:
         found.append(_staged(unit, Shuffled(*cover), steps))
@@ -102,12 +102,12 @@ def own_laws(unit: Unit) -> UnitBound | None:
 
 
 def _known(unit: Unit) -> bool:
-    """True if theorems about this very mechanism are sharper than those for any with its epsilon0 or its profile."""
+    """True if theorems for this mechanism are sharper than those for its epsilon0 or its profile."""
     return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
 def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
-    """Where the client's message hides, one record replaced; of these kinds alone, if any is given."""
+    """Covers of the target under replacement, restricted to `kinds` if any is given."""
     if not unit.replaced:
         return []
     found: list[Hiding] = []
@@ -122,13 +122,13 @@ def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
 
 
 def _each(unit: Unit, made: Callable[[Hiding], UnitBound]) -> UnitBound | None:
-    """The smallest of the bounds for all ways to look at where the message hides."""
+    """The smallest of the bounds made from the covers of the target."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
     found = [made(hiding) for hiding in _hidings(unit)]
     if len(found) <= 1:
         return found[0] if found else None
-    # Below, hidden dummies count as messages: the first way, where there are any.
+    # Instances are those of the first cover: hidden dummies count as messages there.
     return least(found, found[0].instances)
 
 
@@ -165,7 +165,7 @@ def b0(unit: Unit) -> UnitBound | None:
 
 
 def t2(unit: Unit) -> UnitBound | None:
-    """Needs: slots all of which show a message; eps0-LDP messages. A client may be replaced, added or removed."""
+    """Needs: slots that all show a message (hidden dummies); eps0-LDP messages. Either neighboring relation."""
     shown, epsilon0 = unit.slots, unit.epsilon0
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
@@ -177,7 +177,7 @@ def t2(unit: Unit) -> UnitBound | None:
 
 
 def t2_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T2, clients that throw independently, two of them a slot at most; some hundred slots."""
+    """Needs: as T2; clients that choose slots independently, about two a slot at most; some hundred slots."""
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     return _weighted(unit, AnyMessage(unit.epsilon0))
@@ -194,14 +194,14 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T2+, common slots of clients of one rate; a record is replaced."""
+    """Needs: as T2+; common slots, equal rates, a record replaced."""
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     return _labelled(unit, AnyMessage(unit.epsilon0))
 
 
 def labels_are_false(unit: Unit) -> bool:
-    """True for common slots with hidden dummies, of several clients of one rate; a record is replaced."""
+    """True for common slots with hidden dummies, several clients of equal rates, and a record replaced."""
     shown, throws = unit.slots, unit.protocol.used_throws
     hidden = unit.replaced and shown is not None and shown.hidden
     return hidden and throws is not None and throws.num_clients > 1
@@ -216,7 +216,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:
-    """Needs: common slots that show one client each; eps0-LDP messages."""
+    """Needs: common slots that use one client each; eps0-LDP messages; a record replaced."""
     throws, epsilon0 = unit.protocol.used_throws, unit.epsilon0
     if not unit.replaced or throws is None or epsilon0 is None:
         return None
@@ -224,19 +224,19 @@ def t2_prime(unit: Unit) -> UnitBound | None:
 
 
 def t_star(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients at a rate below 1; a privacy profile that is not the worst of its epsilon0."""
+    """Needs: a sample of clients at a rate below 1; a privacy profile better than the worst for its epsilon0."""
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind or _known(unit):
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
         return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
-    # With hardly any noise nothing is gained.
+    # T* gains nothing beyond.
     return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
 
 
 def t_two(unit: Unit) -> UnitBound | None:
-    """Needs: as T*, Gaussian messages that do not depend on one another within a round, and some of them."""
+    """Needs: as T*; Gaussian messages, none depending on another of its round; some messages a round."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
         return None
@@ -249,7 +249,7 @@ def g1(unit: Unit) -> UnitBound | None:
     if cover is None:
         return None
     if mu is None:
-        # Pure messages have T1, which is never above.
+        # T1 is never above G1 for eps0-LDP messages.
         if unit.epsilon0 is not None:
             return None
         counted = ShuffledGaussian(*cover, 1.0, False, unit.log_inverse_mass)
@@ -260,19 +260,19 @@ def g1(unit: Unit) -> UnitBound | None:
 
 
 def g2(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages of all clients or nearly all (rate 1 is an upper bound); or visible slots for each."""
+    """Needs: Gaussian messages at a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
     if unit.slots is not None:
         return gaussian_slots.g2_apart(unit)
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
     everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
-    # At a smaller rate it is above, and what everybody leaks is no instance of it.
+    # At a smaller rate the bound holds, but the instances for rate 1 do not.
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
 def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages of all clients, none depending on another; or of so many that all may well take part."""
+    """Needs: Gaussian messages, none depending on another of its round; all clients send, or may well do so."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
         return None
@@ -284,7 +284,7 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages of all clients, none depending on another; or of so many that all may well take part."""
+    """Needs: eps0-LDP messages, none depending on another of its round; all clients send, or may well do so."""
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
         return None
@@ -296,7 +296,7 @@ def e_plus(unit: Unit) -> UnitBound | None:
 
 
 def g4(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots whose single messages nobody sees; Gaussian noise."""
+    """Needs: averaged slots of which only sums are observed; Gaussian noise; a record replaced."""
     throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
     if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
         return None
@@ -304,14 +304,14 @@ def g4(unit: Unit) -> UnitBound | None:
 
 
 def local(unit: Unit) -> UnitBound:
-    """The bound on one client's own messages, seen with its name; needs nothing."""
+    """The local-view bound; needs nothing."""
     rate, randomizer = unit.rate, unit.randomizer
     if BINARY in randomizer.attains:
         return LocalPureLDP(rate, randomizer.largest_loss)
     if randomizer.gaussian_mu is not None:
         return LocalGaussian(rate, randomizer.gaussian_mu)
     bound = LocalMessages(rate, profile_of(randomizer))
-    # Who the others are does not matter here.
+    # Other clients do not matter in the local view.
     known = [each for each in randomizer.label_laws if each.others is None]
     laws = tuple(LocalLabels(bound, rate, each) for each in known)
     return dataclasses.replace(bound, instances=laws)

@@ -1,4 +1,4 @@
-"""One unit of a run as theorems see it: facts of its protocol and of its randomizer, and who looks."""
+"""One unit of a run as theorems see it: facts of protocol and randomizer, view, and neighboring relation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Crowd, Slots
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer, pure_profile
 
-# A profile within this of the worst one with the same epsilon0 counts as it.
+# A profile within this relative distance of the worst for its epsilon0 counts as the worst.
 _WORST = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """One unit of a run, as a theorem sees it.
+    """One unit of a run, as theorems read it.
 
     Attributes:
-      protocol, randomizer: whose facts are read.
-      view, relation: who looks, and which data sets are compared.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
-      client_rate: where rates differ, the check-in rate of the client meant at most; the fastest's if None.
+      protocol, randomizer: descriptions whose facts are read.
+      view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
+      log_inverse_mass: -log of the negligible mass.
+      client_rate: where rates differ, an upper bound on the target client's rate; None: the largest rate.
     """
 
     protocol: CheckInProtocol
@@ -34,56 +34,56 @@ class Unit:
 
     @property
     def rate(self) -> float:
-        """The probability that the client meant sends a message."""
+        """Probability that the target client sends a message."""
         return self.protocol.rate_of(self.client_rate)
 
     @property
     def replaced(self) -> bool:
-        """Whether one record is replaced, and the adversary does not see names."""
+        """True if one record is replaced and the view is not local."""
         return self.relation == REPLACE and self.view != "local"
 
     @property
     def epsilon0(self) -> float | None:
-        """The epsilon0 of a message, if it has one that is small enough to gain anything."""
+        """epsilon0 of a message; None if it exceeds MAX_EPSILON0, beyond which nothing is gained."""
         largest = self.randomizer.largest_loss
         return largest if largest <= MAX_EPSILON0 else None
 
     @property
     def cover(self) -> Cover | None:
-        """The sample that hides a client whose record is replaced."""
+        """Sample of equal rates that hides the target under replacement."""
         return self.protocol.cover if self.replaced else None
 
     @property
     def crowd(self) -> Crowd | None:
-        """The clients that hide a client whose record is replaced, where their rates differ."""
+        """Clients of unequal rates that hide the target under replacement."""
         return self.protocol.crowd if self.replaced else None
 
     @property
     def sums_noise(self) -> bool:
-        """Whether Gaussian noise of the whole sample adds up, where G1 is the worst case itself."""
+        """True if only the sum, with the Gaussian noise of the whole sample, is observed. G1 is then exact."""
         summed = self.view == "aggregate" and self.protocol.summed
         return summed and self.randomizer.gaussian_mu is not None
 
     @property
     def slots(self) -> Slots | None:
-        """The client's slots, where the adversary does not see names."""
+        """Slots of the target; None in the local view."""
         return None if self.view == "local" else self.protocol.slots_of(self.client_rate)
 
     @property
     def summed_slots(self) -> bool:
-        """Whether nobody sees the message of a single slot, only sums of several."""
+        """True if only sums of several slots are observed."""
         slots = self.slots
         return self.view == "aggregate" and slots is not None and slots.minibatch > 1
 
     @property
     def alone(self) -> bool:
-        """Whether the client's message is seen for what it is: in visible slots that nobody else can be in."""
+        """True if the target's message is identified: its slots are visible and no other client can be in them."""
         slots = self.slots
         return self.replaced and slots is not None and not slots.hidden and slots.others == 0
 
     @property
     def worst_of_its_kind(self) -> bool:
-        """Whether the profile is the worst that an eps0-LDP message can have."""
+        """True if the profile is, at six losses, that of the worst eps0-LDP message."""
         epsilon0 = self.randomizer.largest_loss
         if not math.isfinite(epsilon0):
             return False

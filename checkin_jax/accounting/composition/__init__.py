@@ -1,1 +1,1 @@
-"""From bounds on units to the epsilon of a run: composition, its search for both ends, Renyi divergences."""
+"""Composition of units to the epsilon of a run: both ends, privacy profiles, and Renyi divergences."""

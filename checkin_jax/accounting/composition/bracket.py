@@ -1,4 +1,4 @@
-"""What the composer returns: both ends, and how they were found."""
+"""The result of the composition: both ends of epsilon, and their methods."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NO_INSTANCE = "zero (no instance leaks more at this delta)"
 
 @dataclasses.dataclass(frozen=True)
 class Bracket:
-    """lower <= epsilon <= upper, how the ends were found, and the numerical part of the upper end's delta.
+    """lower <= epsilon <= upper, the methods of the ends, and the numerical part of the upper end's delta.
 
-    bound: the theorem behind the upper end where it is not the units' own; else empty. names: of the bounds without
-    which the upper end would be larger, one name a unit; empty where no unit was followed.
+    bound: name of the bound of the upper end if it is not the units' own; else empty. names: for each unit, the bounds
+    without which the upper end would be larger; empty if no unit was followed.
     """
 
     lower: float
@@ -26,10 +26,10 @@ class Bracket:
 
 
 def ordered(found: Bracket) -> Bracket:
-    """Lets the ends meet where rounding made them cross; anything more is a defect that must not be papered over.
+    """The bracket, its lower end clipped to the upper one if rounding made them cross.
 
     Raises:
-      ArithmeticError: the lower end is above the upper one, so one of them is wrong.
+      ArithmeticError: the lower end is above the upper one by more than a relative 1e-6, so one of them is wrong.
     """
     if found.lower > found.upper * (1.0 + 1e-6) + 1e-15:
         raise ArithmeticError(

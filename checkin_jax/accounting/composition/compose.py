@@ -1,4 +1,4 @@
-"""From units to a bracket: chooses grids and orders on the host, leaves the numbers to the kernels."""
+"""Composition of units to a bracket for epsilon: upper ends by bounds, lower ends by instances."""
 
 from __future__ import annotations
 
@@ -30,29 +30,28 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
-# A bound is not named whose removal moves epsilon by RDP by no more than this share.
+# A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
-# Below this share of the upper end a lower end is looked for among rare losses, too: at so many of them.
+# If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.
 _NEAR_ENOUGH, _PLACES = 0.8, 64
 
 
 @runtime_checkable
 class Few(Protocol):
-    """An instance that may have so few outcomes that a grid beside their losses alone is much finer."""
+    """An instance that may have few outcomes: a grid beside their losses alone is then much finer."""
 
     @property
     def kinks(self) -> np.ndarray:
-        """Absolute losses of all outcomes, [outcomes], in any order; empty where they are many."""
+        """Absolute losses of all outcomes, [outcomes], in any order; empty if they are many."""
         ...
 
 
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
-    """The loss up to which a unit is followed; the little beyond it is put at infinite loss."""
+    """Loss up to which a unit is followed; the remaining mass counts at infinite loss."""
     return search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
 
 
 def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
-    """The stacked atoms with another law for one event."""
     parts = [np.array(part) for part in atoms]
     for part, new in zip(parts, law):
         part[event] = np.asarray(new)
@@ -66,22 +65,22 @@ def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
 def bracket(
     units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
-    """Bounds the epsilon of all units composed (adaptively) at this delta.
+    """Bracket of epsilon of the (adaptive) composition of all units at this delta.
 
     Args:
-      units: (one unit, how many times) pairs.
+      units: (unit, number of units) pairs.
       delta: in [1e-300, 1].
-      stronger: the same units for whoever sees each client's own messages with its name, which bounds them too: the
-        upper end is never above that of these. Empty where there are none.
+      stronger: the local-view bounds on the same units, whose upper end caps that of the units; empty if there are
+        none.
 
     Returns:
-      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs (one client's own messages:
-      exactly, given how many there are, if few numbers matter); directed units all as P||Q
-      and all as Q||P, whichever is larger. Lower end: the composed concrete instances, the better of the two
-      directions. Never NaN; infinity where no bound below the largest float64 loss was found.
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs, rounded up. Directed units are
+      composed all as P||Q and all as Q||P; the larger value counts. The local view is exact if the number of messages
+      has few values. Lower end: the composed instances, in the better direction, rounded down. Never NaN; infinite if
+      no bound below the largest float64 loss was found.
 
     Raises:
-      ArithmeticError: the ends crossed, which would be a defect of this package.
+      ArithmeticError: the ends cross, a defect of this package.
     """
     return capped(_solve(units, delta, True), stronger, delta)
 
@@ -89,15 +88,15 @@ def bracket(
 def upper_end(
     units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
-    """The upper end of `bracket` alone, in half the time; `lower` is zero."""
+    """`bracket` with a lower end of zero, in half the time."""
     return capped(_solve(units, delta, False), stronger, delta)
 
 
 def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) -> Bracket:
-    """The bracket, with the upper end of the stronger adversary's units where that is smaller.
+    """The bracket, with the upper end of the local-view bounds if that is smaller.
 
     Raises:
-      ArithmeticError: that end is below the lower one, which would be a defect of this package.
+      ArithmeticError: that end is below the lower one, a defect of this package.
     """
     if not stronger or found.upper == 0.0:
         return found
@@ -118,7 +117,7 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]
         if not units:
             return Bracket(0.0, 0.0, "nothing is released")
-        # Losses too small for the kernels simply add up, as pure differential privacy does.
+        # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
         tiny = math.fsum(one.top * count for one, count in units if one.top < _MIN_LOSS) * (1.0 + 1e-12)
         units = [(one, count) for one, count in units if one.top >= _MIN_LOSS]
         if not units:
@@ -127,7 +126,7 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         if total == 1:
             found = single(units[0][0], delta, both)
             if not math.isfinite(found.upper):
-                # Beyond the largest loss that is followed, a local bound has a closed form.
+                # A local bound has a closed form beyond the largest loss that is followed.
                 found = _counted(units, delta, both) or found
         else:
             found = _counted(units, delta, both) or _composed(units, delta, both)
@@ -135,7 +134,7 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
 
 
 def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket | None:
-    """Rounds that are all one client's own messages by the same randomizer at the same rate; None for others."""
+    """The exact bracket of equal units in the local view; None for other units."""
     first = units[0][0]
     if any(one != first for one, _ in units):
         return None
@@ -143,7 +142,7 @@ def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -
 
 
 class _Composer(Search):
-    """Several units with their counts."""
+    """Search for the ends of several units with their counts."""
 
     def __init__(self, units: Sequence[tuple[UnitBound, int]], delta: float) -> None:
         self.units = [one for one, _ in units]
@@ -155,16 +154,16 @@ class _Composer(Search):
         self.reaches = [reach(one, self.total, delta) for one in self.units]
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """The units as P||Q and, unless none is directed, as Q||P: all of them in the same order."""
+        """Atoms of all units as P||Q and, if one is directed, as Q||P."""
         laws = [laws_above(one, at) for one, at in zip(self.units, losses)]
-        # That of a pair which is not directed is the same in both orders.
+        # An undirected unit has one law for both orders.
         return [_stack([law[min(i, len(law) - 1)] for law in laws]) for i in range(self.orders)]
 
     def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:
         return self.uppers(losses)[side]
 
     def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """The concrete instances P||Q and, unless all are symmetric, Q||P."""
+        """Atoms of the instances as P||Q and, unless all are symmetric, as Q||P."""
         losses = [at * SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
         few = bool(self.kinks)
@@ -178,14 +177,14 @@ class _Composer(Search):
         ]
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
-        """The upper end, the larger of both orders', and the knots it was found on."""
+        """The upper end, the larger of the two orders', and its knots."""
         coarse = self.coarse()
         orders = [self.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
         side, (best, found) = max(enumerate(orders), key=lambda each: each[1][0].upper)
         return dataclasses.replace(best, names=self._names(best, found, side)), found.losses
 
     def _names(self, best: Bracket, found: Found, side: int) -> tuple[str, ...]:
-        """Of each unit, the bounds without which the upper end would be larger; told by RDP of the same laws."""
+        """For each unit, the bounds without which the upper end would be larger, judged by RDP of the same laws."""
         names = []
         for i, (one, losses) in enumerate(zip(self.units, found.losses)):
             if not isinstance(one, Least):
@@ -208,16 +207,16 @@ class _Composer(Search):
         return tuple(names)
 
     def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: of all units' losses, or of one unit's being large."""
+        """The lower end: by the sum of the units' losses, or by the event that one of them is large."""
         found = self.of(instances)
         best = found.below(functools.partial(found.lowers, instances), losses, upper)
         return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(instances))
 
     def _one_of_them(self, instances: Sequence[Instance]) -> float:
-        """What is told by whether any unit's loss is large: for rare losses, where no grid serves.
+        """Lower end by the event that any unit's loss is large: for rare losses, for which no grid is fine enough.
 
-        P(A) - Q(A) of each unit is from below and Q(A) from above; log((P - delta) / Q) of the union falls where both
-        grow alike, as long as it is positive.
+        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the union falls if both grow by the
+        same amount, as long as it is positive.
         """
         places = np.geomspace(1e-6, 1.0, _PLACES)
         lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
@@ -237,7 +236,7 @@ class _Composer(Search):
         return best
 
     def of(self, instances: Sequence[Instance]) -> _Composer:
-        """The same for these instances, with knots beside the losses of their outcomes where these are few."""
+        """A copy for these instances, with knots beside the losses of their outcomes if these are few."""
         found = copy.copy(self)
         kinks = [one.kinks for one in instances if isinstance(one, Few)]
         if len(kinks) == len(instances) and all(0 < len(each) <= MOST_KINKS for each in kinks):
@@ -247,13 +246,13 @@ class _Composer(Search):
 
 @runtime_checkable
 class BelowScale(Protocol):
-    """An instance of which its scale is a proven bound: it leaks no more than that says."""
+    """An instance whose scale is a proven upper bound on it."""
 
     below_scale: bool
 
 
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
-    """The upper end of units composed on a grid, and the knots of each unit's profile there.
+    """The upper end of units composed on a grid, and the knots of each unit's profile.
 
     Call inside `float64()`, with two units or more and no top below 1e-9.
     """
@@ -261,14 +260,14 @@ def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket
 
 
 class Curves(NamedTuple):
-    """Points of the composed profile, one `Composed` a grid: P||Q and Q||P."""
+    """Points of the composed profile for P||Q and for Q||P, one `Composed` a grid."""
 
     forward: list[pld.Composed]
     backward: list[pld.Composed]
 
 
 def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
-    """The whole profile of two units or more, down to about this delta: from above and, of instances, from below.
+    """The composed profile of two units or more down to about this delta: from above, and from below for instances.
 
     Call inside `float64()`.
     """
@@ -298,7 +297,7 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
     best, losses = composer.upper()
     if not both:
         return best
-    # Rounds without an instance are left out, as an adversary may do.
+    # Units without an instance are dropped, as an adversary may do.
     known = [(one.instances, count) for one, count in units if one.instances]
     tried: list[tuple[float, _Composer, list[Instance], Sequence[np.ndarray]]] = []
     scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
@@ -307,7 +306,7 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
         if len(known) == len(units) and all(map(_alike, (each.scale for each in instances), composer.units)):
             tried.append((best.upper, composer, instances, losses))
         else:
-            # The instances have a scale of their own, which others may share.
+            # The instances have scales of their own, which other instances may share.
             scales = [each.scale for each in instances]
             place = tuple(map(id, scales))
             if place not in scaled:
@@ -316,7 +315,7 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
             by, above, knots = scaled[place]
             tried.append((above.upper, by, instances, knots))
     for upper, by, instances, knots in sorted(tried, key=lambda each: -each[0]):
-        # What cannot be above the best one so far is not evaluated.
+        # Instances that cannot exceed the best lower end are skipped.
         if upper <= best.lower and all(isinstance(one, BelowScale) for one in instances):
             continue
         lower = by.lower(instances, knots, upper)
@@ -327,7 +326,7 @@ def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) 
 
 
 def _alike(scale: UnitBound, one: UnitBound) -> bool:
-    """Whether both are the same bound, whatever their instances: an instance's scale has none of its own."""
+    """True if both are the same bound, apart from their instances: an instance's scale has none."""
     if isinstance(scale, Least) and isinstance(one, Least):
         return list(map(id, scale.bounds)) == list(map(id, one.bounds))
     return scale is one

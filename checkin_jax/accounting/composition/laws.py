@@ -1,4 +1,4 @@
-"""Laws of a unit's privacy loss from above, made of the bounds on both of its profiles."""
+"""Laws of a unit's privacy loss, rounded up, from the upper bounds on its two profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkin_jax.numerics import convex
 
 
 def sides_above(one: UnitBound, losses: np.ndarray) -> tuple[pld.Side, pld.Side]:
-    """P||Q and Q||P on knots 0 = l_0 < l_1 < ..., lowered by each other; one object where `one` is not directed."""
+    """Sides of P||Q and Q||P on knots 0 = l_0 < l_1 < ..., lowered by each other; one object if undirected."""
     return _sides(losses, *upper_sides(one, losses))
 
 
@@ -25,12 +25,12 @@ def _sides(losses: np.ndarray, forward: Values, backward: Values) -> tuple[pld.S
 
 
 def laws_above(one: UnitBound, losses: np.ndarray) -> list[pld.Atoms]:
-    """The laws of the loss as P||Q and, where `one` is directed, as Q||P."""
+    """Laws of the loss as P||Q and, if `one` is directed, as Q||P."""
     return _laws(losses, sides_above(one, losses), isinstance(one, Directed))
 
 
 def laws_of_some(one: Least, which: Sequence[int], losses: np.ndarray) -> list[pld.Atoms]:
-    """`laws_above` of some of the bounds that a unit is the least of."""
+    """`laws_above` by some of the bounds of a `Least`."""
     values = one.values(losses)[list(which)].min(axis=0)
     return _laws(losses, _sides(losses, values[0], values[-1]), isinstance(one, Directed))
 

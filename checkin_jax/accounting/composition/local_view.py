@@ -1,7 +1,7 @@
-"""The view `local` over many units, by how often the client took part: exact, and nothing is composed.
+"""The exact local view of many units, as a mixture over the number of messages of the client.
 
-Whoever sees a client's messages with its name sees in which units it sends; that is the same under both records, so it
-may be given. Call inside `devices.float64()`; docs/theory.md, section 2.
+The local view shows the units in which the client sends. Their law is the same under both records, so the profile is
+the mean of those given this number [docs/theory.md, 2]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from checkin_jax.kernels.composition import outcome_counts
 from checkin_jax.numerics import randomized_response
 
 METHOD = "given how often it is sent"
-# Most values that the number of messages may have, from a ladder of sizes (each compiles once); beyond, many units are
-# composed like any others.
+# Sizes for the number of values of the number of messages (each compiles once); more are composed like other units.
 _SIZES, _MOST_GAUSSIAN = (64, 512, 2048), 512
-# Losses that are evaluated at a time.
+# Losses that are evaluated at once.
 _POINTS = 8
-# The range of mu sqrt(K) in which the Gaussian profile is known well enough.
+# The range of mu sqrt(K) in which the Gaussian profile is accurate enough.
 _LEAST_MU, _MOST_MU = 1e-8, 1e3
-# Losses below which the masses' rounding would show.
+# The rounding of masses matters below this epsilon0.
 _LEAST_EPSILON0 = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class _Counts:
-    """The law of how many messages are sent, value by value; `tail` is what is left out at most."""
+    """The law of the number of messages, from both sides; `tail`: upper bound on the mass of other values."""
 
     number: np.ndarray
     upper: np.ndarray
@@ -43,7 +42,7 @@ class _Counts:
 
 
 def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
-    """None where there are too many values that matter."""
+    """The law of the number of messages; None if too many values matter."""
     third = log_inverse_mass / 3.0
     variance = count * rate * (1.0 - rate)
     radius = third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass) if variance > 0 else 0.0
@@ -59,7 +58,7 @@ def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """delta of all units together at losses in nats, from both sides; `top` is where it is below any delta."""
+    """The profile of all units together, from both sides, at losses in nats; below any delta at loss `top`."""
 
     upper: Callable[[np.ndarray], np.ndarray]
     lower: Callable[[np.ndarray], np.ndarray]
@@ -67,7 +66,7 @@ class Profile:
 
 
 def profile_of(one: UnitBound, count: int, delta: float) -> Profile | None:
-    """The profile of `count` units of a local bound, known down to this delta; None where it is not known exactly."""
+    """The profile of `count` units of a local bound down to this delta; None if it is not known exactly."""
     log_inverse_mass = 17.0 - math.log(delta)
     if isinstance(one, LocalGaussian):
         return _gaussian(one, count, log_inverse_mass)
@@ -121,9 +120,9 @@ def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> Profile
 
 
 def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Bracket | None:
-    """Both ends for `count` units of a local bound; None for other units, and where too many counts matter.
+    """Bracket of `count` units of a local bound; None for other units, or if too many counts matter.
 
-    both: the lower end too, else zero. delta in [1e-300, 1).
+    delta: in [1e-300, 1). both: compute the lower end, too; else it is zero.
     """
     profile = profile_of(one, count, delta)
     if profile is None:
@@ -141,11 +140,11 @@ def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Brac
 
 
 def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
-    """Whether a glance tells that `count` units leak more than (epsilon, delta): some K or more messages do."""
+    """Cheap sufficient test that `count` units violate (epsilon, delta): some K or more messages do."""
     if not math.isfinite(epsilon):
         return False
     if isinstance(one, LocalPureLDP) and one.epsilon0 < _LEAST_EPSILON0:
-        return True  # so little that it simply adds up
+        return True  # the epsilon0 of such units add up
     mean = count * one.rate
     around = mean + math.sqrt(mean) * np.linspace(-3.0, 8.0, 34)
     number = np.unique(np.clip(np.rint(np.append(np.geomspace(1.0, count, 30), around)), 1.0, count))
@@ -163,5 +162,5 @@ def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
             enough = scipy.special.betainc(least, held, 1.0 / (1.0 + math.exp(-one.epsilon0)))
             enough = np.where(least <= number[:, None], enough, 0.0)
             leaked = np.max(enough * -np.expm1(-np.maximum(gap, 0.0)), axis=1)
-        # Twice: these are plain floating-point numbers.
+        # The factor 2 covers rounding.
         return bool(np.nanmax(often * leaked) > 2.0 * delta)

@@ -1,9 +1,8 @@
-"""The whole privacy profile of a run, from both sides: what epsilon at one delta is a single point of.
+"""The privacy profile of a run from both sides: delta as a function of epsilon.
 
-With H_c(P||Q) the hockey-stick divergence of the laws of what is seen under two neighboring data sets, c = e^loss: from
-above for every pair, in both orders; from below for concrete pairs, which no analysis can go below. A profile is convex
-in c and nonincreasing, so that chords between bounds from above are bounds, and a bound from below is one at every
-smaller loss.
+H_c(P||Q), c = e^loss, is the hockey-stick divergence of the view's laws under two neighboring data sets. It is bounded
+from above for every pair, in both orders, and from below by concrete pairs. A profile is convex in c and nonincreasing.
+So chords between upper bounds are upper bounds, and a lower bound holds at every smaller loss.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from checkin_jax.accounting.composition.single import refine
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
-# Points of the common grid; those at which a profile is evaluated itself (a whole number of blocks of 32 losses).
+# Points of the common grid; points at which a single profile is evaluated (a multiple of 32 losses).
 _POINTS, _EVALUATED = 16385, 2048
 # The grid ends where the profile is below this part of delta.
 _FAR = 1e-3
-# Losses of less than this simply add up, as in the composer.
+# Units with smaller losses add up, as in `compose`.
 _TINY = 1e-9
-# Relative, upwards: the few operations between certified values and what is stated.
+# Relative rounding, upwards, of the few operations after certified values.
 _SLACK = 1e-13
 
 
@@ -45,9 +44,9 @@ class Curve:
 
     Attributes:
       losses: nats, increasing from 0; [points].
-      upper: at least every pair's, as P||Q and Q||P or the other way round; between points by chords in e^loss.
-      lower: concrete pairs', at most theirs; between points that of the larger loss.
-      top: the largest loss of all that is composed, or infinity.
+      upper: upper bounds for every pair, as P||Q and Q||P, or exchanged; chords in e^loss between points.
+      lower: lower bounds of concrete pairs; between points the value at the larger loss.
+      top: largest loss of the composition; may be infinite.
     """
 
     losses: np.ndarray
@@ -63,12 +62,12 @@ def curve(
     stronger: Sequence[tuple[Exact, int]] = (),
     both: bool = True,
 ) -> Curve:
-    """The profile of all units composed, for losses from 0 to where it is far below delta.
+    """The profile of the composed units, for losses from 0 to where it is far below delta.
 
     Args:
-      units, delta, stronger: as of `composer.bracket`; delta in [1e-300, 1).
-      found: the bracket that it returned for them, which becomes part of the curve; at loss 0 it changes nothing.
-      both: the concrete pairs below, too.
+      units, delta, stronger: as of `compose.bracket`; delta in [1e-300, 1).
+      found: its bracket for them, which becomes part of the curve; at loss 0 it changes nothing.
+      both: True to include lower bounds of concrete pairs.
     """
     with float64():
         units = [(one, count) for one, count in units if one.top > 0 and count > 0]
@@ -85,7 +84,7 @@ def curve(
         above = [np.minimum(each, _pure(top, losses)) for each in above]
         above = [np.where(losses >= found.upper, np.minimum(each, delta), each) for each in above]
         above = [np.minimum.accumulate(np.clip(each * (1.0 + _SLACK), 0.0, 1.0)) for each in above]
-        # The lower end as a pair of which one point is known.
+        # The lower end: a pair of which one point is known.
         point = np.where(losses <= found.lower, delta if found.lower > 0 else 0.0, 0.0)
         below = (*lower, Sides(point, np.zeros_like(point)))
         return Curve(losses, Sides(*above), tuple(_ordered(each, above) for each in below), top)
@@ -94,7 +93,7 @@ def curve(
 def _evaluated(
     units: Sequence[tuple[UnitBound, int]], delta: float, found: Bracket, both: bool
 ) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
-    """The grid and what is on it, by the same means as the bracket."""
+    """Grid, upper and lower profiles on it, by the methods of the bracket."""
     if not units:
         losses = np.linspace(0.0, max(found.upper, 1e-9), 32)
         zero = np.zeros_like(losses)
@@ -124,7 +123,7 @@ def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides
 
 
 def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
-    """The best of the lines known next to every loss: P(A) - c Q(A) is below the profile at every c."""
+    """Lower profile by the events on either side of every loss: P(A) - c Q(A) is below the profile at every c."""
     right = np.clip(np.searchsorted(at, losses, side="left"), 1, at.size - 1)
 
     def side(difference: np.ndarray, far: np.ndarray) -> np.ndarray:
@@ -136,7 +135,7 @@ def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
 
 
 def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
-    """From 0 to where all profiles are far below delta, or as far as they are known."""
+    """Losses from 0 to where all profiles are far below delta, or as far as they are known."""
     ends = [0.0]
     for curves in (above.forward, above.backward):
         reaches = []
@@ -151,7 +150,6 @@ def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
 
 
 def _least(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
-    """The least of several bounds from above."""
     best = np.ones_like(losses)
     for each in curves:
         epsilon, delta = (np.asarray(part) for part in each[:2])
@@ -161,7 +159,7 @@ def _least(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
 
 
 def _most(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
-    """The largest of several bounds from below; each is of a law on its grid, whose profile has chords there."""
+    """Maximum of several lower profiles, each of a law on a grid and so linear in e^loss between its points."""
     best = np.zeros_like(losses)
     for each in curves:
         epsilon, delta = (np.asarray(part) for part in each[:2])
@@ -171,7 +169,7 @@ def _most(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
 
 
 def _chords(at: np.ndarray, value: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """Linear in e^loss between the points; constant beyond them."""
+    """Interpolation linear in e^loss between the points, constant beyond them."""
     right = np.clip(np.searchsorted(at, losses, side="right"), 1, at.size - 1)
     left = right - 1
     gap = np.maximum(at[right] - at[left], 1e-300)
@@ -181,30 +179,30 @@ def _chords(at: np.ndarray, value: np.ndarray, losses: np.ndarray) -> np.ndarray
 
 
 def _sampled(profile: Callable[[np.ndarray], np.ndarray], losses: np.ndarray) -> np.ndarray:
-    """A profile from above at some of the losses, by chords at the others."""
+    """Upper bounds at the losses: the profile at some of them, with chords in between."""
     at = np.linspace(0.0, float(losses[-1]), _EVALUATED)
     return _chords(at, np.asarray(profile(at)), losses)
 
 
 def _pure(top: float, losses: np.ndarray) -> np.ndarray:
-    """The profile of randomized response with this largest loss, which is above all that have it."""
+    """The profile of randomized response with this largest loss, which is above every profile with it."""
     if top >= MAX_LOSS:
         return np.ones_like(losses)
     return np.maximum(-np.expm1(losses - top), 0.0) / (1.0 + math.exp(-top))
 
 
 def _shifted(losses: np.ndarray, value: np.ndarray, tiny: float) -> np.ndarray:
-    """With losses of `tiny` in all added, which shift the profile by as much."""
+    """The profile after adding units with losses of `tiny` in all, which shift it by as much."""
     if tiny == 0.0:
         return value
     return np.where(losses >= tiny, _chords(losses + tiny, value, losses), 1.0)
 
 
 def _ordered(lower: Sides, upper: Sequence[np.ndarray]) -> Sides:
-    """Nonincreasing, and rounded down; never above the upper end, with which rounding may make it cross.
+    """The lower profile made nonincreasing, rounded down, and clipped to the upper one.
 
     Raises:
-      ArithmeticError: it is far above, which would be a defect of this package.
+      ArithmeticError: it exceeds the upper profile by more than rounding, a defect of this package.
     """
     most = np.maximum(*upper)
     found = []

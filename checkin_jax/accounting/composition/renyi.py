@@ -1,4 +1,4 @@
-"""Renyi differential privacy of runs with eps0-LDP or Gaussian messages, at any real order."""
+"""Upper bounds on the Renyi divergence of runs with eps0-LDP or Gaussian messages, at real orders."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from checkin_jax.kernels.messages.gaussian_moments import Labels
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
-# Neighbouring knots differ by half a percent; what that adds to a moment is of second order, below 1e-5.
+# Successive knots differ by half a percent, which adds a relative second-order error below 1e-5 to a moment.
 _KNOTS = 4096
-# Below, kernels underflow; a single message leaks practically nothing.
+# Kernels underflow below this epsilon0; the bound of a single message is then practically zero.
 _MIN_EPSILON0 = 1e-9
 _ALONE = "a message by itself"
-# -log of the mass that units of Gaussian messages leave out: of G1, whose counts beyond it are bounded apart, and of
-# others, which are a floor beside it. Bounds that take longer are not tried.
+# -log of the negligible mass of units of Gaussian messages: for G1, whose counts beyond are bounded separately, and for
+# other bounds; and the cost of a bound above which it is not tried.
 _MASS, _OTHERS_MASS, _SECONDS = 100.0, 300.0, 1.0
 _MOST_TILT = 1e6
-# Further knots for others, and the node of G1 up to which they lie: twelve deviations of the noise.
+# Further knots for other bounds, and the node of G1 up to which they lie: twelve standard deviations of the noise.
 _FINE, _FINE_UP_TO = 512, 400
-# Searches for the best order, each around the last one's.
+# Refinements of the best order.
 _SEARCHES = 12
 
 
@@ -59,23 +59,23 @@ def rdp(
 ) -> np.ndarray:
     """Upper bound on the Renyi divergence of a whole run at each order; certified.
 
-    Theorem: the pairs of T1, T1h and T2 (all slots counted) by their own moments (`kernels.composition.moments`), G1,
-    G4 and R1 of Gaussian messages by those of subsampled Gaussians (`kernels.messages.gaussian_moments`), other bounds
-    on eps0-LDP messages through their privacy profile, whichever is smallest, and never more than each message by
-    itself; replace-one, both directions, units chosen adaptively.
+    The smallest of these bounds, for replace-one, in both directions, units chosen adaptively: clones (T1, T1h, T2) by
+    the moments of their pairs (`kernels.composition.moments`); subsampling (G1, G4, R1) of Gaussian messages by the
+    moments of subsampled Gaussians (`kernels.messages.gaussian_moments`); other bounds on eps0-LDP messages by their
+    privacy profile; the local view.
 
     Args:
       protocol: the run.
-      randomizer: eps0-LDP or Gaussian messages. (Gaussian ones behind a shuffler have lognormal moments: large orders
-        say little about them, and `account` composes their privacy loss distribution.)
+      randomizer: eps0-LDP or Gaussian messages. (Shuffled Gaussian messages have lognormal moments: large orders are
+        loose, and `account` composes their privacy loss distribution.)
       orders: real numbers > 1, shape [orders].
       view: the adversary, as in `account`.
 
     Returns:
-      float64 [orders], nats over all units, rounded up; an order's value does not depend on the other orders. Relative
-      excess over the pair's own value below 0.1% where order times the divergence of a round is small, as it is where
-      RDP is used; at orders ruled by events rarer than 1e-12 up to a factor of 4 for n in the hundreds. Exact to 2e-8
-      for n <= 48.
+      float64 [orders], nats over all units, rounded up. The value at an order does not depend on the other orders. Its
+      relative excess over the pair's moment is below 0.1% if order times the divergence of one round is small, as where
+      RDP is used. At orders dominated by events rarer than 1e-12 it is up to a factor of 4 for n in the hundreds. It is
+      at most 2e-8 for n <= 48.
 
     Raises:
       TypeError, ValueError: an order that is not a number above 1, or a randomizer whose divergences are infinite or
@@ -94,10 +94,10 @@ def rdp(
 def epsilon_by_rdp(
     protocol: CheckInProtocol, randomizer: Randomizer, *, delta: float, view: str = "messages"
 ) -> tuple[float, float]:
-    """(epsilon, order): the smallest epsilon that `rdp` gives at delta, over real orders; certified.
+    """(epsilon, order): the smallest epsilon from `rdp` at delta, over real orders; certified.
 
-    [CKS20], Proposition 12, as in `kernels.conversions`; whichever order is taken, the bound holds. `account` is never
-    above it: it composes privacy loss distributions, and at extreme settings takes this conversion where it is smaller.
+    The conversion is [CKS20], Proposition 12 (`kernels.conversions`), valid at every order. `account` is never above
+    it: it composes privacy loss distributions, and takes this conversion at extreme settings if it is smaller.
 
     Args:
       protocol: the run.
@@ -120,7 +120,7 @@ def epsilon_by_rdp(
 
 
 class Curve(NamedTuple):
-    """Renyi divergences of a whole run, [orders], and what each rests on."""
+    """Renyi divergences of a whole run, [orders], and the bound behind each."""
 
     values: np.ndarray
     names: list[str]
@@ -128,7 +128,7 @@ class Curve(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class UnitCurve:
-    """A run of eps0-LDP messages whose Renyi divergences are asked for, checked."""
+    """Checked arguments of `rdp` for eps0-LDP messages, and its evaluation."""
 
     protocol: CheckInProtocol
     randomizer: Randomizer
@@ -136,23 +136,23 @@ class UnitCurve:
     epsilon0: float
 
     def local(self, orders: np.ndarray) -> np.ndarray:
-        """Of each message by itself (Proposition 3.3 of [BS16]), over all units; never below the least float64 > 0."""
+        """Divergence in the local view ([BS16], Proposition 3.3), over all units; at least the least float64 > 0."""
         if self.epsilon0 == 0.0:
             return np.zeros(len(orders))
         alone = np.minimum(0.5 * orders * self.epsilon0**2 * (1.0 + 1e-12), self.epsilon0)
         return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.repeats
 
     def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
-        """The bounds on a unit that may leave out exp(-mass), by word; call inside `float64()`."""
+        """(word, bound) pairs of a unit that may drop a mass of exp(-mass); call inside `float64()`."""
         if self.epsilon0 < _MIN_EPSILON0 or self.view == "local":
             return []
-        # B0 and own laws are slower, and far below where they hold.
+        # B0 and own-laws are slower, and much smaller where they hold.
         tried = FAST_ONES if self.randomizer.one_bit is None else BEST
         unit = Unit(self.protocol, self.randomizer, "messages", REPLACE, mass)
         return [] if unit.alone else [(bound.word, made) for bound, made in built_bounds(unit, tried)]
 
     def curve(self, orders: np.ndarray) -> Curve:
-        """At real orders > 1, each by itself."""
+        """Renyi divergences at real orders > 1; the value at an order does not depend on the others."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         with float64():
             masses = moments.left_out(orders, self.epsilon0)
@@ -170,10 +170,10 @@ class UnitCurve:
         return self.joined(orders, found)
 
     def best(self, delta: float) -> tuple[float, float, str]:
-        """epsilon at delta, its order and what it rests on: nine orders at a time around the best one so far."""
+        """(epsilon at delta, order, bound): nine orders at a time around the best one so far."""
         log_delta = math.log(delta)
         found = (math.inf, 2.0, _ALONE)
-        # Divergences are nearly proportional to their orders where these matter.
+        # Divergences are nearly proportional to the relevant orders.
         slope = max(float(self.curve(np.array([2.0])).values[0]) / 2.0, 1e-300)
         centre, width = min(max(math.sqrt(-log_delta / slope), 1e-3), 1e9), 8.0
         for _ in range(_SEARCHES):
@@ -193,7 +193,7 @@ class UnitCurve:
         return found
 
     def joined(self, orders: np.ndarray, found: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Curve:
-        """The smallest of log moments (name, places among the orders, values) and of a message by itself."""
+        """The smallest divergence by log moments (name, indices of the orders, values) and by the local view."""
         values, names = self.local(orders), np.full(len(orders), _ALONE, dtype=object)
         for name, where, log_moments in found:
             with np.errstate(over="ignore"):
@@ -205,18 +205,18 @@ class UnitCurve:
 
 @dataclasses.dataclass(frozen=True)
 class GaussianCurve(UnitCurve):
-    """The same of Gaussian messages."""
+    """`UnitCurve` for Gaussian messages."""
 
     mu: float
 
     def local(self, orders: np.ndarray) -> np.ndarray:
-        """Of each message by itself, sent with the unit's probability: exact."""
+        """Exact divergence in the local view, messages sent with the unit's probability, over all units."""
         rate = self._unit(_MASS).rate
         with np.errstate(divide="ignore", over="ignore"):
             size = 0.5 * orders * (orders - 1.0) * self.mu**2
             apart = np.logaddexp(np.log1p(-rate), np.log(rate) + size)
             moment = np.where(size < 1.0, np.log1p(rate * np.expm1(np.minimum(size, 1.0))), apart)
-            # Beyond, the rate makes no difference.
+            # At larger sizes the rate makes no difference.
             each = np.where(size < 1e300, moment / (orders - 1.0), 0.5 * orders * self.mu**2)
         return each * (1.0 + 1e-12) * self.protocol.repeats
 
@@ -224,7 +224,7 @@ class GaussianCurve(UnitCurve):
         return Unit(self.protocol, self.randomizer, self.view, REPLACE, mass)
 
     def curve(self, orders: np.ndarray) -> Curve:
-        """At real orders > 1, each by itself."""
+        """As `UnitCurve.curve`."""
         unit = self._unit(_MASS)
         if unit.alone or self.view == "local":
             return self.joined(orders, [])
@@ -241,7 +241,7 @@ class GaussianCurve(UnitCurve):
         return self.joined(orders, [(label, np.arange(len(orders)), moments)])
 
     def _others(self, but: Bound) -> list[tuple[Bound, UnitBound]]:
-        """Other bounds on the unit, that take a second at most."""
+        """Other bounds on the unit that cost at most `_SECONDS`."""
         unit = self._unit(_OTHERS_MASS)
         tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound is not but]
         made = [(bound, one) for bound in tried if (one := bound.build(unit)) is not None]
@@ -249,13 +249,13 @@ class GaussianCurve(UnitCurve):
         return [each for each in made if each[0].theorem not in included]
 
     def _moments(self, labels: Labels, others: Sequence[UnitBound], orders: np.ndarray) -> np.ndarray:
-        """log A of a unit with these labels, whose profile is that of the others where that is smaller."""
+        """log A of the minimum of the profile of these labels and of the other bounds; [orders]."""
         tops, found = gaussian_moments.tops(labels, orders), np.full(len(orders), np.inf)
-        # Beyond, a message by itself says as much.
+        # The local view is as good at larger tilts.
         for top in np.unique(tops[tops * float(np.max(labels.mu)) < _MOST_TILT]):
             losses, where = gaussian_moments.nodes(labels, float(top)), tops == top
             if others:
-                # Other bounds may fall on a finer scale.
+                # Other bounds may vary on a finer scale.
                 fine = np.geomspace(1e-4 * losses[1], losses[min(_FINE_UP_TO, len(losses) - 1)], _FINE)
                 losses = np.unique(np.append(losses, fine))
             values = np.array(gaussian_moments.log_profile(labels, host(losses)))
@@ -270,7 +270,7 @@ class GaussianCurve(UnitCurve):
 
 
 def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "messages") -> UnitCurve:
-    """Checks the arguments of `rdp` besides the orders.
+    """Checked arguments of `rdp` other than the orders.
 
     Raises:
       TypeError, ValueError: as `rdp`.
@@ -289,12 +289,12 @@ def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
 
 
 def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
-    """Log moments of the smallest of several bounds at every loss."""
+    """Log moments of the pointwise minimum of several bounds."""
     one = least(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
     side, _ = sides_above(one, losses)
     if float(side.lost) > 4.0 * FLUSHED:
-        # A mass at infinite loss: no moment is finite.
+        # With mass at infinite loss no moment is finite.
         return np.full(len(orders), math.inf)
     return np.asarray(pld.symmetric_log_moments(host(losses), side, host(orders - 1.0)))
 

@@ -1,4 +1,4 @@
-"""Renyi divergences from below: of concrete pairs, which no analysis can go below."""
+"""Lower bounds on the Renyi divergence of a run, by instances (concrete pairs)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
-# Masses up to about e^-17 times this are left out.
+# Masses up to about e^-17 times this are dropped.
 _DELTA = 1e-12
-# Every grid of knots gives lower bounds: up to where the profile is these parts of its value at 0.
+# Grids of knots end where the profile is one of these shares of its value at 0; every grid gives lower bounds.
 _PARTS = (1e-3, 1e-9, 1e-25, 1e-100)
 _KNOTS = 160
 _SHAPE = np.linspace(0.0, 1.0, _KNOTS + 1)
@@ -33,9 +33,9 @@ def rdp_lower(
     *,
     view: str = "messages",
 ) -> np.ndarray:
-    """Lower bound on the worst Renyi divergence of a whole run at each order: that of concrete records and messages.
+    """Lower bound on the worst Renyi divergence of a whole run at each order, by concrete records and messages.
 
-    For sums of thousands of Gaussian messages it is within 0.2% of the truth at orders that large rounds rule.
+    For sums of thousands of Gaussian messages it is within 0.2% of the true value at orders dominated by large rounds.
 
     Args:
       protocol: as in `rdp`.
@@ -44,8 +44,8 @@ def rdp_lower(
       view: as in `rdp`.
 
     Returns:
-      float64 [orders], nats over all units, rounded down: of the better direction of the best instance, every unit
-      alike; 0 where no instance is known.
+      float64 [orders], nats over all units, rounded down, of the best instance in its better direction, the same in
+      every unit; 0 if no instance is known.
 
     Raises:
       TypeError, ValueError: as `rdp`.
@@ -69,7 +69,7 @@ def rdp_lower(
 
 
 def _ends(bound: UnitBound) -> list[float]:
-    """Losses up to which there are knots."""
+    """Largest knots of the grids."""
     places = _PLACES * min(bound.top, MAX_LOSS)
     value = np.asarray(bound.upper(places))
     found = [places[np.flatnonzero(value >= part * value[0])[-1]] for part in _PARTS]
@@ -77,7 +77,7 @@ def _ends(bound: UnitBound) -> list[float]:
 
 
 def _of_instance(instance: Instance, losses: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """log A of one unit from below, of either direction the larger."""
+    """Lower bound on log A of one unit at each order, in the larger direction."""
     lines = instance.lower(0.5 * (losses[1:] + losses[:-1]))
     plus, minus = (pld.side_lower(host(losses), *map(host, each)) for each in lines)
     laws = (pld.join(host(losses), *sides, False) for sides in ((plus, minus), (minus, plus)))

@@ -1,4 +1,4 @@
-"""Searches for one end of the bracket: choose a grid and a tilt, evaluate, repeat until the answer stays."""
+"""Search for one end of the bracket: choose a grid and a tilt, evaluate, and repeat until the end is stable."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from checkin_jax.kernels.composition import composing, pld
 from checkin_jax.kernels.composition.composing import End, Scales
 
 _PASSES = 4
-# Orders over the one whose tilt the lower end is off by more than a standard deviation.
+# Factors of the order, tried if the lower end is off the tilt's mean by more than a standard deviation.
 _HIGHER = (1.1, 1.2, 1.35)
-# How much of delta may lie beyond the reaches of all units.
+# Share of delta that may lie beyond the reaches of all units.
 ENOUGH = 1e-6
-# Shares: of the largest loss, where a round's reach is looked for; of the reach, the first knots (as many as the usual
-# step of the ladder has), and those among which the largest losses are looked for.
+# Shares of the largest loss at which the reach is searched; below, shares of the reach: the first knots (as many as the
+# usual step of the ladder has), and even knots for the largest losses.
 _REACHES = np.geomspace(1e-12, 1.0, 512)
-# Between closer knots the rounding of profiles would make masses.
+# Closer knots would turn the rounding of profiles into mass.
 COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
 EVEN = np.linspace(0.0, 1.0, 65)
 
 Build = Callable[[Sequence[np.ndarray]], pld.Atoms]
-# P||Q and, unless all are the same in both directions, Q||P.
+# P||Q and, unless all units are symmetric, Q||P.
 BuildBoth = Callable[[Sequence[np.ndarray]], Sequence[pld.Atoms]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """An end of the bracket, the numerical part of its delta, and the knots and atoms it was found on."""
+    """An end of the bracket, the numerical part of its delta, and its knots and atoms."""
 
     epsilon: float
     error: float
@@ -46,12 +46,12 @@ class Found:
 
 
 class Search:
-    """Rounds and their counts at one delta.
+    """Units and their counts at one delta.
 
     Attributes:
-      counts: units of every event, [events]. tops: the largest loss of each, or infinity.
-      reaches: the loss up to which each is followed. delta: the target. sharp: whether a finer grid pays.
-      kinks: absolute losses of all outcomes of every event, [events] arrays; none unless all are few.
+      counts: units of every event, [events]. tops: largest loss of each; may be infinite.
+      reaches: loss up to which each is followed. delta: the target. sharp: True if a finer grid is worth its time.
+      kinks: absolute losses of all outcomes of every event, [events] arrays; empty unless all are few.
     """
 
     counts: Array
@@ -63,7 +63,6 @@ class Search:
 
     @property
     def total(self) -> float:
-        """Number of units."""
         return float(np.sum(self.counts))
 
     def _at_delta(self, atoms: pld.Atoms) -> pld.Tilt:
@@ -71,35 +70,33 @@ class Search:
         return pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
 
     def _centred(self, atoms: pld.Atoms, epsilon: float) -> pld.Tilt:
-        """The tilt that centres the law at epsilon."""
         return pld.saddle_tilt(atoms, self.counts, host(epsilon))
 
     def _tame(self, atoms: pld.Atoms) -> pld.Tilt:
-        """The largest tilt at which rare large losses do not rule the law."""
+        """Largest tilt at which rare large losses do not dominate the law."""
         return pld.tame_tilt(atoms, self.counts)
 
     def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Scales:
-        """What a grid for this tilt is made from."""
+        """Scales of the law from which a grid for this tilt is made."""
         log_far = host(math.log(self.delta) - grids.FAR)
         return composing.scales(atoms, self.counts, log_far, tilt.order)
 
     def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> End:
-        """The end of the bracket of the law composed on this grid."""
         return composing.end(*self._on(grid, atoms, tilt, upper), host(self.delta))
 
     def _on(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Any, ...]:
-        """Arguments of the law composed on this grid, in this order, rounded up or down."""
+        """Arguments of the kernels that compose the law on this grid, rounded up or down."""
         spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
         filled = grids.filled(atoms, grid.index)
         return *filled, self.counts, spacing, tilt.order, np.int64(grid.first), grid.points, upper
 
     def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
-        """The grid for this tilt; None where none can serve."""
+        """Grid for this tilt; None if no grid can serve."""
         events = Events(self.delta, self.total, self.tops, self.reaches, self.sharp, self.kinks)
         return grids.grid(events, scales, tilt, upper)
 
     def _renyi(self, atoms: pld.Atoms) -> tuple[float, float]:
-        """(epsilon, order) by RDP of the same pairs; what may be lost at infinite loss is taken off delta first."""
+        """(epsilon, order) by RDP of the same pairs, at delta minus the mass at infinite loss."""
         remaining = self.delta - float(np.asarray(self.counts) @ np.asarray(atoms.infinite))
         if not remaining > 0:
             return math.inf, math.inf
@@ -108,7 +105,7 @@ class Search:
         return float(epsilon), float(order)
 
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> tuple[Bracket, Found]:
-        """The upper end, `build` making laws from above; and where it was found."""
+        """The upper end, and its knots and atoms; `build` makes laws from above."""
         first = build(losses)
         if float(np.asarray(self.counts) @ _total_variation(first)) <= self.delta:
             return Bracket(0.0, 0.0, "total variation"), Found(0.0, 0.0, losses, first)
@@ -123,7 +120,7 @@ class Search:
         return best, found
 
     def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: the better direction of the composed instances, and of all units at their largest loss."""
+        """The lower end: by the composed instances, or by the event that all losses are largest; better direction."""
         corners = build([reach * EVEN for reach in self.reaches])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
         both = build(losses)
@@ -139,7 +136,7 @@ class Search:
     def curves(self, build: Build, upper: bool) -> list[pld.Composed]:
         """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.
 
-        Every one is a valid bound wherever it has a point; none where no grid can serve.
+        Each is a valid bound at its points. There are none if no grid can serve.
         """
         atoms = build(self.coarse())
         start = self._at_delta(atoms)
@@ -159,19 +156,17 @@ class Search:
         return found
 
     def coarse(self) -> list[np.ndarray]:
-        """The first knots."""
         return [reach * COARSE for reach in self.reaches]
 
     def _search(
         self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, guess: float, upper: bool
     ) -> Found:
-        """Composes what `build` makes of knots, on grids and tilts that close in on the answer, at most `guess`.
+        """The best end over grids and tilts that converge to it; it is at most `guess`.
 
-        atoms: what it made of `losses`, the first knots.
+        atoms: of `build` on `losses`, the first knots.
 
-        The best tilt is centred at the answer; but where rare large losses rule the law so tilted, an order below
-        that serves, and only if it does not is the full tilt tried. Every pass gives a valid bound; the best
-        is kept.
+        The best tilt is centred at the end. If rare large losses dominate that tilted law, a lower order is tried
+        first, and the full tilt only if it fails. Every pass gives a valid bound.
         """
         start = self._at_delta(atoms)
         if guess < float(start.mean):
@@ -220,9 +215,9 @@ class Search:
         return best
 
     def _higher(self, build: Build, best: Found, order: float) -> Found:
-        """The better of this lower end and those at tilts a little higher than its own, `order`.
+        """The best of this lower end and those at tilts slightly above its own `order`.
 
-        Where that is not at the answer, rare large losses have left the window.
+        If a tilt's mean is not at the end, rare large losses lie outside the window.
         """
         for more in _HIGHER:
             tilt = pld.tilt_at(best.atoms, self.counts, host(more * order))
@@ -237,14 +232,14 @@ class Search:
 
 
 def _total_variation(atoms: pld.Atoms) -> np.ndarray:
-    """Of one round of each event, rounded up; rounds add up."""
+    """Total variation of one unit of each event, rounded up; it is additive over units."""
     losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
     positive = np.where(losses > 0.0, -np.expm1(-np.maximum(losses, 0.0)), 0.0)
     return (np.sum(masses * positive, axis=-1) + np.asarray(atoms.infinite)) * (1.0 + 1e-12)
 
 
 def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
-    """epsilon of the one outcome in which every round is at its last loss: log((P - delta) / Q)."""
+    """Lower bound log((P - delta) / Q) of epsilon by the outcome in which every unit has its last loss."""
     masses, losses = np.asarray(atoms.masses), np.asarray(atoms.losses)
     last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
     pick = np.arange(len(last)), last
@@ -258,9 +253,9 @@ def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
 
 
 def reach(profile: Callable[[np.ndarray], Values], top: float, enough: float) -> float:
-    """The loss up to which a round is followed: beyond it the profile falls by `enough` at most.
+    """Loss up to which a unit is followed: beyond it the profile falls by at most `enough`.
 
-    profile: upper bounds at any 32 losses, nonincreasing but for rounding. top: the largest loss.
+    profile: upper bounds at any 32 losses, nonincreasing up to rounding. top: the largest loss.
     """
     grid = _REACHES * min(top, MAX_LOSS)
     rough = np.asarray(profile(grid[15::16]))

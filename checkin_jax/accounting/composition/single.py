@@ -1,4 +1,4 @@
-"""Brackets of one unit, which needs no composition: its profile is solved for epsilon."""
+"""Brackets of one unit: its profile is solved for epsilon, without composition."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from checkin_jax.accounting.composition.bracket import Bracket, ordered
 def refine(
     crossed: Callable[[np.ndarray], np.ndarray], top: float, points: int = 32, start: float = 0.0
 ) -> tuple[float, float]:
-    """(last loss not crossed, first crossed) of a monotone test, to 1e-9 of the answer; crossed(start) is False.
+    """(last loss not crossed, first crossed) of a monotone test, to a relative 1e-9; crossed(start) is False.
 
-    The same wherever it starts; from a positive start it looks near it first, and no further if it need not: bounds
-    are slow where they are not known yet.
+    The result does not depend on `start`. The search begins near a positive `start`, since new evaluations are slow.
     """
     low, high = 0.0, top
-    # Blocks of the kernels' size: a larger grid would cost more than another pass.
+    # Blocks have the kernels' size: a larger grid costs more than another pass.
     rungs = np.concatenate([[0.0], top * np.geomspace(1e-13, 1.0, points - 1)])
     first = max(int(np.searchsorted(rungs, start, side="right")) - 1, 0)
     parts = [rungs] if first == 0 else [rungs[first : first + 3], rungs[min(first + 2, points - 1) :]]
@@ -42,18 +41,18 @@ def refine(
 
 
 def single(one: UnitBound, delta: float, both: bool) -> Bracket:
-    """One unit needs no composition: the profile itself is solved for epsilon."""
-    # Followed far enough that nothing of this delta is beyond.
+    """Bracket of epsilon of one unit at this delta; a lower end of zero unless `both`."""
+    # Mass beyond MAX_LOSS is far below any delta.
     top = min(one.top, MAX_LOSS)
     lower, method = _lower(one, delta, top) if both else (0.0, "")
-    # No bound is below what an instance proves; one that were would be seen, if only here.
+    # No valid bound is below an instance; `ordered` raises for an invalid one.
     start = 0.99 * lower
     if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "one unit")
     upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top, start=start)[1]
     at = np.full(32, upper)
     if not float(one.upper(at)[0]) <= delta:
-        upper = math.inf  # not even the largest loss that is followed
+        upper = math.inf  # the bound exceeds delta at the largest loss that is followed
     found = Bracket(0.0, upper, "one unit", names=(_name(one, at),))
     if lower > 0.0:
         found = dataclasses.replace(found, lower=lower, lower_method=method)
@@ -61,12 +60,12 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
 
 
 def _name(one: UnitBound, at: np.ndarray) -> str:
-    """Which of the bounds that the unit is the least of is smallest where delta is met, in either direction."""
+    """Name of the bound that is smallest at the upper end, in either direction."""
     return one.named(one.smallest(at), at) if isinstance(one, Least) else one.name
 
 
 def _lower(one: UnitBound, delta: float, top: float) -> tuple[float, str]:
-    """The largest loss below which an instance proves more than delta, and its name; zero if there is none."""
+    """Largest loss up to which an instance has a divergence above delta, and its name; zero if there is none."""
     best, method = 0.0, ""
     for instance in one.instances:
         for side in (0,) if instance.symmetric else (0, 1):
@@ -79,6 +78,6 @@ def _lower(one: UnitBound, delta: float, top: float) -> tuple[float, str]:
 
 
 def _too_far(instance: Instance, side: int, delta: float, grid: np.ndarray) -> np.ndarray:
-    """Whether the instance's line at each loss does not prove more than delta."""
+    """True at losses where the instance's event does not show a divergence above delta."""
     difference, far = instance.lower(grid)[side]
     return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)

@@ -1,1 +1,1 @@
-"""Our units in dp_accounting's terms: accountant, events, ledgers, privacy loss distributions."""
+"""dp_accounting's interfaces to this package: accountant, events, ledgers, privacy loss distributions."""

@@ -1,4 +1,4 @@
-"""`CheckInAccountant`: our bounds behind dp_accounting's PrivacyAccountant interface."""
+"""`CheckInAccountant`: dp_accounting's PrivacyAccountant interface to the bounds of this package."""
 
 from __future__ import annotations
 
@@ -60,27 +60,28 @@ from checkin_jax.randomizers import Randomizer
 
 
 class MixedViewsWarning(UserWarning):
-    """Units composed in one ledger are seen in different views: its epsilon is against somebody who has all of them."""
+    """Units of one ledger have different views: its epsilon is against an adversary who has all of them."""
 
 
 class CheckInAccountant(PrivacyAccountant):
     """Composes rounds of check-in protocols, of one kind or several, and dp_accounting's own events.
 
-    Formal guarantees: `get_epsilon` is a certified upper bound for everything composed, against whoever sees each unit
-    in the view that its event names, and all of them together; `get_lower_epsilon` is what no analysis of the same
-    events can go below; `get_delta` is rounded up. Units may be of different populations: the bound is that of a client
-    who is in all of them, and holds for every other client. `notes` and `describe` name views and populations that
-    differ. GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent, EpsilonDeltaDpEvent and Poisson-sampled noise,
-    of a trusted server with the same clients as records, compose with them from both sides; values have norm 1 at most,
-    so that replacing one moves a sum by 2. Other events are refused with the reason.
+    `get_epsilon` is a certified upper bound for the composition, against an adversary who has, of every unit, the view
+    that its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it.
+    `get_delta` is rounded up. Populations may differ between units: the bound is for a client in all of them, and holds
+    for every other client. `notes` and `describe` name views and populations that differ.
 
-    Assumes: `assumptions` of every protocol composed (`describe` lists them). What clients compute in a unit, and their
-    randomizer, may depend on all earlier outputs; events and how many there are may not. Who plans a number of units
-    and stops before, whatever the reason, is covered by the bound of all that were planned.
+    GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent, EpsilonDeltaDpEvent and Poisson-sampled noise compose
+    with check-ins from both sides. They have a trusted server, the same clients as records, and values of norm at most
+    1, so that replacing one moves a sum by 2. Other events are refused with a reason.
+
+    Assumes: `assumptions` of every protocol composed (`describe` lists them). The clients' computations and randomizers
+    may depend on all earlier outputs; the events and their number may not. A run that stops early, for any reason, is
+    covered by the bound of all planned units.
 
     Args:
-      neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE: then only windows with hidden dummies are supported, as
-        in `account`, and everything is composed as adding and as removing the same client. Never converted.
+      neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE. The latter supports only windows with hidden dummies, as
+        in `account`, and composes all units as adding and as removing the same client. Relations are never converted.
       bounds: as in `account`.
     """
 
@@ -141,11 +142,11 @@ class CheckInAccountant(PrivacyAccountant):
         """Adds `event` `count` times; returns the accountant.
 
         Raises:
-          UnsupportedEventError: no bound is known for it. TypeError: a protocol in place of its event. ValueError,
+          UnsupportedEventError: no bound is known for it. TypeError: a protocol instead of its event. ValueError,
             TypeError: as dp_accounting's.
 
         Warns:
-          MixedViewsWarning: it is the first one in its view, and others are there.
+          MixedViewsWarning: the event is the first one in its view, and other views are present.
         """
         if isinstance(event, CheckInProtocol):
             raise TypeError(
@@ -182,7 +183,7 @@ class CheckInAccountant(PrivacyAccountant):
             ]
 
     def _bounds_by_kind(self, total: float, delta: float) -> list[tuple[Unit, int, list[tuple[Chosen, int]]]]:
-        """Each event, its count, and the bounds on its kinds of unit with their numbers; logs are joined."""
+        """(event, count, bounds on its kinds of unit with their numbers) for each event; logs are joined."""
         how = {"bounds": self._bounds, "relation": self._relation}
         return [
             (unit, count, bounds_by_kind(*unit, total, delta, **how).kinds)
@@ -190,7 +191,7 @@ class CheckInAccountant(PrivacyAccountant):
         ]
 
     def _stronger(self) -> list[tuple[Exact, int]]:
-        """What was composed as whoever sees a client's own messages sees it; empty where that tells no more."""
+        """Exact local-view bounds on all units, with their numbers; empty if one is missing or none is a cap."""
         units = [(to_unit(event), count) for event, count in self._counts.items()]
         if self._central or self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
             return []
@@ -214,13 +215,13 @@ class CheckInAccountant(PrivacyAccountant):
         if self._non_private:
             return math.inf
         if target_delta < MIN_DELTA:
-            # Pure differential privacy: the losses of the rounds add up.
+            # Pure differential privacy: the largest losses of the units add up.
             return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
         return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
 
     @named
     def get_lower_epsilon(self, target_delta: float) -> float:
-        """Lower bound on the epsilon any analysis of the composed events can give, rounded down.
+        """Lower end of epsilon at this delta, rounded down: no valid bound for the composed events is below it.
 
         Raises:
           TypeError, ValueError: target_delta is not a number in [1e-300, 1].
@@ -234,15 +235,14 @@ class CheckInAccountant(PrivacyAccountant):
 
     @named
     def attack(self, target_delta: float) -> AttackTerms:
-        """States everything composed in an attacker's terms, both ends certified; target_delta in [1e-300, 1).
+        """Attack terms of the composition, both ends certified; target_delta in [1e-300, 1).
 
         Raises:
-          TypeError, ValueError: target_delta is not in its range, or something non-private was composed.
+          TypeError, ValueError: target_delta is not in its range, or a non-private event was composed.
         """
         return self._attack(target_delta, None)
 
     def _attack(self, target_delta: float, found: Bracket | None) -> AttackTerms:
-        """found: the bracket at this delta, where it is known."""
         target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
@@ -253,18 +253,18 @@ class CheckInAccountant(PrivacyAccountant):
 
     @named
     def guarantee(self, target_delta: float, *, attack: bool = False) -> LedgerGuarantee:
-        """States what everything composed promises together, at this delta in [1e-300, 1].
+        """The guarantee of the composition at this delta in [1e-300, 1].
 
         Args:
           target_delta: delta of the guarantee.
-          attack: also in an attacker's terms, which takes about as long again.
+          attack: True to include attack terms, in about twice the time.
 
         Returns:
-          A LedgerGuarantee: both ends, as `get_epsilon` and `get_lower_epsilon` give them, and the statement in words.
+          A LedgerGuarantee: the ends of `get_epsilon` and `get_lower_epsilon`, and the statement in words.
 
         Raises:
-          TypeError, ValueError: target_delta is not in its range; nothing was composed; or attack terms are wanted of
-            something non-private, or at delta = 1.
+          TypeError, ValueError: target_delta is not in its range; nothing was composed; or attack terms are requested
+            for a non-private event, or at delta = 1.
         """
         delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
         if not self._total and not self._non_private:
@@ -304,7 +304,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     @named
     def get_delta(self, target_epsilon: float) -> float:
-        """Returns a delta at which `get_epsilon` is at most target_epsilon: the least, to 0.1%, rounded up.
+        """Least delta at which `get_epsilon` is at most target_epsilon, to 0.1%, rounded up.
 
         Raises:
           TypeError, ValueError: target_epsilon is not a number >= 0.
@@ -327,11 +327,11 @@ class CheckInAccountant(PrivacyAccountant):
     def would_exceed(
         self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
     ) -> bool:
-        """Tells whether epsilon at target_delta would exceed target_epsilon after composing `event` count times more.
+        """True if epsilon at target_delta would exceed target_epsilon after composing `event` count times more.
 
-        Nothing is composed. True if the event cannot be accounted for. No privacy filter: the bound is proved for
-        events that are chosen, as many as are planned, before outputs are seen. Stopping where this says so is fine as
-        long as what is composed depends on nothing that was seen.
+        Nothing is composed. True, too, if the event has no bound. This is no privacy filter: the bound is proved for
+        events, and numbers of them, that are fixed before any output. Stopping when this is True is valid only if the
+        composed events do not depend on outputs.
 
         Raises:
           TypeError, ValueError: a target or the count outside its range.
@@ -358,11 +358,10 @@ class CheckInAccountant(PrivacyAccountant):
         target_epsilon: float,
         target_delta: float,
     ) -> int:
-        """Number of further rounds, or windows, of this protocol after which epsilon still is at most the target.
+        """Number of further rounds, or windows, of this protocol with epsilon at most the target; 0 if none.
 
-        Rounds of a log go on as the log does, from its beginning again where it ends. The number is on the safe side,
-        and within 1% of the largest such number; nothing is composed. 0: not one more fits. What `would_exceed` says
-        of choosing by outputs applies.
+        Rounds of a log continue from its beginning after its end. The number is feasible, and within 1% of the largest
+        such number. Nothing is composed. As for `would_exceed`, events must not depend on outputs.
 
         Raises:
           TypeError, ValueError: a target outside its range, or a run without a bound here.
@@ -386,11 +385,11 @@ class CheckInAccountant(PrivacyAccountant):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for a careful reader of this ledger: adversary and population, where units differ in them."""
+        """Notes to the reader of this ledger: views and populations, if units differ in them."""
         return notes_of([to_unit(event) for event in self._counts], bool(self._central))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the ledger as plain values (JSON), under a schema version."""
+        """The ledger as plain values (JSON), under a schema version."""
         return ledger_entries.save(
             self._counts, self._central, self._non_private, self.neighboring_relation.name
         )
@@ -430,7 +429,7 @@ class CheckInAccountant(PrivacyAccountant):
         """Returns the composed privacy loss distribution as dp_accounting's object, pessimistic; see `cj.to_pld`.
 
         Raises:
-          ValueError: nothing, or something non-private, was composed; or an argument outside its range.
+          ValueError: nothing, or a non-private event, was composed; or an argument outside its range.
         """
         if self._non_private or not self._total:
             raise ValueError("no privacy loss distribution: compose private events only, and at least one")
@@ -439,7 +438,7 @@ class CheckInAccountant(PrivacyAccountant):
         grid = {"spacing": spacing, "tail_mass": tail_mass / total}
         parts = []
         with float64():
-            # Of one unit by itself, as `to_pld` gives it.
+            # The bound on one unit, as in `to_pld`.
             for _, count, kinds in self._bounds_by_kind(1.0, grid["tail_mass"]):
                 parts += [
                     pld_of(chosen.bound, **grid).self_compose(number * count) for chosen, number in kinds

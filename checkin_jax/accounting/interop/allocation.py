@@ -1,8 +1,7 @@
 """Random allocation: each record is used in k of t noisy sums, uniformly chosen; trusted server, central noise.
 
-With a record added or removed, and k = 1, the pair is exactly `AllocationGaussian` with mu = 1 / noise_multiplier: the
-evaluation behind G3, both directions, from both sides. What is proved for k > 1 and for replaced records is in
-docs/theory_allocation.md, section 8.
+Under add-or-remove with k = 1 the pair is exactly `AllocationGaussian` with mu = 1 / noise_multiplier, as in G3. The
+bounds for k > 1 and for replaced records are in docs/theory_allocation.md, 8.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
-# Noise standard deviations over the largest norm of one record's value.
+# Range of noise_multiplier: noise standard deviation over the largest norm of one record's value.
 LEAST_NOISE, MOST_NOISE = 1.0 / MOST_LATTICE_MU, 1.0 / LEAST_MU
 
 
@@ -50,12 +49,12 @@ LEAST_NOISE, MOST_NOISE = 1.0 / MOST_LATTICE_MU, 1.0 / LEAST_MU
 class RandomAllocationDpEvent(DpEvent):
     """Applies `event` to each of num_steps batches; every record is in num_selected of them, uniformly chosen.
 
-    Records choose independently of each other; nobody but the server sees who is where. One epoch of sampling by random
-    allocation, of balls and bins (num_selected = 1). NOT of batches of a fixed size: there records do not choose
-    independently.
+    Records choose independently of each other, and only the server sees the choices. This is one epoch of random
+    allocation (balls and bins for num_selected = 1). It is NOT sampling of batches of a fixed size, in which records do
+    not choose independently.
 
     Attributes:
-      event: a GaussianDpEvent: values of norm 1 at most, summed.
+      event: a GaussianDpEvent on the sum of values of norm at most 1.
       num_selected: k, 1 <= k <= t.
       num_steps: t, at most 1e9.
     """
@@ -66,12 +65,12 @@ class RandomAllocationDpEvent(DpEvent):
 
 
 def units_of(event: RandomAllocationDpEvent, relation: str, mass: float) -> list[tuple[UnitBound, int]]:
-    """What one application is composed of: (bound, how many) pairs; see the module.
+    """(bound, count) pairs whose composition bounds one application.
 
     Args:
       event: the event.
       relation: of `protocols.RELATIONS`.
-      mass: profiles are followed down to about exp(-mass), see `log_inverse_mass`.
+      mass: -log of the negligible mass, see `log_inverse_mass`.
 
     Raises:
       ValueError, TypeError: a parameter outside its range, or k > 1 under replacement, for which nothing is proved.
@@ -91,7 +90,7 @@ def units_of(event: RandomAllocationDpEvent, relation: str, mass: float) -> list
         return [(_replaced(steps, mu, mass), 1)]
     if selected == 1:
         return [(_one_of(steps, mu, mass), 1)]
-    # The sum of all steps is Gaussian, moved by k; each of k units answers for its share of that.
+    # Instance: the sum of all steps is Gaussian with shift k, of which each of the k units has its share.
     sums = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
     short, longer = divmod(steps, selected)
     blocks = [(short, selected - longer), (short + 1, longer)]
@@ -99,12 +98,12 @@ def units_of(event: RandomAllocationDpEvent, relation: str, mass: float) -> list
 
 
 def _one_of(steps: int, mu: float, mass: float) -> UnitBound:
-    """One of `steps` steps, uniformly chosen; a record added or removed. Exact."""
+    """The exact bound on one uniformly chosen step of `steps`, under add-or-remove."""
     return LocalGaussian(1.0, mu) if steps == 1 else AllocationGaussian(steps, 1.0, mu, mass)
 
 
 def _replaced(steps: int, mu: float, mass: float) -> UnitBound:
-    """One of `steps` steps; a record replaced: R2, and nothing gained. Below: a record of zeros, and opposite ones."""
+    """R2, or no gain, under replace-one; the instances have a record of zeros, or opposite records."""
     if steps == 1:
         return LocalGaussian(1.0, 2.0 * mu)
     pair = AllocationGaussian(steps, 1.0, mu, mass)
@@ -116,16 +115,16 @@ def _replaced(steps: int, mu: float, mass: float) -> UnitBound:
 
 @dataclasses.dataclass(frozen=True)
 class AllocationGuarantee:
-    """The bracket that `random_allocation` found: lower <= epsilon of the mechanism <= epsilon here.
+    """The result of `random_allocation`: a bracket of epsilon.
 
     Attributes:
-      epsilon: certified upper bound, rounded up.
-      lower: what no analysis of the same mechanism can go below.
-      delta: the delta of both.
+      epsilon: certified upper end in nats, rounded up.
+      lower: lower end in nats, rounded down; no valid bound is below it.
+      delta: the delta of both ends.
       neighboring_relation: "add-or-remove-one" or "replace-one".
-      event: what was accounted for: one epoch, composed with itself.
-      num_epochs: how often.
-      method, lower_method: how the two ends were found.
+      event: one epoch.
+      num_epochs: number of epochs composed.
+      method, lower_method: methods of the two ends.
     """
 
     epsilon: float
@@ -144,7 +143,7 @@ class AllocationGuarantee:
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
-        """Figures of an attacker, both ends certified."""
+        """Attack terms with both ends certified."""
         with float64():
             units = self._units()
         return attack_terms(units, self.delta, Bracket(self.lower, self.epsilon, self.method), [])
@@ -152,7 +151,7 @@ class AllocationGuarantee:
     def to_pld(
         self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
     ) -> PrivacyLossDistribution:
-        """Returns all epochs as dp_accounting's privacy loss distribution, pessimistic, see `checkin_jax.to_pld`.
+        """Returns dp_accounting's privacy loss distribution of all epochs, pessimistic, see `checkin_jax.to_pld`.
 
         Raises:
           TypeError, ValueError: an argument outside its range.
@@ -200,13 +199,13 @@ def random_allocation(
 ) -> AllocationGuarantee:
     """Certified bracket for sampling by random allocation (balls and bins) with central Gaussian noise.
 
-    In each epoch every record is in `num_selected` of `num_steps` sums, uniformly chosen, independently of the others;
-    a trusted server adds noise to each sum and shows it. Values may depend on all earlier sums.
+    In each epoch every record is in `num_selected` of `num_steps` sums, uniformly chosen, independently of the others.
+    A trusted server adds noise to each sum and publishes it. Values may depend on all earlier sums.
 
-    Theorem: with a record added or removed and num_selected = 1 the pair P = (1/t) sum_i N(mu e_i, I), Q = N(0, I) is
-    attained, so that both ends differ by rounding and lattices only; num_selected = k > 1 is at most k units of one of
-    t/k steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, section 8]. Replaced
-    records, num_selected = 1: R2.
+    Theorem: under add-or-remove with num_selected = 1 the pair P = (1/t) sum_i N(mu e_i, I), Q = N(0, I) is attained,
+    so the ends differ by rounding and lattices only. num_selected = k > 1 is at most k units of one of t/k steps
+    [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 8]. Under replace-one with
+    num_selected = 1: two-steps (R2).
 
     Args:
       noise_multiplier: noise standard deviation over the largest norm of a record's value, in [1/12, 1e6].
@@ -214,7 +213,7 @@ def random_allocation(
       delta: in [1e-300, 1].
       neighboring_relation: "add-or-remove-one" or "replace-one", or dp_accounting's; no default.
       num_selected: k, 1 to t; 1 under "replace-one".
-      num_epochs: how often all of this is repeated.
+      num_epochs: number of epochs.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range.

@@ -1,7 +1,7 @@
-"""dp_accounting's own events as bounds on units, where their neighboring relation is ours; others are refused.
+"""Bounds on dp_accounting's own events under our neighboring relations; other events are refused.
 
-A central event is about a trusted server: its records are clients, each with one value whose norm is at most 1 in units
-of the sensitivity, as the event's own documentation says. A replaced value then moves a sum by 2.
+A central event has a trusted server. Its records are clients, each with one value of norm at most 1 in units of the
+sensitivity, as the event's documentation says. Replacing a value then moves a sum by at most 2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
 )
 from checkin_jax.protocols import REPLACE
 
-# In versions of dp_accounting that have it.
+# None in versions of dp_accounting without it.
 _EPSILON_DELTA: Any = getattr(dp_accounting.dp_event, "EpsilonDeltaDpEvent", None)
 _KINDS: dict[str, type[DpEvent]] = {
     kind.__name__: kind
@@ -49,9 +49,9 @@ _MOST_NOISE, _LEAST_RATE = 1e6, 1e-9
 
 
 def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:
-    """One application of a central event: the bound on it, or on each of the units that it is composed of.
+    """(bound, count) pairs whose composition bounds one application of a central event.
 
-    mass: what may be left out of a unit, as -log, see `unit.log_inverse_mass`; only random allocation asks.
+    mass: -log of the mass that a unit may drop, see `interface.log_inverse_mass`; used by random allocation only.
 
     Raises:
       ValueError: as `bound_of`.
@@ -62,15 +62,15 @@ def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[Un
 
 
 def units_in(event: DpEvent) -> int:
-    """How many units one application counts as."""
+    """Number of units of one application."""
     return event.num_selected if isinstance(event, allocation.RandomAllocationDpEvent) else 1
 
 
 def bound_of(event: DpEvent, relation: str) -> UnitBound:
     """The bound on one application of a central event under a relation of `protocols.RELATIONS`.
 
-    Exact for Gaussian and Laplace noise, randomized response and (epsilon, delta); Poisson sampling: exact for added or
-    removed clients, from above and below for replaced ones.
+    Exact for Gaussian and Laplace noise, randomized response and (epsilon, delta), and for Poisson sampling under
+    add-or-remove. Under replace-one Poisson sampling has separate upper and lower bounds.
 
     Raises:
       ValueError: no bound is known for this event or relation, with the reason; or a parameter outside its range.
@@ -93,7 +93,7 @@ def bound_of(event: DpEvent, relation: str) -> UnitBound:
 
 
 def _noise(event: DpEvent) -> Noise:
-    """The noise of a sum of values of norm 1, in units of its own scale."""
+    """Noise of a sum of values of norm at most 1, in units of the noise's scale."""
     if isinstance(event, dp_accounting.GaussianDpEvent):
         least = 2.0 / MOST_SHIFT
         return GaussianNoise(
@@ -131,7 +131,7 @@ def _why(event: DpEvent) -> str:
 
 
 def noiseless(event: Any) -> bool:
-    """True if a sum is released as it is."""
+    """True if a sum is released without noise."""
     noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
     return noise == 0
 
@@ -146,10 +146,10 @@ def to_plain(event: DpEvent) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> DpEvent:
-    """The event behind `to_plain`'s values.
+    """The event from `to_plain`'s values.
 
     Raises:
-      ValueError: no such kind, or other fields than it has.
+      ValueError: unknown kind, or other fields than those of its kind.
     """
     if not isinstance(plain, Mapping) or plain.get("kind") not in _KINDS:
         raise ValueError(f"event={_validate.shown(plain)}: expected a kind out of {', '.join(_KINDS)}")

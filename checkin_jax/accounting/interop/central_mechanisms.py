@@ -1,8 +1,8 @@
-"""Mechanisms of a trusted server that other ledgers know: additive noise, Poisson sampling before it, (epsilon, delta).
+"""Bounds on mechanisms of a trusted server: additive noise, Poisson sampling before it, and (epsilon, delta).
 
-Everything is about a server that adds one client's value v, of norm 1 at most, into a sum, and noise to the sum. With a
-client added or removed, P (with it) against Q is `(1-q) N + q N(v)` against N, exactly, in either order [ZDW22];
-replaced, v becomes v', a shift of 2 at most, and under Poisson sampling Theorem 2 of [BBG18] bounds it. Call inside
+The server adds each client's value v, of norm at most 1, into a sum, and noise N to the sum. Under add-or-remove the
+pair is exactly P = (1-q) N + q N(v) with the client, Q = N without it, in either order [ZDW22]. Under replace-one v
+becomes v', a shift of at most 2; with Poisson sampling Theorem 2 of [BBG18] is the upper bound. Call inside
 `float64()`.
 """
 
@@ -18,37 +18,37 @@ import scipy
 from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
-# Relative, upwards: profiles are good to 5e-12, and what is done to them.
+# Relative rounding, upwards: profiles are accurate to 5e-12, and a few operations follow.
 _SLACK = 1e-10
-# Where profiles are taken, relatively below the loss, against the rounding of losses.
+# Profiles are evaluated at losses reduced by this share, against the rounding of losses.
 _EARLIER = 1e-13
 
 
 class Noise(abc.ABC):
-    """A symmetric, log-concave law on the line, and itself moved by `shift`."""
+    """A symmetric, log-concave law on the line, and its translate by `shift`."""
 
     shift: float
 
     @property
     @abc.abstractmethod
     def top(self) -> float:
-        """The largest loss, or infinity."""
+        """Largest privacy loss; may be infinite."""
 
     @abc.abstractmethod
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        """H of the moved law against the law, in either order, from above; loss >= 0, or infinity."""
+        """Upper bound on H of the translate against the law, in either order; loss >= 0, or infinite."""
 
     @abc.abstractmethod
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
-        """Log density at x of the moved law against the law; nondecreasing."""
+        """Log density ratio at x of the translate over the law; nondecreasing."""
 
     @abc.abstractmethod
     def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
-        """Mass beyond x of the law moved by `shift`."""
+        """Mass beyond x of the law translated by `shift`."""
 
     @abc.abstractmethod
     def times(self, factor: float) -> Noise:
-        """Moved `factor` times as far."""
+        """The law with `factor` times the shift."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class GaussianNoise(Noise):
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNoise(Noise):
-    """The Laplace law of scale 1 and itself moved by `shift`: the worst of all directions for the 1-norm."""
+    """The Laplace law of scale 1 and its translate by `shift`, the worst direction for the 1-norm."""
 
     shift: float
 
@@ -101,7 +101,7 @@ class LaplaceNoise(Noise):
 
 @dataclasses.dataclass(frozen=True)
 class Sampled(OwnInstance, Directed):
-    """A client's value of norm 1 in a noisy sum with probability `rate`; the client added or removed. Exact."""
+    """Poisson sampling: a client's value of norm 1 is in a noisy sum with probability `rate`; add-or-remove. Exact."""
 
     noise: Noise
     rate: float
@@ -118,7 +118,7 @@ class Sampled(OwnInstance, Directed):
         return max(ends) * (1.0 + 1e-12)
 
     def _losses(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The noise's own losses behind P||Q and Q||P, the latter infinite where there is none; and its weight."""
+        """Losses of the noise for P||Q and for Q||P (infinite if there is none), and the latter's weight."""
         q = self.rate
         forward = loss if q == 1.0 else _amplified(loss, q)
         weight = q - (1.0 - q) * np.expm1(np.minimum(loss, 700.0))
@@ -130,7 +130,7 @@ class Sampled(OwnInstance, Directed):
         loss = np.asarray(loss, dtype=np.float64)
         forward, backward, weight = self._losses(loss)
         first = self.rate * self.noise.profile(forward * (1.0 - _EARLIER))
-        # The weight is known to 1e-15; below 1e-13 the profile is taken to be all of it.
+        # The weight has an error of 1e-15; below 1e-13 the profile is bounded by the weight.
         known = weight > _EARLIER
         earlier = backward * (1.0 - _EARLIER) - 1e-15 / np.where(known, weight, 1.0)
         inside = self.noise.profile(np.where(known, np.maximum(earlier, 0.0), np.inf))
@@ -150,7 +150,7 @@ class Sampled(OwnInstance, Directed):
 
 @dataclasses.dataclass(frozen=True)
 class SampledReplaced:
-    """The same, the client's value replaced: at most q ((1-b) H of a shift of 1 + b H of a shift of 2), [BBG18]."""
+    """Poisson sampling, replace-one: at most q ((1-b) H of a shift of 1 + b H of a shift of 2) [BBG18]."""
 
     noise: Noise
     rate: float
@@ -179,7 +179,7 @@ class SampledReplaced:
 
 @dataclasses.dataclass(frozen=True)
 class Opposite:
-    """Values v and -v on the line, everybody else at 0: sums beyond a threshold."""
+    """Instance: values v and -v, all other clients at 0; the events are sums beyond a threshold."""
 
     scale: UnitBound
     noise: Noise
@@ -214,7 +214,7 @@ class Opposite:
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonDelta(OwnInstance):
-    """Whatever is (epsilon, delta)-private: at worst randomized response that tells all with probability delta."""
+    """Any (epsilon, delta)-private mechanism: at worst randomized response that reveals all with probability delta."""
 
     epsilon: float
     delta: float
@@ -243,14 +243,14 @@ class EpsilonDelta(OwnInstance):
 
 
 def _amplified(loss: np.ndarray, rate: float) -> np.ndarray:
-    """log(1 + (e^loss - 1) / rate), rounded down a little."""
+    """log(1 + (e^loss - 1) / rate), rounded down."""
     small = np.minimum(loss, 30.0)
     inner = np.where(loss < 30.0, np.log1p(np.expm1(small) / rate), loss - math.log(rate))
     return np.where(loss < 30.0, inner, inner + np.log1p(-(1.0 - rate) * np.exp(-loss))) * (1.0 - 1e-15)
 
 
 def _masses(noise: Noise, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of {loss of the moved law against the law > loss}: its mass under either; none where that is empty."""
+    """Masses of the event {privacy loss > loss} under the translate and under the law; 0 if it is empty."""
     some = (loss < noise.top) & np.isfinite(loss)
     at = np.where(some, loss, 0.0)
     if isinstance(noise, LaplaceNoise):
@@ -261,5 +261,4 @@ def _masses(noise: Noise, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(near: np.ndarray, far: np.ndarray, mass: np.ndarray) -> Lines:
-    """near - far rounded down and the mass rounded up."""
     return np.maximum((near - far) - 1e-13 * near, 0.0), mass * (1.0 + 1e-13)

@@ -1,4 +1,4 @@
-"""The statement of a ledger: what everything composed in a `CheckInAccountant` promises together."""
+"""The guarantee of a ledger: the composition of all events in a `CheckInAccountant`, and its statement."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from checkin_jax.accounting.interop.events import Unit
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.protocols import REPLACE
 
-# Of a trusted server's own events, without protocols of ours beside them.
+# Words for central events; the data sets are those of a ledger without check-ins.
 _CENTRAL = "somebody who sees what a trusted server releases"
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 _ONE_CLIENT = "one client is there or not"
 
 
 def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
-    """Notes for a careful reader of a ledger: adversary and population, where units differ in them.
+    """Notes to the reader of a ledger: views and populations, if units differ in them.
 
-    with_central: whether a trusted server's own events are in it.
+    with_central: True if the ledger has central events.
     """
     seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
     out = []
@@ -49,7 +49,7 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
 
 
 def in_words(unit: Unit, count: int) -> str:
-    """Some units of a kind: of whom, how many, of which messages, seen how."""
+    """One kind of unit in words: clients, number, messages and view."""
     protocol = unit.protocol
     if protocol.repeats == 1:
         run = protocol.repeated(count).what
@@ -59,7 +59,7 @@ def in_words(unit: Unit, count: int) -> str:
 
 
 def theorems_of(unit: Unit, chosen: Sequence[Chosen]) -> list[str]:
-    """The bounds on the kinds of one event's units, from above and below, and their assumptions; a line each."""
+    """Lines with the upper and lower bounds on the kinds of one event's units, and their assumptions."""
     named = {
         "upper end": [(each.bound.name,) for each in chosen],
         "theorem": [each.stated for each in chosen],
@@ -75,15 +75,15 @@ class LedgerGuarantee(Stated):
 
     Attributes:
       epsilon: upper end in nats, rounded up; proven.
-      lower: no analysis of the same events can promise less; rounded down.
-      delta: the delta both ends are stated at.
+      lower: lower end in nats, rounded down; no valid bound for the same events is below it.
+      delta: the delta of both ends.
       neighboring_relation: "replace-one" or "add-or-remove-one".
       validity: "certified".
-      units: each kind of unit of check-ins, and how often it was composed.
-      central: each of dp_accounting's own events, and how often it was composed.
-      method, lower_method: how the ends were found.
+      units: each kind of unit of check-ins, and its count.
+      central: each of dp_accounting's own events, and its count.
+      method, lower_method: methods of the two ends.
       theorems, assumptions, warnings: as in `Guarantee`.
-      terms: the same in an attacker's terms; None where they were not asked for.
+      terms: attack terms; None unless requested.
     """
 
     epsilon: float
@@ -114,10 +114,10 @@ class LedgerGuarantee(Stated):
         notes: tuple[str, ...],
         terms: AttackTerms | None,
     ) -> Self:
-        """Builds the statement of a bracket.
+        """Builds the guarantee from a bracket.
 
-        chosen: the theorems behind the bound on each kind of unit. units, events: everything composed and how often;
-        events are dp_accounting's own. names: of all bounds composed. notes: what else a careful reader should be told.
+        chosen: the bounds on each kind of unit. units, events: units and dp_accounting's own events, with their counts.
+        names: of all bounds composed. notes: further warnings.
         """
         method = found.bound or "; ".join(dict.fromkeys(names))
         told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
@@ -140,7 +140,7 @@ class LedgerGuarantee(Stated):
 
     @property
     def against(self) -> str:
-        """The adversary in words, the protocols' own: whoever sees all of it."""
+        """The adversary in the protocols' words; one adversary has all views."""
         seen = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
         if self.central:
             seen[_CENTRAL] = None
@@ -158,14 +158,14 @@ class LedgerGuarantee(Stated):
 
     @property
     def composed(self) -> tuple[str, ...]:
-        """A line for each kind of unit: of whom, how many, of which messages, seen how."""
+        """Lines for the kinds of unit: clients, number, messages and view."""
         return (
             *(in_words(unit, count) for unit, count in self.units),
             *(f"{count:,} x {event!r}" for event, count in self.central),
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON; infinities become None with the key kept, never a number."""
+        """Plain values for JSON; infinities become None."""
         kept = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

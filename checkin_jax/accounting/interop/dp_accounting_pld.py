@@ -1,4 +1,4 @@
-"""Our units as dp_accounting privacy loss distributions."""
+"""Privacy loss distributions of units, as dp_accounting's objects."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def to_pld(
 ) -> PrivacyLossDistribution:
     """Returns the privacy loss distribution of ONE unit of the protocol (a round, or a window), to be composed.
 
-    Pessimistic: a grid pair whose profile is at least the unit's in both directions (connect the dots), so that every
+    Pessimistic: a pair on a grid whose profile is at least the unit's in both directions (connect the dots). Every
     epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.
 
     Args:
-      protocol: as in `account`; how often it repeats its unit is ignored.
+      protocol: as in `account`; its number of units is ignored.
       randomizer: as in `account`.
       view: as in `account`.
       value_discretization_interval: spacing of the grid, nats, in (0, 500].
-      tail_mass: what is left out of the unit and put at infinite loss, in (0, 1).
+      tail_mass: mass of the unit that counts at infinite loss, in (0, 1).
       bounds: as in `account`.
-      neighboring_relation: as in `account`; for an added or removed client the two directions differ.
+      neighboring_relation: as in `account`; under add-or-remove-one the two directions differ.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
@@ -71,10 +71,10 @@ def to_pld(
 
 
 def grid_of(value_discretization_interval: float, tail_mass: float) -> tuple[float, float]:
-    """Both numbers, checked.
+    """Both arguments, checked.
 
     Raises:
-      TypeError, ValueError: one outside its range.
+      TypeError, ValueError: an argument outside its range.
     """
     spacing = _validate.real(
         0, 500, open_low=True, value_discretization_interval=value_discretization_interval
@@ -83,7 +83,7 @@ def grid_of(value_discretization_interval: float, tail_mass: float) -> tuple[flo
 
 
 def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDistribution:
-    """`to_pld` of a bound on a unit; inside `float64()`.
+    """`to_pld` of a bound on a unit; call inside `float64()`.
 
     Raises:
       ValueError: a grid of more than 2e6 points.

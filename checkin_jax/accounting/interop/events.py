@@ -1,6 +1,6 @@
-"""Our units in dp_accounting's language: a DpEvent whose fields are public information only.
+"""Units as dp_accounting's DpEvents, whose fields are public information only.
 
-The rules of dp_accounting hold: the meaning of an event never changes; a new meaning gets a new class.
+As in dp_accounting, the meaning of an event never changes; a new meaning gets a new class.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ class CheckInDpEvent(DpEvent):
     """One unit of a check-in protocol: a round, or a whole window; or all rounds of an availability log.
 
     Attributes:
-      protocol: what is run; how often it repeats its unit is not part of the event (1 unit). Rounds that are not alike
-        (`AvailableCheckIn`) are one event together.
-      randomizer: what each client applies to its update before sending it.
-      view: "local", "messages" or "aggregate": what the adversary sees of the unit.
+      protocol: the protocol, with one unit. Rounds with different bounds (`AvailableCheckIn`) are one event together.
+      randomizer: the randomizer that each client applies to its update before sending it.
+      view: "local", "messages" or "aggregate": the adversary's view of the unit.
     """
 
     protocol: CheckInProtocol
@@ -36,7 +35,7 @@ class CheckInDpEvent(DpEvent):
 
 
 class Unit(NamedTuple):
-    """One unit of a protocol, what its messages are, and who looks."""
+    """One unit of a protocol, its randomizer, and the view."""
 
     protocol: CheckInProtocol
     randomizer: Randomizer
@@ -45,9 +44,9 @@ class Unit(NamedTuple):
 
 @named
 def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "messages") -> DpEvent:
-    """Returns the event of a whole run: one unit, composed with itself as often as the protocol repeats it.
+    """Returns the event of a whole run: one unit, self-composed by the protocol's number of units.
 
-    A run whose rounds are not alike, `AvailableCheckIn`, is one event with its whole log.
+    A run of `AvailableCheckIn`, whose rounds differ, is one event with its whole log.
 
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
@@ -57,7 +56,7 @@ def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "
 
 
 def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "messages") -> CheckInDpEvent:
-    """The event of one unit; how often the protocol repeats it is ignored where units are alike.
+    """The event of one unit; the protocol's number of units is ignored if all have the same bound.
 
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
@@ -68,7 +67,7 @@ def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
 
 
 def to_unit(event: CheckInDpEvent) -> Unit:
-    """The unit behind an event.
+    """The unit of an event.
 
     Raises:
       TypeError, ValueError: a field that is no protocol of one unit, no randomizer or no view.
@@ -82,9 +81,9 @@ def to_unit(event: CheckInDpEvent) -> Unit:
 
 
 def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[Unit, int]]:
-    """Units and how often each is composed, availability logs that were composed equally often as one log.
+    """Units and their counts; availability logs with the same count are joined into one log.
 
-    Rounds of a year that was composed month by month are grouped as those of the year.
+    So the rounds of a year that was composed month by month are grouped as those of the year.
     """
     logs: dict[tuple, list[AvailableCheckIn]] = {}
     out = []

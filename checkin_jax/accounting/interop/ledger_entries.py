@@ -1,4 +1,4 @@
-"""The composed events as plain data: the accountant's memory, saved and restored under a schema version."""
+"""Saving and loading of the composed events as plain data, under a schema version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit, unit_
 from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
-# Raised whenever the meaning of a saved field changes; other versions are refused, never guessed at.
+# Raised whenever the meaning of a saved field changes; other versions are refused.
 SCHEMA = 3
 
 
@@ -46,7 +46,7 @@ def save(
 def load(
     state: Mapping[str, Any], neighboring_relation: str
 ) -> tuple[dict[CheckInDpEvent, int], dict[DpEvent, int], bool]:
-    """(counts, central events and their counts, non_private) from `save`'s values; nothing is guessed.
+    """(counts, counts of central events, non_private) from `save`'s values; nothing is guessed.
 
     Raises:
       ValueError, TypeError: another schema version or neighboring relation, a missing or unknown field, or a value

@@ -1,9 +1,9 @@
-"""A ledger as a file: a line for each thing that was recorded, appended and never changed.
+"""Ledger files: one JSON object a line, appended and never changed.
 
-The first line names the schema and the neighboring relation. Every further line is an entry, the removal of an entry,
-or the target. Each line ends with the SHA-256 of itself and of the hash before it, so that a line that was changed,
-lost or moved is noticed. Files of `CheckInAccountant.state_dict()`, which are one JSON object, are read too, and take
-this form when something is added to them.
+The first line has the schema and the neighboring relation. Every further line is an entry, the removal of an entry, or
+the target. Each line ends with the SHA-256 of itself and of the previous hash, so that changed, lost or moved lines are
+detected. Files of `CheckInAccountant.state_dict()`, one JSON object, are read, too, and converted at the first
+addition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from checkin_jax.randomizers import Randomizer
 SCHEMA = 4
 RELATIONS = {"replace-one": "REPLACE_ONE", "add-or-remove-one": "ADD_OR_REMOVE_ONE"}
 _REPLACE = RELATIONS["replace-one"]
-# Kinds of lines, and their fields beside the kind and the hash.
+# Kinds of lines, and their fields besides kind and hash.
 _START, _ENTRY, _REMOVAL, _TARGET = "ledger", "entry", "removal", "target"
 _FIELDS = {
     _START: {"schema", "version", "neighboring_relation"},
@@ -47,7 +47,7 @@ _HASH = "sha256"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Removal:
-    """Who took an entry out, when (ISO date, UTC), and why."""
+    """The removal of an entry: ISO date (UTC), reason, and author."""
 
     on: str
     note: str
@@ -59,11 +59,11 @@ class Entry:
     """One entry of a ledger.
 
     Attributes:
-      id: number of the entry, from 1; it is never given again.
-      on: ISO date of the run; None: the file kept no dates.
-      note: words of whoever added it. by: who that was. added: ISO date of adding, UTC.
-      ran: the run as plain values: of one event in a saved accountant.
-      removed: who took it out; None: it counts.
+      id: number of the entry, from 1, never reused.
+      on: ISO date of the run; None if the file has no dates.
+      note: remark of the author. by: the author. added: ISO date of the addition, UTC.
+      ran: the run as plain values, as one event in a saved accountant.
+      removed: its removal; None if it counts.
     """
 
     id: int
@@ -76,13 +76,13 @@ class Entry:
 
     @property
     def unit(self) -> tuple[Unit, int] | None:
-        """The unit of check-ins and how often it was composed; None for other events."""
+        """(unit, number of compositions) of check-ins; None for other events."""
         counts, _, _ = ledger.load(_state([self], _REPLACE), _REPLACE)
         return next(((to_unit(event), count) for event, count in counts.items()), None)
 
     @property
     def num_rounds(self) -> int:
-        """Number of rounds, or windows; of other events 0."""
+        """Number of rounds, or windows; 0 for other events."""
         if (found := self.unit) is None:
             return 0
         unit, count = found
@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def words(self) -> str:
-        """The run in words: of whom, how many rounds, of which messages, seen how."""
+        """The run in words: clients, rounds, messages and view."""
         if (found := self.unit) is not None:
             return in_words(*found)
         return (
@@ -105,9 +105,9 @@ class Ledger:
     Attributes:
       path: the file.
       neighboring_relation: "REPLACE_ONE" or "ADD_OR_REMOVE_ONE".
-      delta, epsilon: the target; None where none was recorded.
-      entries: all entries in the order in which they were added, removed ones among them.
-      torn: whether the last line was cut short while it was written; that line does not count.
+      delta, epsilon: the target; None if none was recorded.
+      entries: all entries, removed ones included, in the order of addition.
+      torn: True if the last line is incomplete; it does not count.
     """
 
     path: Path
@@ -119,20 +119,20 @@ class Ledger:
 
     @property
     def counted(self) -> tuple[Entry, ...]:
-        """Entries that were not removed."""
+        """Entries without the removed ones."""
         return tuple(each for each in self.entries if each.removed is None)
 
     @property
     def state(self) -> dict[str, Any]:
-        """Everything that counts, as `CheckInAccountant.load_state_dict` takes it."""
+        """Counted entries, as an argument of `CheckInAccountant.load_state_dict`."""
         return _state(self.counted, self.neighboring_relation)
 
     @property
     def before(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
-        """Runs that count, as `account(before=...)` and `PrivateRun.before` take them; the view is the one asked there.
+        """Counted runs, as an argument of `account(before=...)` and `PrivateRun.before`, whose view applies.
 
         Raises:
-          ValueError: something else than a run of check-ins counts, or the relation is not replace-one.
+          ValueError: a counted entry is no run of check-ins, or the relation is not replace-one.
         """
         if self.neighboring_relation != _REPLACE:
             raise ValueError(f"{self.path}: expected a ledger of the neighboring relation replace-one")
@@ -156,7 +156,7 @@ def today() -> str:
 
 
 def date(text: str) -> str:
-    """The text if it is an ISO date; ValueError otherwise."""
+    """The text itself; raises ValueError if it is no ISO date."""
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except (TypeError, ValueError):
@@ -164,11 +164,11 @@ def date(text: str) -> str:
 
 
 def read(path: Path) -> Ledger:
-    """Reads a ledger's file.
+    """Reads a ledger file.
 
     Raises:
-      ValueError: it is no ledger, of another schema, or damaged; path and line are named.
-      OSError: it cannot be read.
+      ValueError: no ledger, another schema, or a damaged file; with path and line.
+      OSError: the file cannot be read.
     """
     with naming(path):
         content = path.read_bytes()
@@ -187,21 +187,21 @@ def add(
     delta: float | None = None,
     epsilon: float | None = None,
 ) -> tuple[Ledger, Entry | None]:
-    """Appends an entry to a file, which is made if it is not there; other processes that append wait meanwhile.
+    """Appends an entry to a file under a lock; a missing file is created.
 
     Args:
-      event, count: the run: one unit and how often it repeats, or a log and 1.
-      on: ISO date of the run; today if left out.
+      event, count: the run: one unit and its number of repetitions, or a log and 1.
+      on: ISO date of the run. Default: today.
       note, by: as of `Entry`.
       neighboring_relation: of the file.
       delta, epsilon: the target, which a file records once.
 
     Returns:
-      The ledger with the entry, and the last earlier entry with the same run; None if there is none.
+      The ledger with the entry, and the last earlier entry with the same run, or None.
 
     Raises:
       ValueError: another relation or target than the file's; no date; or as `read`.
-      BlockingIOError: another process kept the file for too long. OSError: it cannot be written.
+      BlockingIOError: another process held the lock too long. OSError: the file cannot be written.
     """
     unit = to_unit(event)
     ran = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
@@ -219,10 +219,10 @@ def add(
 
 
 def remove(path: Path, number: int, *, note: str = "", by: str) -> Ledger:
-    """Appends that an entry no longer counts; the entry itself stays in the file.
+    """Appends the removal of an entry; the entry itself stays in the file.
 
     Raises:
-      ValueError: no such entry, or it was removed before; or as `read`. OSError: as `add`, or there is no file.
+      ValueError: no such entry, or one already removed; or as `read`. OSError: as `add`, or the file is missing.
     """
     read(path)
     with _changing(path, None) as change:
@@ -236,10 +236,10 @@ def remove(path: Path, number: int, *, note: str = "", by: str) -> Ledger:
 
 
 def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[str, float | None]:
-    """The target of a file once this one is recorded, too.
+    """The target of a file after recording this one.
 
     Raises:
-      ValueError, TypeError: a target out of its range, or another than the file's.
+      ValueError, TypeError: a target outside its range, or another than the file's.
     """
     if delta is not None:
         delta = _validate.real(MIN_DELTA, 1, delta=delta)
@@ -256,20 +256,20 @@ def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[st
 
 @dataclasses.dataclass(frozen=True)
 class _Tail:
-    """The end of a file's whole lines: its place, and the hash of the last line; None: the file is no file of lines."""
+    """End of the complete lines of a file: offset, and hash of the last line; None for a saved accountant."""
 
     end: int
     hash: str | None
 
 
 class _Change:
-    """A ledger's file while this process alone may write it."""
+    """A ledger file locked by this process."""
 
     def __init__(self, path: Path, stream: Any, ledger: Ledger, tail: _Tail) -> None:
         self._path, self._stream, self.ledger, self._tail = path, stream, ledger, tail
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> Ledger:
-        """Appends lines; a saved accountant becomes a file of lines, whole or not at all."""
+        """Appends lines; a saved accountant is converted, atomically, into a file of lines."""
         if self._tail.hash is not None and self._tail.end:
             self._stream.truncate(self._tail.end)
             self._stream.seek(self._tail.end)
@@ -296,7 +296,7 @@ class _Change:
 
 @contextlib.contextmanager
 def _changing(path: Path, relation: str | None) -> Iterator[_Change]:
-    """The file, held; relation: that of a new file, and of one that is there unless None."""
+    """The locked file; relation: of a new file, and required of an existing one unless None."""
     with appending(path) as stream:
         content = stream.read()
         if content:
@@ -311,7 +311,7 @@ def _changing(path: Path, relation: str | None) -> Iterator[_Change]:
 
 
 def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:
-    """Entries as a saved accountant."""
+    """State of an accountant with these entries."""
     ran = [each.ran for each in entries]
     return {
         "schema": ledger.SCHEMA,
@@ -332,7 +332,6 @@ def _next_hash(line: Mapping[str, Any], last: str) -> str:
 
 
 def _chained(lines: Iterable[Mapping[str, Any]], last: str) -> bytes:
-    """Lines as the file has them, each with its hash."""
     out = []
     for line in lines:
         last = _next_hash(line, last)
@@ -341,7 +340,7 @@ def _chained(lines: Iterable[Mapping[str, Any]], last: str) -> bytes:
 
 
 def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
-    """What a file says, and where its whole lines end."""
+    """The ledger of a file's content, and the end of its complete lines."""
     first, newline, _ = content.partition(b"\n")
     try:
         start = json.loads(first)
@@ -372,7 +371,6 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
 
 
 def _line(text: bytes, number: int) -> dict[str, Any]:
-    """One line as an object with the fields of its kind."""
     line = json.loads(text.decode("utf-8"))
     if not isinstance(line, dict):
         raise ValueError("expected an object")
@@ -385,7 +383,6 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
 
 
 def _after(found: Ledger, line: Mapping[str, Any]) -> Ledger:
-    """The ledger after a line."""
     fields = {name: value for name, value in line.items() if name != "kind"}
     if line["kind"] == _START:
         if fields["schema"] != SCHEMA:
@@ -412,7 +409,7 @@ def _after(found: Ledger, line: Mapping[str, Any]) -> Ledger:
 
 
 def _saved_accountant(path: Path, content: bytes) -> Ledger:
-    """The entries of a file that `CheckInAccountant.state_dict()` makes; they have no dates and no names."""
+    """The ledger from a file of `CheckInAccountant.state_dict()`; its entries have no dates and no names."""
     try:
         state = json.loads(content.decode("utf-8"))
     except ValueError as error:

@@ -1,6 +1,7 @@
-"""The bounds of the shuffled check-in and the random check-ins papers as printed, each labelled with its validity.
+"""Bounds of the shuffled check-in and random check-ins papers as printed, each with its validity.
 
-For reproduction and comparison. `account` uses none of them; `checkin_jax.accounting.compare` shows them for a run.
+They serve reproduction and comparison. `account` uses none of them; `checkin_jax.accounting.compare` shows them for a
+run.
 """
 
 from checkin_jax.accounting.published.approximate import approach_1 as approach_1

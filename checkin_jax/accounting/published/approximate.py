@@ -1,4 +1,4 @@
-"""What [SCI] does with approximate DP: its ingredients, which hold, and Lemma 3 with all that uses it, which does not.
+"""[SCI]'s bounds by approximate DP: valid ingredients, and invalid bounds that use Lemma 3.
 
 View "messages", replace-one. Arguments broadcast; Renyi divergences have one more axis, the orders.
 """
@@ -27,14 +27,14 @@ _WINDOWS = (256,)
 
 
 def shuffled(k: Array, epsilon0: Array, delta0: Array, shuffle_delta: Array) -> tuple[Array, Array]:
-    """(epsilon, delta) of k shuffled messages, [FMT21] Theorem 3.8; (epsilon0, delta0) where it does not apply."""
+    """(epsilon, delta) of k shuffled messages by [FMT21] Theorem 3.8; (epsilon0, delta0) if it does not apply."""
     k = jnp.maximum(k, 1.0)
     big = jnp.exp(epsilon0)
     applies = epsilon0 <= jnp.log(k / (16.0 * jnp.log(2.0 / shuffle_delta)))
     gain = 8.0 * jnp.sqrt(big * jnp.log(4.0 / shuffle_delta) / k) + 8.0 * big / k
     epsilon = log1p(jnp.tanh(0.5 * epsilon0) * gain)
     more = (jnp.exp(epsilon) + 1.0) * (1.0 + 0.5 * jnp.exp(-epsilon0)) * k * delta0
-    # The theorem may give more than the randomizer's own guarantee; that stands as well when delta0 is 0.
+    # The theorem may exceed the randomizer's own guarantee, which holds, too.
     return jnp.where(applies, epsilon, epsilon0), jnp.where(applies, shuffle_delta + more, delta0)
 
 
@@ -46,7 +46,7 @@ def sampled(epsilon: Array, delta: Array, share: Array) -> tuple[Array, Array]:
 def _sampled_weights(log_excess: Array, share: Array, tab: series.Table) -> Array:
     """log W_j of [WBK19] Theorem 9, [k, J], from log(A - 1) at the orders 2, 3, ...; unbounded losses.
 
-    4 (A_2 - 1) or 2 A_2, whichever is smaller, for j = 2, and 2 A_j beyond, times g^j.
+    min(4 (A_2 - 1), 2 A_2) for j = 2, and 2 A_j beyond, times g^j.
     """
     whole = jnp.log(2.0) + jnp.logaddexp(0.0, log_excess)
     first = jnp.minimum(jnp.log(4.0) + log_excess, whole)
@@ -68,7 +68,7 @@ def shuffle_epsilon(
 ) -> PublishedBound:
     """[FMT21] Theorem 3.8 as [SCI] uses it: epsilon of k shuffled messages; `delta` of the result is its total.
 
-    Where epsilon0 > log(k / (16 log(2/delta))) the randomizer's own (epsilon0, delta0) come back. Rounded up.
+    If epsilon0 > log(k / (16 log(2/delta))) the result is the randomizer's own (epsilon0, delta0). Rounded up.
 
     Args:
       num_messages: k, 1 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1).
@@ -157,11 +157,11 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
 
 
 class _Corners(NamedTuple):
-    """What is known of each run of k, at its worst corner and at its best: arrays of shape [2, runs].
+    """Values of each run of k at its worst and its best corner: arrays of shape [2, runs].
 
     Attributes:
       log_mass: log probability of the run, from above and from below.
-      share: k/n. epsilon, delta: what Lemma 3 is applied to.
+      share: k/n. epsilon, delta: arguments of Lemma 3.
     """
 
     log_mass: Array
@@ -194,7 +194,7 @@ def _corners(
 @functools.partial(jax.jit, static_argnames=("sample_first",))
 def _over_runs(corners: _Corners, log_excess: Array, tab: series.Table, *, sample_first: bool) -> Array:
     """Renyi divergences of a round from above and from below, [2, orders], from Lemma 3's log(A - 1), [2 runs, J]."""
-    # A delta of one or more allows every pair, equal laws among them.
+    # Every pair satisfies delta >= 1, equal laws included.
     log_excess = jnp.where(corners.delta.ravel()[:, None] >= 1.0, -jnp.inf, log_excess)
     if not sample_first:
         # The subsampled Renyi divergence of [WBK19] Theorem 9, from Lemma 3's at every order up to lam.
@@ -213,7 +213,7 @@ def _approach(
     single: bool,
     sample_first: bool,
 ) -> np.ndarray:
-    """Both ends at one setting, [2, orders]. Lemma 3, which takes longest to compile, is one program for all."""
+    """Both ends at one setting, [2, orders]. Lemma 3, the slowest to compile, is one program for all settings."""
     corners = _corners(*map(host, setting), host(low), size=size, single=single, sample_first=sample_first)
     given = (host(np.ravel(column)[:, None]) for column in (corners.epsilon, corners.delta))
     orders = tab.orders if sample_first else tab.degrees
@@ -270,7 +270,8 @@ def approach_1(
 ) -> PublishedBound:
     """[SCI] Approach 1: given k, Theorem 3.8's (epsilon, delta), Lemma 3, then [WBK19]'s subsampling; Theorem 1.
 
-    Not a bound: it uses Lemma 3. Summed over k in at most 256 runs; `truncation_error` is the gap of their corners.
+    Not a bound: it uses Lemma 3. Summed over k in at most 256 runs; `truncation_error` is the difference of their
+    corners.
 
     Args:
       num_clients, rate, epsilon0, orders: as `shuffled.theorem_1`.

@@ -1,4 +1,4 @@
-"""From a round to a run: Renyi divergences to epsilon, pure DP to Renyi, strong composition."""
+"""Composition of published bounds: Renyi divergences to epsilon, pure DP to Renyi, strong composition."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def epsilon(
 ) -> PublishedBound:
     """Epsilon of num_rounds rounds from their Renyi divergences: [SCI] Lemma 2, the best order. Rounded up.
 
-    Valid if `bound` is; its label, validity and reason are kept. `truncation_error` is what the orders' truncation
-    errors add at the best order.
+    Valid if `bound` is; label, validity and reason are those of `bound`. `truncation_error` is that of the orders, at
+    the best order.
 
     Args:
       bound: Renyi divergences of a round, upper, value [..., orders].
-      orders: the orders they were computed at, shape [orders].
+      orders: orders of the divergences, shape [orders].
       num_rounds: 1 to 1e9. delta: in (0, 1). They broadcast with the bound's shape without its last axis.
 
     Raises:
@@ -40,7 +40,7 @@ def epsilon(
 def epsilon_and_order(
     bound: PublishedBound, orders: ArrayLike, *, num_rounds: ArrayLike, delta: ArrayLike
 ) -> tuple[PublishedBound, np.ndarray]:
-    """`epsilon`, and the order that it is found at; arguments and errors as there."""
+    """(`epsilon`, best order); arguments and errors as there."""
     _validate.instance(PublishedBound, bound=bound)
     lam = formula.real_orders(1.0, np.inf, orders)
     fits = bound.quantity.startswith("Renyi") and bound.direction == "upper"
@@ -77,8 +77,8 @@ def epsilon_and_order(
 def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     """Renyi divergence of any epsilon-DP mechanism, at real orders > 1; attained by binary randomized response.
 
-    log(p^lam q^(1-lam) + q^lam p^(1-lam)) / (lam - 1) with p = e^eps / (1 + e^eps): to be used where [SCI] uses
-    Lemma 3. Rounded up.
+    log(p^lam q^(1-lam) + q^lam p^(1-lam)) / (lam - 1) with p = e^eps / (1 + e^eps), q = 1 - p. It is the valid
+    conversion in place of [SCI] Lemma 3. Rounded up.
 
     Args:
       epsilon: 0 to 690 nats. orders: real, in (1, 1e9], shape [orders].
@@ -128,9 +128,9 @@ def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.nd
 
 
 def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, delta: float) -> PublishedBound:
-    """Composes `one`, a bound at any delta: half of delta for the rounds' own, half for strong composition's slack.
+    """Strong composition of `one`, a bound at any delta: half of delta is for the rounds, half for the slack.
 
-    One round is returned at the whole delta. Validity, label and reason are those of `one`.
+    For one round the result is `one` at the whole delta. Validity, label and reason are those of `one`.
 
     Raises:
       ValueError, TypeError: num_rounds not in [1, 1e9], delta not in (0, 1), or `one` no function.
@@ -157,10 +157,10 @@ def strong_composition(
 ) -> PublishedBound:
     """Shuffled check-in without Renyi divergences, the approach that [SCI] improves on: a valid bound.
 
-    Each round: the number of messages is within Bernstein's radius but for tau; the fewest messages in [FMT21]
-    Theorem 3.8, the largest share in [BBG18]; the rounds by [KOV15] Theorem 3.4. Of delta, a quarter goes to
-    Theorem 3.8, a quarter to tau, and what the messages' delta0 leave of the rest is composition's slack. The smaller
-    of this and of no gain from shuffling. Infinity where delta0 leaves nothing. Rounded up.
+    In each round the number of messages is within Bernstein's radius, except with probability tau. The fewest messages
+    enter [FMT21] Theorem 3.8, the largest share [BBG18]; rounds compose by [KOV15] Theorem 3.4. A quarter of delta goes
+    to Theorem 3.8, a quarter to tau; the rest, minus the messages' delta0, is the slack of the composition. The result
+    is the smaller of this and of no gain from shuffling; infinite if delta0 leaves no slack. Rounded up.
 
     Args:
       num_clients, rate, epsilon0: as `shuffled.theorem_1`. num_rounds: T, 1 to 1e9. delta: of the run, in (0, 1).

@@ -1,4 +1,4 @@
-"""The law of the number of messages, cut into runs with bounded masses: what every sum over k is taken over."""
+"""The law of the number of messages K ~ Bin(n, gamma), cut into runs with bounded masses, for sums over k."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from jax import Array
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.elementary import log1p
 
-# All but 2 e^-60 of the law is in the window; the rest is in the runs of the two tails.
+# The window holds all but 2 e^-60 of the law; the runs of the two tails hold the rest.
 _LOG_INVERSE_MASS = 60.0
 _TAIL_RUNS = 128
-# Windows of up to this many values are summed value by value; longer ones in _CELLS runs, or in as many as the
-# largest window has values.
+# Windows of up to these sizes are summed value by value; longer ones in _CELLS runs, or in as many as the largest size.
 WINDOWS = (256, 4096, 32768)
 _CELLS = 4096
 
@@ -26,8 +25,8 @@ class Runs(NamedTuple):
 
     Attributes:
       first, last: float64 whole numbers, 0 <= first <= last <= n.
-      log_upper, log_lower: bounds on the log probability of the run (one and the same for single values; the tails'
-        lower bound is -inf).
+      log_upper, log_lower: bounds on the log probability of the run (equal for single values; the tails' lower bound is
+        -inf).
     """
 
     first: Array
@@ -37,7 +36,7 @@ class Runs(NamedTuple):
 
 
 class Window(NamedTuple):
-    """How a setting's law is cut: `size` values from `low` one by one, or in `size` runs if not `single`."""
+    """The cut of a setting's law: `size` single values from `low` on, or `size` runs if not `single`."""
 
     low: float
     size: int
@@ -45,20 +44,20 @@ class Window(NamedTuple):
 
 
 def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> Window:
-    """The smallest of the window sizes that holds all of the law but 2 e^-60, on the host."""
+    """The smallest of the windows that hold all but 2 e^-60 of the law; computed on the host."""
     variance, third = n * gamma * (1.0 - gamma), _LOG_INVERSE_MASS / 3.0
     radius = third + math.sqrt(third * third + 2.0 * variance * _LOG_INVERSE_MASS) if variance > 0 else 0.0
     low = max(0.0, math.floor(n * gamma - radius))
     need = min(n, math.ceil(n * gamma + radius)) - low + 1.0
     for size in windows:
         if need <= size:
-            # A window that fits with room to spare reaches further up, or down to 0.
+            # A larger window extends further up, or down to 0.
             return Window(max(0.0, min(low, n + 1.0 - size)), size, True)
     return Window(low, min((_CELLS, *windows[-1:])), False)
 
 
 def runs(n: Array, gamma: Array, low: Array, size: int, single: bool) -> Runs:
-    """The law in the window that `window` chose, then 128 runs for each tail; size and kind are static."""
+    """The law in the window from `window`, then 128 runs for each tail; size and single are static."""
     if single:
         first = low + jnp.arange(size, dtype=jnp.float64)
         log_mass = binomial.log_pmf(first, n, gamma)
@@ -96,7 +95,7 @@ def _above(n: Array, gamma: Array, start: Array) -> Runs:
 
 
 def _below(n: Array, gamma: Array, end: Array) -> Runs:
-    """Runs from 1 to end, the same way; no message means no loss in every sum, so 0 is left out."""
+    """Runs from 1 to end, as `_above`; K = 0 contributes no loss to any sum and is left out."""
     edges = _edges(jnp.ones_like(end), jnp.maximum(end, 1.0))
     first, last = edges[:-1], edges[1:] - 1.0
     ratio = last / (n - last + 1.0) * (1.0 - gamma) / gamma
@@ -107,7 +106,7 @@ def _below(n: Array, gamma: Array, end: Array) -> Runs:
 def grouped(
     ns: np.ndarray, gammas: np.ndarray, windows: tuple[int, ...] = WINDOWS
 ) -> dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]]:
-    """Settings by (size, single): their indices and the lows of their windows."""
+    """(size, single) -> indices of the settings, and the lows of their windows."""
     groups: dict[tuple[int, bool], tuple[list[int], list[float]]] = {}
     for index, (n, gamma) in enumerate(zip(ns.tolist(), gammas.tolist())):
         low, size, single = window(n, gamma, windows)
@@ -120,9 +119,9 @@ def grouped(
 def in_batches(
     kernel, settings: list[np.ndarray], *shared, sizes: tuple[int, ...] = (1, 16)
 ) -> list[np.ndarray]:
-    """kernel(*settings of one batch, *shared), vmapped over settings by the kernel itself, joined on the host.
+    """kernel(*settings of a batch, *shared) for all batches, joined on the host; the kernel itself maps over settings.
 
-    Batches have one of the given sizes, the last one padded with its first setting, so that only those are compiled.
+    Batches have one of the given sizes, so that only these are compiled; the last is padded with its first setting.
     """
     count = len(settings[0])
     size = next((s for s in sizes if count <= s), sizes[-1])

@@ -1,4 +1,4 @@
-"""The record of a published bound, and the checks that all of its functions share."""
+"""`PublishedBound`, the value of a published formula, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
 
-# Works by docs/references.md.
+# Names of works as in docs/references.md.
 SCI = "Liew, Hasegawa, Takahashi (2022), Shuffled Check-in, arXiv 2206.03151 v1"
 RCI = (
     "Balle, Kairouz, McMahan, Thakkar, Thakurta (2020), Privacy Amplification via Random Check-Ins, "
@@ -33,18 +33,18 @@ class PublishedBound:
     """A formula of a paper, evaluated.
 
     Attributes:
-      value: float64 array of the broadcast shape of the arguments ([..., orders] for Renyi divergences); rounded in the
-        formula's safe direction unless `validity` is "invalid". No NaN; infinity where the formula gives nothing.
+      value: float64 array of the broadcast shape of the arguments ([..., orders] for Renyi divergences), rounded to the
+        safe side unless `validity` is "invalid". No NaN; infinite where the formula gives nothing.
       label: theorem, lemma or approach, as numbered in its paper.
       source: the paper.
       validity: "published" (proved in its paper), "certified" (also proved or checked here), "estimate" (neither
         bound) or "invalid" (known not to be a bound; kept for reproduction, never chosen by `account`).
-      reason: why it is invalid, or what to know about it; one line.
-      quantity: what `value` is, with its unit.
+      reason: one line: why the bound is invalid, or a remark.
+      quantity: meaning and unit of `value`.
       direction: "upper", "lower" or "exact".
       truncation_error: `value` is within this of the formula as printed, same shape (truncated or bucketed sums);
         0.0 when the formula is closed.
-      delta: delta of an approximate guarantee, where it is not just the one passed in.
+      delta: delta of an approximate guarantee, if it differs from the argument.
     """
 
     value: np.ndarray
@@ -65,10 +65,10 @@ class PublishedBound:
 def reals(
     low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: ArrayLike
 ) -> np.ndarray:
-    """The one keyword's array as float64 if all of it lies in the interval; the array form of `_validate.real`.
+    """The one keyword's array as float64, checked to lie in the interval; the array form of `_validate.real`.
 
     Raises:
-      ValueError: naming the argument, the first bad value and the interval (NaN lies in none).
+      ValueError: with the argument, the first bad value and the interval; NaN is in no interval.
       TypeError: not real numbers.
     """
     ((name, given),) = value.items()
@@ -143,10 +143,10 @@ def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
 
 
 def broadcast(**arrays: np.ndarray) -> tuple[tuple[int, ...], list[np.ndarray]]:
-    """Common shape, and the arrays flattened to it.
+    """Common shape, and the arrays broadcast to it and flattened.
 
     Raises:
-      ValueError: naming the shapes that do not broadcast.
+      ValueError: with the shapes that do not broadcast.
     """
     try:
         together = np.broadcast_arrays(*arrays.values())

@@ -1,4 +1,4 @@
-"""[SCI] Lemma 3: the least Renyi divergence that (epsilon, delta) allows, printed as a conversion to Renyi."""
+"""[SCI] Lemma 3: the least Renyi divergence of pairs with (epsilon, delta), printed as a conversion to Renyi."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NOT_A_BOUND = (
     "a (0, delta)-DP mechanism can have infinite Renyi divergence"
 )
 _GOLDEN = 0.5 * (5.0**0.5 - 1.0)
-# 0.618^90 times the width of the search, at most 700 nats, is below 1e-15.
+# The width of the search, at most 700 nats, times 0.618^90 is below 1e-15.
 _STEPS = 90
 
 
 def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
-    """log(t^lam - 1 - lam (t - 1)) for t = e^log_ratio; by its series where that cancels."""
+    """log(t^lam - 1 - lam (t - 1)) for t = e^log_ratio; by a series where the difference cancels."""
     v = jnp.expm1(log_ratio)
     y = order * log_ratio
     near = jnp.abs(order * v) < 1e-4
@@ -32,7 +32,7 @@ def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
     series_ = series_ * (1.0 + (order - 2.0) * v / 3.0 * (1.0 + 0.25 * (order - 3.0) * v))
     large = y > 30.0
     middle = jnp.expm1(jnp.minimum(y, 30.0)) - order * jnp.minimum(v, 1e30)
-    # Where y is large, (1 + lam v) e^-y with v = e^log_ratio - 1.
+    # For large y: (1 + lam v) e^-y with v = e^log_ratio - 1.
     tail = (1.0 - order) * jnp.exp(-y) + order * jnp.exp(log_ratio - y)
     value = jnp.log(jnp.where(near, series_, jnp.where(large | (middle <= 0), 1.0, middle)))
     return jnp.where(large, y + log1p(-jnp.where(large, tail, 0.0)), value)
@@ -42,8 +42,8 @@ def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
 def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
     """log(A - 1) of Lemma 3's minimum, at broadcast scalars; -inf at delta = 0, inf at delta >= 1.
 
-    The minimum over pairs of coins P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section
-    in log(r - delta). A - 1 is a sum of two nonnegative terms, so that nothing cancels.
+    The minimum over pairs P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section in
+    log(r - delta). A - 1 is a sum of two nonnegative terms, so nothing cancels.
     """
     epsilon, delta, orders = jnp.broadcast_arrays(epsilon, delta, orders)
     proper = (delta > 0) & (delta < 1)
@@ -86,7 +86,7 @@ def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
 
 
 def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
-    """[SCI] Lemma 3: the least Renyi divergence that (epsilon, delta) allows, printed as if it were the largest.
+    """[SCI] Lemma 3: the least Renyi divergence of pairs with (epsilon, delta), printed as if it were the largest.
 
     epsilon + log(min_{delta<r<1} r^lam (r-delta)^(1-lam) + (1-r)^lam (e^eps - r + delta)^(1-lam)) / (lam - 1). Not a
     valid conversion. Relative error below 1e-11.

@@ -1,6 +1,6 @@
-"""Lower bounds on the Renyi divergence of shuffled check-in: [SCI] Theorem 3 and a sharper, simpler one.
+"""Lower bounds on the Renyi divergence of shuffled check-in: [SCI] Theorem 3, and a sharper, simpler one.
 
-View "messages", replace-one, one round; no bound that holds for every eps0-LDP randomizer can be below them.
+View "messages", replace-one, one round. No bound for all eps0-LDP randomizers is below them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def theorem_3(
     *,
     spread: ArrayLike = 0.5,
 ) -> PublishedBound:
-    """[SCI] Theorem 3, a LOWER bound at whole orders: no bound for all randomizers can be below it.
+    """[SCI] Theorem 3, a LOWER bound at whole orders: no bound for all eps0-LDP randomizers is below it.
 
     A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
 
@@ -51,7 +51,8 @@ def theorem_3_sharper(
 ) -> PublishedBound:
     """A LOWER bound above Theorem 3: A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
 
-    The second moment of exact binary randomized response; higher whole orders by convexity (false for 1 < lam < 2).
+    The second moment of binary randomized response is exact. Higher whole orders follow by convexity, which fails for
+    1 < lam < 2.
     Arguments and errors as `theorem_1`.
     """
     shape, columns = settings(num_clients, rate, epsilon0)

@@ -1,7 +1,7 @@
-"""Kernels of the moments' series: A(lam) - 1 = sum_{j=2}^lam C(lam, j) W_j with W_j >= 0, in log space.
+"""Kernels of the moments' series A(lam) - 1 = sum_{j=2}^lam C(lam, j) W_j with W_j >= 0, in log space.
 
-Lemma 4 of [SCI] and Theorem 2 both have this form once [(1+x)^lam - 1 - lam x] is expanded, so that a sum over k
-is taken once for all orders, nothing cancels, and no order overflows.
+[SCI] Lemma 4 and Theorem 2 have this form after expanding (1+x)^lam - 1 - lam x. A sum over k is taken once for all
+orders, nothing cancels, and no order overflows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from checkin_jax.accounting.published import counts
 from checkin_jax.kernels import host
 from checkin_jax.kernels.elementary import log1p
 
-# Values through this degree from products; above, Stirling's differences, 1e-12 off at order 4096.
+# Binomials up to this degree are products; above, differences of log-gammas, with an error of 1e-12 at order 4096.
 _PRODUCTS = 32
 _CHUNK = 512
 
 
 class Table(NamedTuple):
-    """What depends on the orders alone, padded to powers of two, so that few sizes are compiled.
+    """Values that depend on the orders alone, padded to powers of two, so that few sizes are compiled.
 
     Attributes:
       degrees: 2, 3, ..., [J].
@@ -72,12 +72,12 @@ def renyi(log_excess: Array, tab: Table) -> Array:
 
 
 def renyi_above(log_excess: Array, tab: Table) -> Array:
-    """`renyi` raised by the rounding of the logarithms that went into it."""
+    """`renyi`, raised by the rounding of its logarithms."""
     return renyi(log_excess, tab) * (1.0 + _rounding(log_excess, tab))
 
 
 def renyi_below(log_excess: Array, tab: Table) -> Array:
-    """`renyi` lowered by the same."""
+    """`renyi`, lowered by the rounding of its logarithms."""
     return renyi(log_excess, tab) * (1.0 - _rounding(log_excess, tab))
 
 
@@ -105,7 +105,7 @@ def lemma_4_weights(log_g: Array, log_kbar: Array, log_decay: Array, epsilon0: A
 def pure_excess(epsilon: Array, orders: Array) -> Array:
     """log(A - 1) of binary randomized response, the largest of any epsilon-DP pair; any order > 1.
 
-    A - 1 = (e^{lam e} - 1)(1 - e^{(1-lam) e}) / (1 + e^e), from which nothing is subtracted.
+    A - 1 = (e^{lam e} - 1)(1 - e^{(1-lam) e}) / (1 + e^e), without cancellation.
     """
     e = epsilon
     return log_expm1(orders * e) + jnp.log(-jnp.expm1((1.0 - orders) * e)) - jnp.logaddexp(0.0, e)
@@ -140,10 +140,10 @@ def _over_runs(log_mass: Array, weights, *columns: Array) -> Array:
 
 
 def _ends(r: counts.Runs, weights, size: int, single: bool, lower: bool) -> tuple[Array, Array]:
-    """`_over_runs` with the largest g and the smallest k of each run, and the other way round; g and k are columns.
+    """(upper, lower): `_over_runs` with largest g and smallest k of each run, and with smallest g and largest k.
 
-    Where the window's values are single ones, only the tails' runs separate the ends. lower: whether that is wanted,
-    else it is no number where it would take a sum of its own.
+    For windows of single values only the tails' runs separate the ends. lower: whether the lower end is needed; if not,
+    it is NaN where it would need a sum of its own.
     """
     window, tails = slice(0, size), slice(size, None)
 
@@ -182,7 +182,7 @@ def theorem_1_lemma_4(
         r = counts.runs(n, gamma, low, size, single)
 
         def weights(g_count: Array, k: Array) -> Array:
-            # The proof of Theorem 2 has gamma in place of k/n; still 0 when nobody checks in.
+            # The proof of Theorem 2 has gamma in place of k/n; the weight is 0 at k = 0.
             log_g = (
                 jnp.where(g_count >= 1.0, jnp.log(gamma), -jnp.inf) if fixed_weight else _weight(g_count, n)
             )
@@ -207,7 +207,7 @@ def theorem_1_subsampling(
     smaller: bool,
     lower: bool = True,
 ) -> tuple[Array, Array]:
-    """The same with the moment of subsampling alone given k, or at each order the smaller of it and Lemma 4's."""
+    """As `theorem_1_lemma_4` with subsampling's moment given k; if `smaller`, the smaller of it and Lemma 4's."""
 
     def one(n: Array, gamma: Array, epsilon0: Array, low: Array) -> tuple[Array, Array]:
         r = counts.runs(n, gamma, low, size, single)

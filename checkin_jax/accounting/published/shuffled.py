@@ -1,7 +1,7 @@
-"""Shuffled check-in as published: Theorem 1 with Lemma 4, Theorems 2 and 3, and what repairs Theorem 2.
+"""Shuffled check-in as published [SCI]: Theorem 1 with Lemma 4, Theorem 2, and repairs of Theorem 2.
 
-View "messages" (an untrusted aggregator behind a trusted shuffler), replace-one, one round; Renyi divergences in nats,
-which add up over rounds. Arguments broadcast; values have the broadcast shape and one more axis, the orders.
+View "messages" (an untrusted aggregator behind a trusted shuffler), replace-one, one round. Renyi divergences are in
+nats and add up over rounds. Arguments broadcast; values have the broadcast shape and one more axis, the orders.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def settings(
 def _summed(
     kernel, num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike, windows, **static
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Upper ends and their distances to the lower ones, of one of the kernels that sum over k."""
+    """Upper ends of one of the kernels that sum over k, and their distances to the lower ends."""
     shape, columns = settings(num_clients, rate, epsilon0)
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
@@ -63,9 +63,9 @@ def _summed(
 def lemma_4(
     num_messages: ArrayLike, num_clients: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
-    """Renyi divergence of k messages, shuffled, from k clients chosen out of n without replacement: [SCI] Lemma 4.
+    """[SCI] Lemma 4: Renyi divergence of k shuffled messages, from k clients sampled out of n without replacement.
 
-    [SCI] Lemma 4, the subsampled shuffle of [GDD21] at weight k/n, for eps0-LDP messages and whole orders. Rounded up.
+    The subsampled shuffle of [GDD21] at weight k/n, for eps0-LDP messages and whole orders. Rounded up.
 
     Args:
       num_messages: k, whole, 0 to num_clients.
@@ -106,16 +106,16 @@ def theorem_1(
 ) -> PublishedBound:
     """[SCI] Theorem 1 with Lemma 4: log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
 
-    Summed k by k while the window of all but 2 e^-60 of K's law holds at most `most_values`, beyond that in 4,096
-    runs that count with their worst corner; the tails are bounded run by run and included. `truncation_error` is the
+    The sum is over single k if the window of all but 2 e^-60 of K's law has at most `most_values` values, otherwise
+    over 4,096 runs at their worst corner. The tails are bounded run by run and included. `truncation_error` is the
     distance to the lower bound on the same sum. Cost: O(window x largest order) for all orders together.
 
     Args:
       num_clients: n, 1 to 1e12. rate: gamma in (0, 1]. epsilon0: 0 to 50 nats; these broadcast.
       orders: whole Renyi orders, 2 to 4096, shape [orders].
       most_values: 0 to 32768.
-      truncation: whether `truncation_error` is wanted, which takes as long as the value where sums go in runs; else it
-        may be NaN.
+      truncation: True to compute `truncation_error`, which costs as much as the value for sums in runs; if False it may
+        be NaN.
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
@@ -163,7 +163,7 @@ def theorem_1_fixed_weight(
 def subsampling_only(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
-    """Theorem 1 with no gain from shuffling: given k the round is log(1 + (k/n)(e^eps0 - 1))-DP [BBG18].
+    """Theorem 1 without a gain from shuffling: given k the round is log(1 + (k/n)(e^eps0 - 1))-DP [BBG18].
 
     Arguments, rounding and errors as `theorem_1`.
     """
@@ -187,10 +187,10 @@ def theorem_1_smaller(
     *,
     truncation: bool = True,
 ) -> PublishedBound:
-    """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order: the repair to use.
+    """Theorem 1 with the smaller of Lemma 4 and subsampling for each k and order: the recommended repair.
 
-    Valid because either moment is, for each k; never above `theorem_1`, `subsampling_only` or `theorem_2_repaired`.
-    Summed k by k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
+    Valid, since both moments are valid for each k. Never above `theorem_1`, `subsampling_only` or `theorem_2_repaired`.
+    Single k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
     """
     _validate.flag(truncation=truncation)
     value, error = _summed(
@@ -246,7 +246,7 @@ def theorem_2(
 
     Args:
       num_clients, rate, epsilon0, orders: as `theorem_1`.
-      spread: the paper's Delta in [0, 1], how far below its mean the number of messages may fall.
+      spread: the paper's Delta in [0, 1]: relative deviation of the number of messages below its mean.
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
@@ -287,7 +287,7 @@ def _repaired(
         r = counts.runs(n, gamma, low, size, single)
 
         def log_mass(where: Array) -> Array:
-            # A run across a boundary counts on both sides. No probability is above 1.
+            # A run across a boundary counts on both sides; probabilities are at most 1.
             return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
 
         masses = (
@@ -320,8 +320,9 @@ def theorem_2_repaired(
 ) -> PublishedBound:
     """[SCI] Theorem 2, repaired: three ranges of k, the middle one at its fewest messages and largest weight.
 
-    A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). Valid
-    for any k1 < k2; the smallest over eight radii around the mean unless `between` = (k1, k2) is given. Rounded up.
+    A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). It is
+    valid for any k1 < k2. The result is the smallest over eight radii around the mean, unless `between` = (k1, k2) is
+    given. Rounded up.
 
     Args:
       num_clients, rate, epsilon0, orders: as `theorem_1`.

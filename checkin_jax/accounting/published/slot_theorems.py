@@ -1,7 +1,7 @@
-"""Random check-ins as published: one message per slot, averaged updates, shuffling; pure and approximate LDP.
+"""Random check-ins as published [RCI]: one message per slot, averaged updates, shuffling; pure and approximate LDP.
 
 View "messages", replace-one, a whole run of one pass (not one round); epsilon in nats at `delta`, rounded up. A bound
-too large for float64 is infinity. Arguments broadcast against each other, values have the broadcast shape.
+too large for float64 is infinite. Arguments broadcast; values have the broadcast shape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UP = 1 + 1e-12
 
 
 def _relaxed(log_a2: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    """R(a2, delta) = a2/2 + sqrt(2 a2 log(1/delta)), the composition that all of the paper's theorems end in."""
+    """R(a2, delta) = a2/2 + sqrt(2 a2 log(1/delta)), the composition step of all theorems of the paper."""
     with np.errstate(over="ignore"):
         a2 = np.exp(log_a2)
         return (0.5 * a2 + np.sqrt(2.0 * a2) * np.sqrt(-np.log(delta))) * _UP
@@ -90,8 +90,8 @@ def averaged_updates(
 ) -> PublishedBound:
     """[RCI] Theorem 4.1, A_avg: Theorem A.5 at sqrt(1/n + 1/m) + sqrt(log(1/delta2)/n), with total delta + delta2.
 
-    The loads' norm as the theorem bounds it, even where that is above 1. Arguments and errors as `fixed_window`;
-    num_clients: n, 1 to 1e12; delta2 in (0, 1). `PublishedBound.delta` is the sum.
+    The loads' norm is the theorem's bound, even if above 1. Arguments and errors as `fixed_window`; num_clients: n, 1
+    to 1e12; delta2 in (0, 1). `PublishedBound.delta` is the sum.
     """
     n, m = formula.clients(num_clients), _slots(num_slots)
     d, d2 = formula.deltas(delta), formula.deltas(delta2, "delta2")
@@ -133,7 +133,7 @@ def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) 
 
 
 def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
-    """The largest delta0 the (epsilon0, delta0) versions allow at delta1, rounded down.
+    """Largest delta0 of the (epsilon0, delta0) versions at delta1, rounded down.
 
     (1 - e^-eps0) delta1 / (4 E (2 + ceil(log(2/delta1) / log(1/(1 - e^{-5 eps0}))))). Errors as `fixed_window`.
     """
@@ -141,7 +141,7 @@ def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
     formula.broadcast(epsilon0=e0, delta1=d1)
     missed = np.exp(-5 * e0)
     with np.errstate(divide="ignore"):
-        # Either form keeps its digits: of a number near 0, or near 1.
+        # Each form avoids cancellation: for `missed` near 0, or near 1.
         rate = -np.where(missed < 0.5, np.log1p(-missed), np.log(-np.expm1(-5 * e0)))
         repeats = np.ceil((np.log(2) - np.log(d1)) / rate * (1 + 1e-12))
     return -np.expm1(-e0) * d1 / (4 * np.exp(e0) * (2 + repeats)) * (1 - 1e-12)
@@ -157,9 +157,9 @@ def approximate_ldp(
 ) -> PublishedBound:
     """The (epsilon0, delta0)-LDP version of a theorem of this module, from its value at 8 epsilon0.
 
-    epsilon is `pure`, which must have been computed at 8 epsilon0; the total delta is delta + M (e^epsilon + 1) delta1,
-    M = m for Theorems 3.2 and 4.3 and n for 5.1, A.5 and 4.1 (there the paper prints m for some; pass the sum
-    delta + delta2 as delta for 4.1).
+    epsilon is `pure`, which must be computed at 8 epsilon0. The total delta is delta + M (e^epsilon + 1) delta1, with M
+    = m for Theorems 3.2 and 4.3 and M = n for 5.1, A.5 and 4.1 (for some of which the paper prints m). For 4.1 pass the
+    sum delta + delta2 as delta.
 
     Args:
       pure: the theorem at 8 epsilon0, at the same delta.
@@ -183,7 +183,7 @@ def approximate_ldp(
         )
     with np.errstate(over="ignore"):
         total = (d + size * (np.exp(pure.value) + 1) * d1) * _UP
-    # A delta of 1 or more says nothing, whatever epsilon is.
+    # A guarantee with delta >= 1 is void.
     value = np.where(total < 1, pure.value, np.inf)
     return dataclasses.replace(
         pure,
@@ -209,9 +209,9 @@ def corollary_3_3(
 ) -> Corollary33:
     """[RCI] Corollary 3.3: n/m repetitions of A_fix with p_0 = m/n, so that all n updates are made.
 
-    `first` is one repetition, Theorem 3.2 at delta = beta; `exact` composes it, eps1 sqrt(2 (n/m) log(1/delta)) +
-    (n/m) eps1 (e^eps1 - 1); `relaxed` composes inequality (6), 2 sqrt(2 a2 log(1/beta)), in its place; `closed` is the
-    corollary's own form, with e^eps1 - 1 <= 3 eps1 / 2 put in. Total delta: delta + (n/m) beta.
+    `first` is one repetition, Theorem 3.2 at delta = beta. `exact` composes it: eps1 sqrt(2 (n/m) log(1/delta)) +
+    (n/m) eps1 (e^eps1 - 1). `relaxed` composes inequality (6), 2 sqrt(2 a2 log(1/beta)), instead. `closed` is the
+    corollary's own form, by e^eps1 - 1 <= 3 eps1 / 2. Total delta: delta + (n/m) beta.
 
     Args:
       num_clients: n. num_slots: m <= n. epsilon0: 0 to 50 nats. beta, delta: in (0, 1).
@@ -243,7 +243,7 @@ def corollary_3_3(
     )
 
 
-# Sums of up to this many terms are taken term by term, longer ones in as many runs.
+# Sums of up to this many terms are exact, longer ones have as many runs.
 _TERMS = 1 << 16
 
 
@@ -253,7 +253,8 @@ def _slot_sum(
 ) -> tuple[Array, Array]:
     """(upper, lower) of sum_i eps_i tanh(eps_i/2) + sqrt(2 log(1/delta) sum eps_i^2), settings in vectors.
 
-    eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, monotone in i: a run counts with either end.
+    eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, is monotone in i: the ends of a run bound its
+    terms.
     """
 
     def one(
@@ -297,10 +298,10 @@ def _unrelaxed(
 def fixed_window_unrelaxed(
     num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
-    """The sum behind Theorem 3.2 before it is relaxed: eps_i = log(1 + p_0 E (E-1) / (i - 1 + E (m - i + 1))).
+    """Theorem 3.2 before its sum is relaxed: eps_i = log(1 + p_0 E (E-1) / (i - 1 + E (m - i + 1))).
 
-    Term by term up to 65,536 slots, beyond that in as many runs, `truncation_error` included. Arguments and errors as
-    `fixed_window`.
+    The sum has single terms up to 65,536 slots, then as many runs; the value includes `truncation_error`. Arguments and
+    errors as `fixed_window`.
     """
     p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
     shape, (m, e0, d, p0) = formula.broadcast(
@@ -309,7 +310,7 @@ def fixed_window_unrelaxed(
         delta=formula.deltas(delta),
         check_in_prob=p0,
     )
-    # Reversed: i - 1 + E (m - i + 1) is E + (E - 1)... from the last slot backwards m + (E - 1), m + 2 (E - 1), ...
+    # From the last slot backwards, i - 1 + E (m - i + 1) is m + (E - 1), m + 2 (E - 1), ...
     rise = np.expm1(e0)
     return _unrelaxed(
         shape, m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum"
@@ -317,7 +318,7 @@ def fixed_window_unrelaxed(
 
 
 def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """The sum behind Theorem 5.1 before it is relaxed: eps_i = log(1 + E^2 (E-1) / (E^2 + (i-1) + (n-i) E)).
+    """Theorem 5.1 before its sum is relaxed: eps_i = log(1 + E^2 (E-1) / (E^2 + (i-1) + (n-i) E)).
 
     As `fixed_window_unrelaxed`.
     """

@@ -1,4 +1,4 @@
-"""Random check-ins' dummy updates, step sizes and risk bounds; no privacy here. Arguments broadcast."""
+"""Dummy updates, step sizes and risk bounds of random check-ins [RCI]; no privacy bounds. Arguments broadcast."""
 
 from __future__ import annotations
 
@@ -163,8 +163,9 @@ def fixed_window_risk(
 ) -> PublishedBound:
     """Excess risk of A_fix's last iterate under Theorem 3.5's steps, O(R sqrt(p s^2 + L^2) log m / sqrt(m)).
 
-    A slot gets a dummy with probability (1 - p_0/m)^n; the expected gradient is scaled by the rest, which divides here.
-    The paper gives the order; see `reason` for the constants. Arguments and errors as `fixed_window_steps`.
+    A slot gets a dummy with probability (1 - p_0/m)^n. One minus this scales the expected gradient, so the risk is
+    divided by it. The paper gives the order; see `reason` for the constants. Arguments and errors as
+    `fixed_window_steps`.
     """
     first = fixed_window_steps(num_clients, num_slots, check_in_prob, problem, step=1)
     n, m, p0 = (np.asarray(v, dtype=np.float64) for v in (num_clients, num_slots, check_in_prob))

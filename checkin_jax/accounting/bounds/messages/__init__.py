@@ -1,1 +1,1 @@
-"""Messages of a known kind: a total variation, k-ary randomized response, one bit; and where a message hides."""
+"""Covers, and bounds on shuffled messages by their total variation, mechanism or privacy profile."""

@@ -1,7 +1,7 @@
-"""Where one message hides among others: behind a shuffler, in slots, or in the slots that are occupied.
+"""Covers: the sums of independent, equal steps that hide one message, behind a shuffler or in slots.
 
-Each says of which sums of independent steps [kernels.equal_steps] a unit of its protocol consists, what may be seen at
-most, and how much of it the concrete instances show. One record is replaced. Call inside `devices.float64()`.
+A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), and the numbers of draws
+for instances. One record is replaced. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _BUCKETS = 256
 
 
 class Draws(NamedTuple):
-    """What instances show: numbers of draws and the probabilities that the client's is one, weights, [parts].
+    """Draws of an instance, [parts]: their number, the probability that the target's is one of them, the part's weight.
 
-    rate: with which each draw sends a message.
+    rate: probability that a draw sends a message.
     """
 
     number: np.ndarray
@@ -36,37 +36,37 @@ class Draws(NamedTuple):
 
 
 class Hiding(Protocol):
-    """What a bound needs to know of one unit of a protocol."""
+    """The cover of one unit of a protocol."""
 
     @property
     def used(self) -> float:
-        """The largest probability that the client's message is seen at all."""
+        """Largest probability that the target's message is observed."""
         ...
 
     @property
     def everybody(self) -> float:
-        """At most the probability that nobody is left who could have been there instead of the client."""
+        """Upper bound on the probability that no absent client is left, which could have sent in the target's place."""
         ...
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
-        """The sums of steps."""
+        """Sums of steps, rounded for upper bounds."""
         ...
 
     def draws(self, log_inverse_mass: float) -> Draws:
-        """For instances, rounded to the safe side."""
+        """Draws of instances, rounded for lower bounds."""
         ...
 
     def messages(self, epsilon0: float, log_inverse_mass: float) -> binary_response.Messages:
-        """For the instance of binary randomized response."""
+        """Messages of the instance of binary randomized response."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Shuffled:
-    """Shuffled check-in (T1; rate 1 is shuffling), or averaged updates (T3) at the probability of taking part.
+    """Shuffled check-in (T1; rate 1 is shuffling), or averaged updates (T3).
 
     Args:
-      num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1].
+      num_clients: n, whole, in [1, 2^42]. rate: gamma, the probability of taking part, in (0, 1].
     """
 
     num_clients: int
@@ -96,7 +96,7 @@ class Shuffled:
 
 
 class _InSlots(abc.ABC):
-    """Draws that all send a message."""
+    """Base of covers all of whose draws send a message."""
 
     @abc.abstractmethod
     def draws(self, log_inverse_mass: float) -> Draws: ...
@@ -108,11 +108,11 @@ class _InSlots(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Slots(_InSlots):
-    """T2: the message is in one of `slots` slots, uniform, with probability `used`; one message a slot, dummies hidden.
+    """T2: the message is in a uniform one of `slots` slots with probability `used`; dummies hidden.
 
     Args:
-      slots: m, whole, in [1, 2^42]. used: rho, in (0, 1]. seen: the probability that the message is there after all
-        when all others do their worst, at most rho.
+      slots: m, whole, in [1, 2^42]. used: rho, in (0, 1].
+      seen: lower bound on the probability that the message is used, whatever the others do; in (0, rho].
     """
 
     slots: int
@@ -137,10 +137,10 @@ class Slots(_InSlots):
 
 @dataclasses.dataclass(frozen=True)
 class Occupied(_InSlots):
-    """T2': each of n clients throws with probability `prob` into one of m common slots; one of a slot's is used.
+    """T2': n clients each choose one of m common slots with probability `prob`; each slot uses one of its clients.
 
     Args:
-      num_clients: n, num_slots: m, whole, in [1, 2^42]. prob: p0, in (0, 1].
+      num_clients: n, num_slots: m, whole, in [1, 2^42]. prob: p_0, in (0, 1].
     """
 
     num_clients: int
@@ -161,12 +161,12 @@ class Occupied(_InSlots):
         n, m = self.num_clients, self.num_slots
         if m < n:
             return 0.0
-        # Everybody throws, and no two into the same slot: (1 - 1/m) ... (1 - (n-1)/m).
+        # All clients take part, no two in the same slot: p_0^n (1 - 1/m) ... (1 - (n-1)/m).
         return min(math.exp(n * math.log(self.prob) - 0.5 * n * (n - 1.0) / m) * (1.0 + 1e-9), 1.0)
 
     def _law(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray]:
         values, masses = occupancy.law(self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper)
-        # No slot occupied: nothing is seen.
+        # No message is observed if no slot is occupied.
         return np.maximum(values, 1.0), np.where(values > 0, masses, 0.0)
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:

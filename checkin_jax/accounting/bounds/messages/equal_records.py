@@ -1,4 +1,4 @@
-"""Lower ends of hidden messages: all other clients at one of two records, the target at either.
+"""Instances whose other clients all hold one record, for the bound "profile"; the target holds either of two.
 
 Call inside `devices.float64()`.
 """
@@ -24,25 +24,25 @@ from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws
 
-# An event worth no more than e^_STOP of what does not matter ends the search for further ones. So many thresholds on
-# either side of a contour's own are tried on it, too.
+# The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's
+# own are evaluated on the same contour.
 _STOP, _BESIDE = 8.0, 8
-# Contours that are further apart than this share of what upper ends allow have been seen to give 0.5% less.
+# Distance of contours as a share of that for upper ends; larger shares were observed to lose 0.5%.
 _NEAR = 0.5
-# Cells of a Gaussian message on either side of where both records are equally likely, and the least mu for which their
-# places are accurate enough.
+# Cells of a Gaussian message on either side of the point of equal densities; least mu at which they are accurate
+# enough.
 _CELL_COUNT, SMALL_MU = 128, 1e-3
 _NODES = 16
-# Steps beside a third record are no larger than so many deviations of the sum, found in so many passes.
+# With others at a third record: largest step in standard deviations of the sum, and passes to find it.
 _MOST_STEP, _PASSES = 3.0, 4
 
 
 def _label_cells(
     laws: LabelLaws, drawn: float
 ) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-    """As `hidden_messages_lower.gaussian_cells`, of labels; drawn: the probability that the target's message is there.
+    """Cells of labels in both directions, as `hidden_messages_lower.gaussian_cells`.
 
-    Those that are equally likely under both records tell nothing and are left out.
+    drawn: probability that the target's message is present. Labels equally likely under both records are dropped.
     """
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
     third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
@@ -50,7 +50,7 @@ def _label_cells(
     difference = target - other if laws.apart is None else np.asarray(laws.apart, dtype=np.float64)
 
     def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
-        """Labels of the first record to the right; the second's masses where all others hold a third one."""
+        """Cells with the labels that favour the first record to the right; `second`: masses under the second record."""
 
         def side(apart: np.ndarray) -> tuple[Array, Array, Array]:
             mass = everybody[apart > 0]
@@ -67,9 +67,9 @@ def _label_cells(
 
 
 def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
-    """Labels whose steps are large beside the deviation of a sum of so many are put together with what tells nothing.
+    """The laws with labels merged whose steps exceed _MOST_STEP standard deviations of the sum: a post-processing.
 
-    A post-processing: contours of such sums would have to stay where the rare steps are flat.
+    Otherwise contours of the sum would be confined to where these rare steps are flat.
     """
     others = np.asarray(laws.others, dtype=np.float64)
     apart = np.asarray(laws.target - laws.other if laws.apart is None else laws.apart, dtype=np.float64)
@@ -92,9 +92,9 @@ def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
 
 
 class _OneRecord(abc.ABC):
-    """Messages with all other clients (and dummies) at one record, such as x'; the target holds x or x'.
+    """Instance: all other clients (and dummies) hold one record, such as x'; the target holds x or x'.
 
-    messages: the sum that they are, and its losses. Its `clients` over-estimated by a rounding is safe here.
+    messages: the sum of likelihood ratios, and its losses. Rounding its `clients` up is safe for a lower bound.
     """
 
     messages: HiddenSum
@@ -104,11 +104,11 @@ class _OneRecord(abc.ABC):
     @property
     @abc.abstractmethod
     def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-        """Cells of one message with Z - 1, and with 1 - Z, to the right."""
+        """Cells of one message, for Z - 1 and for 1 - Z, Z its likelihood ratio."""
 
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """(P(A) - Q(A), Q(A)) for events A at some losses, in both orders."""
+        """(P(A) - Q(A), Q(A)) for events A at some losses, for P||Q and for Q||P."""
         seen = self.messages
         clients, count, rate = seen.terms
         if clients != count:
@@ -129,11 +129,11 @@ class _OneRecord(abc.ABC):
             for some in profile_cover_sums.side_by_side(groups, len(thresholds)):
                 choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))
                 done += len(some)
-                # On each contour those beside its own, too: which one gives more cannot be told beforehand.
+                # Each contour serves neighbouring thresholds, too; which contour gives more is not known beforehand.
                 at = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
                 near = host(thresholds[np.clip(at, 0, thresholds.size - 1)])
                 found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, near))
-                # What is further out is too rare to matter; 0 says nothing of it.
+                # Further events are too rare to matter. A value of 0 (no result) does not end the search.
                 last = found[-1][0][:, -_BESIDE - 1]
                 if ((last > 0.0) & (last < least)).any():
                     break
@@ -141,7 +141,7 @@ class _OneRecord(abc.ABC):
 
         above = clients * np.expm1(loss)
         if forward.drawn is not None:
-            # Both ways alike: P - Q is W/n times the law in which everybody holds the third record.
+            # Both directions alike: P - Q is W/n times the law in which every client holds the third record.
             both = [lines(cells, above) for cells in (forward, backward)]
             one, two = ((apart / clients, mass * (1.0 + 1e-13)) for apart, mass in both)
             return one, two
@@ -157,7 +157,7 @@ class _OneRecord(abc.ABC):
         above = np.expm1(loss)
 
         def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
-            # No event at all is one, too.
+            # The empty event.
             difference, mass = np.append(difference, 0.0), np.append(mass, 0.0)
             at = convex.highest(difference, mass, above)
             return difference[at], mass[at]
@@ -168,13 +168,13 @@ class _OneRecord(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GaussianMessages(_OneRecord):
-    """Gaussian messages in one dimension."""
+    """Instance: Gaussian messages in one dimension, all others at one of the two records."""
 
     scale: UnitBound
     messages: HiddenSum
     mu: float
 
-    # Single messages must be seen, not sums of them.
+    # The view must show single messages, not sums.
     single: ClassVar[bool] = True
 
     name = "Gaussian messages, all others at one of the two records"
@@ -187,7 +187,7 @@ class GaussianMessages(_OneRecord):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LabelMessages(_OneRecord):
-    """Messages of any randomizer, seen through labels of finitely many values."""
+    """Instance: messages of any randomizer, observed through finitely many labels."""
 
     messages: HiddenSum
     laws: LabelLaws
@@ -211,9 +211,9 @@ class LabelMessages(_OneRecord):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessagesByNumber:
-    """A mixture over how many messages there are, which is seen: all other clients at one record.
+    """Instance: a mixture over the observed number of messages, all other clients at one record.
 
-    parts: messages of one number, and how likely it is; what is missing to 1 shows nothing.
+    parts: (probability, messages of this number); the missing probability contributes nothing.
     """
 
     parts: tuple[tuple[float, LabelMessages], ...]
@@ -240,9 +240,9 @@ class MessagesByNumber:
 
 
 def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
-    """Cells of a Gaussian message of two opposite records, all others at zero, where dummies are.
+    """Cells of a Gaussian message under two opposite records, all others and the dummies at zero.
 
-    (z - z') of a cell, 2 e^(-mu^2/8) sinh(mu y/2) under the law at zero, by quadrature: nothing cancels.
+    z - z' = 2 e^(-mu^2/8) sinh(mu y/2) is integrated over a cell, under the law at zero, without cancellation.
     """
     farthest = min(max(9.0, math.sqrt(2.0 * log_inverse_mass)), 30.0) + 0.5 * mu
     edges = np.linspace(0.0, farthest, _CELL_COUNT)
@@ -262,7 +262,7 @@ def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
 
     zero, up, down = tail(0.0), tail(0.5 * mu), tail(-0.5 * mu)
     apart = 2.0 * math.exp(-0.125 * mu * mu) * np.sum(part * np.sinh(0.5 * mu * y), axis=1)
-    # The last cell has no end; out there both differ by more than rounding.
+    # The last cell is infinite; its two masses differ by more than rounding.
     apart = np.append(apart, up[-1] - down[-1])
     name = "Gaussian messages, opposite records among zeros"
     both = [
@@ -272,7 +272,7 @@ def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
 
 
 def hidden_instances(messages: HiddenSum, scale: UnitBound) -> tuple[GaussianMessages, ...]:
-    """The instance of Gaussian messages, where its cells are accurate enough; `scale` as in `Instance`."""
+    """The instance of Gaussian messages, if its cells are accurate enough; `scale` as in `Instance`."""
     profile = messages.profile
     if not isinstance(profile, GaussianProfile) or profile.mu < SMALL_MU:
         return ()

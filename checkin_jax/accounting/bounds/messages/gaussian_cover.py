@@ -1,8 +1,8 @@
-"""T**: Gaussian messages of shuffled check-in, two laws in place of the join T* of everything that another may send.
+"""gaussian-cover (T**): each other client's Gaussian message is dominated by a mixture of two laws.
 
-T* counts a variance about twice that of any single choice of another client's record. For Gaussian messages all choices
-are below mixtures of two laws, near those of clients at the one record and at the other [docs/theory_gaussian.md, 1b].
-Call inside `devices.float64()`.
+T* dominates all choices of another client's record at once, at about twice the variance of any one of them. For
+Gaussian messages each choice is below a mixture of two laws in convex order. They are near the laws of clients at one
+record and at the other [docs/theory_gaussian.md, 1b]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from checkin_jax.numerics import two_point_laws as laws
 
 # Fewer messages a round than this gain too little.
 _LEAST_MESSAGES = 10.0
-# The knots' reach in standard deviations, and how much less than delta over the rounds may be cut, as an exponent.
+# Largest reach of the knots in standard deviations; -log of the mass beyond them, relative to delta over the rounds.
 _MOST_REACH, _SPARED = 14.0, 7.0
 
 
 def gains(num_clients: int, rate: float, mu: float) -> bool:
-    """Whether T** is worth its time: a mu that the laws are made for, and some messages a round."""
+    """True if T** is worth its time: a rate below 1, a mu in range, and enough messages a round."""
     return rate < 1.0 and serves(num_clients * rate, mu)
 
 
 def serves(messages: float, mu: float) -> bool:
-    """Whether laws are made for this mu, and there are enough messages to gain by them."""
+    """True if mu is in the range of the two laws, and there are enough messages to gain by them."""
     return laws.LEAST_MU <= mu <= laws.MOST_MU and messages >= _LEAST_MESSAGES
 
 
 class _TwoLaws(HiddenSum):
-    """A sum of Gaussian messages' terms, each below a mixture of two laws, where that is smaller than T*."""
+    """A sum of Gaussian messages' terms by T** where that is smaller than by T*."""
 
     @property
     def _mu(self) -> float:
@@ -51,17 +51,17 @@ class _TwoLaws(HiddenSum):
     @property
     @abc.abstractmethod
     def _star(self) -> HiddenSum:
-        """The same with T*."""
+        """The same sum by T*."""
 
     @functools.cached_property
     def reach(self) -> float:
-        """Whole standard deviations that the laws' knots reach, so that settings share laws."""
+        """Reach of the laws' knots, in whole standard deviations, so that settings share laws."""
         exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
         return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
     def hidden(self) -> np.ndarray:
         found, losses = self._star.values, self.losses
-        # Where T* is this small nothing matters.
+        # Smaller values of T* are negligible.
         least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
         matters = (found > least) & np.isfinite(found) & (losses < math.log(laws.C_NODES[-1]))
         if not matters.any():
@@ -70,7 +70,7 @@ class _TwoLaws(HiddenSum):
         assert clients <= count, "every client's message counts in full"
         knots = laws.knots_of(self._mu, self.reach)
         arguments = [host(each) for each in (count, rate, self.steps[2], knots)]
-        # Nothing is refined where it does not matter.
+        # A ceiling of 0 stops refinement.
         ceilings, value = np.where(matters, found, 0.0), np.full_like(found, math.inf)
         for orders, groups in self.together(losses, np.log(laws.C_NODES).tolist()):
             groups = [(start, stop) for start, stop in groups if matters[start:stop].any()]
@@ -89,12 +89,12 @@ class _TwoLaws(HiddenSum):
         return np.where(matters, np.minimum(found, value), found)
 
     def _laws(self, c: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """X, Y and the larger of both, which is above T*, to the right and to the left; [2, 3, knots] each.
+        """Transforms of X, Y and their maximum, which is above T*'s, to the right and to the left; [2, 3, knots] each.
 
-        c: pairs [any, 2], each between two of C_NODES.
+        c: [any, 2], pairs that each lie between two successive C_NODES.
         """
         nodes = np.asarray(laws.C_NODES)
-        # By the middle: an end at a node may be rounded to the other side of it.
+        # The middle decides, since an end at a node may be rounded to either side.
         interval = np.clip(np.searchsorted(nodes, c.mean(axis=1), "right") - 1, 0, len(nodes) - 2)
         needed = np.unique(interval)
         with ThreadPoolExecutor(len(needed)) as pool:
@@ -118,10 +118,7 @@ class _TwoLaws(HiddenSum):
 
 @dataclasses.dataclass(frozen=True)
 class TwoLawMessages(_TwoLaws, HiddenMessages):
-    """`HiddenMessages` of Gaussian noise, by T** where that is smaller than T*.
-
-    Made by `TwoLawGaussian`, whose arguments `gains` has approved.
-    """
+    """`HiddenMessages` of Gaussian noise by T** where that is smaller than T*. Its arguments must satisfy `gains`."""
 
     @property
     def name(self) -> str:
@@ -134,9 +131,9 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
 
 @dataclasses.dataclass(frozen=True)
 class TwoLawSlots(_TwoLaws, HiddenSlots):
-    """`HiddenSlots` of Gaussian noise whose client is in one of them for certain, by two laws where that is smaller.
+    """`HiddenSlots` of Gaussian noise, used = 1, by T** where that is smaller than T*.
 
-    Only for messages that do not depend on one another.
+    No message may depend on another of its round.
     """
 
     @property
@@ -146,7 +143,7 @@ class TwoLawSlots(_TwoLaws, HiddenSlots):
 
 @dataclasses.dataclass(frozen=True)
 class TwoLawGaussian(HiddenGaussian):
-    """`HiddenGaussian` with T** in place of T*: one randomizer for all clients, none adaptive within the round."""
+    """`HiddenGaussian` with T** in place of T*: all clients use one randomizer, not adaptive within the round."""
 
     includes: ClassVar[tuple[str, ...]] = (*HiddenGaussian.includes, "T*")
 

@@ -1,6 +1,6 @@
-"""Units of Gaussian messages as mixtures over a public label whose Renyi moments are finite: G1, G4 and R1.
+"""moments of Gaussian messages: mixtures over a public label with finite Renyi moments, for G1, G4 and R1.
 
-Bounds leave out masses that may be lost altogether; here they keep a loss that is finite at every order. Call inside
+The mass that a bound counts at infinite loss has a finite loss here [docs/theory_gaussian.md, 3a]. Call inside
 `devices.float64()`.
 """
 
@@ -15,14 +15,14 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.messages.gaussian_moments import Labels, Rare
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 
-# Runs of the counts of messages above and below the window: more of them near it.
+# Runs of the number of messages above and below the window.
 _ABOVE, _BELOW = 12, 128
 
 
 def _labels(mix: GaussianBuckets, more: list[tuple[float, ...]], rare: list[tuple[float, ...]]) -> Labels:
-    """The buckets, further labels (mu, 1/q, log weight) and rare ones, as `Rare` has them."""
+    """Labels from buckets, from `more` labels (mu, 1/q, log weight), and from `rare` ones with the fields of `Rare`."""
     mu, inverse_rate, weight = (np.asarray(part, dtype=np.float64) for part in mix[:3])
-    # Buckets that are single numbers, or empty, come more than once.
+    # Buckets of single numbers, and empty ones, occur repeatedly.
     kinds, place = np.unique(np.stack([mu, inverse_rate]), axis=1, return_inverse=True)
     mu, inverse_rate = kinds
     weight = np.bincount(place.ravel(), weight * (1.0 + ROUNDING) + FLUSHED)
@@ -35,14 +35,14 @@ def _labels(mix: GaussianBuckets, more: list[tuple[float, ...]], rare: list[tupl
 
 
 def of_shuffled(bound: ShuffledGaussian) -> Labels:
-    """G1, with runs of the numbers of messages k that are outside the window: all numbers count.
+    """Labels of G1, with runs of the numbers of messages k outside the window.
 
-    Above it each run has the largest k / n and the least k's noise. Below it, where noise adds up, runs are rare labels
-    at the least k's noise; else all have the window's least k / n.
+    Above the window each run has its largest k / n and the noise of its least k. Below the window, where noise adds up,
+    runs are rare labels with the noise of their least k; otherwise they have the window's least k / n.
     """
     mix = bound.mixture
     n, rate, mu = float(bound.num_clients), bound.rate, bound.mu
-    # Of a window whose buckets are single numbers the last may be empty: then that number counts below.
+    # With buckets of single numbers the last may be empty: that number then counts as below the window.
     most, least = (np.rint(n / float(pick(mix.inverse_rate))) for pick in (np.min, np.max))
     more: list[tuple[float, ...]] = []
     rare: list[tuple[float, ...]] = []
@@ -64,12 +64,12 @@ def of_shuffled(bound: ShuffledGaussian) -> Labels:
 
 
 def _by_itself(mu: float, mass: float) -> tuple[float, ...]:
-    """A rare label in which the message is seen for what it is."""
+    """A rare label under which the message is identified."""
     return mu, 1.0, math.log(mass + FLUSHED), math.log(mass + FLUSHED)
 
 
 def labels_of(bound: object, mu: float) -> Labels | None:
-    """The labels of a bound on messages of this mu that is one mixture; None for any other."""
+    """Labels of a bound on messages of this mu; None unless it is one mixture."""
     if isinstance(bound, ShuffledGaussian):
         return of_shuffled(bound)
     if isinstance(bound, SubsampledGaussian):

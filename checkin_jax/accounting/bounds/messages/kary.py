@@ -1,7 +1,7 @@
-"""k-ary randomized response (t_k above; below, all others at a third record).
+"""own-laws for k-ary randomized response (t_k), with all others at a third record as the instance.
 
-One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
-all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
+One record is replaced. The adversary sees the messages of a round in random order, or slot by slot, and their number.
+All clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 
-# Buckets of the number of labels that tell, at least.
+# Fewest buckets of the number of messages that show one of the two records.
 _BUCKETS = 256
 
 
 def kary_shares(epsilon0: float, num_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of the two records' labels and of all others, under the one record and under the other."""
+    """Probabilities of the two records' labels and of all others, under either record: [3] each."""
     each = 1.0 / (math.expm1(epsilon0) + num_values)
     high, rest = math.exp(epsilon0) * each, (num_values - 2.0) * each
     return np.array([high, each, rest]), np.array([each, high, rest])
@@ -33,7 +33,7 @@ def kary_shares(epsilon0: float, num_values: int) -> tuple[np.ndarray, np.ndarra
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThirdRecord:
-    """k-ary randomized response, k >= 3, all other clients (and dummies) at a third record; its pair is symmetric."""
+    """Instance: k-ary randomized response, k >= 3, all other clients (and dummies) at a third record. Symmetric."""
 
     scale: UnitBound
     mixture: Mixture
@@ -47,7 +47,7 @@ class ThirdRecord:
 
 
 def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
-    """t_k."""
+    """The dominating step t_k."""
     p_minus_1 = math.expm1(epsilon0)
     each = 1.0 / (p_minus_1 + num_values)
     return equal_steps.Law(host(each), host(0.0), host(p_minus_1 * each))
@@ -55,13 +55,13 @@ def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
 
 @dataclasses.dataclass(frozen=True)
 class KaryBound(HiddenSteps):
-    """t_k: messages of k-ary randomized response, its labels renamed as one likes, adaptively within the round.
+    """t_k: messages of k-ary randomized response, whose labels may be permuted adaptively within the round.
 
-    Any number of participants, everybody included; both directions. Certified.
+    Certified, in both directions, at any rate up to 1.
 
     Args:
-      hiding: the protocol's unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      hiding: cover of the unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
+      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -83,7 +83,7 @@ class KaryBound(HiddenSteps):
 
     @property
     def law(self) -> equal_steps.Law:
-        """t_k."""
+        """The dominating step t_k."""
         return kary_law(self.epsilon0, self.num_values)
 
     @functools.cached_property

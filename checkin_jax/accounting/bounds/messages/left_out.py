@@ -1,9 +1,8 @@
-"""E*: Gaussian messages of everybody (rate 1), some clients spared to hide whose place the client has taken.
+"""The bound "everybody" for Gaussian messages (E*): r clients are left out, to hide the displaced client.
 
-At rate 1 nobody is absent, so a displaced client's message must go somewhere: it joins those of r spared clients, from
-which little can be told of who it was, since r + 1 shuffled messages hide each of them [docs/theory_gaussian.md, 1c].
-How well they do is the same question with r + 1 clients: a chain, down to one message by itself. Call inside
-`devices.float64()`.
+All clients send (rate 1), so the displaced client's message has to be accounted for. It joins those of the r clients
+left out, and r + 1 shuffled messages hide each of their clients [docs/theory_gaussian.md, 1c]. Their bound is the same
+bound for r + 1 clients: a chain that ends at one message. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -24,30 +23,29 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING
 
-# Shares of the clients that may be spared (powers, so that plans meet again), and the fewest.
+# Shares of the clients that may be left out (powers, so that plans share subproblems), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
 _LINKS = 4
-# What sparing may cost, as exponents: below exp(17 - log_inverse_mass), about delta over the rounds; and below the
-# allowance of the next longer chain. How far below an allowance masses still matter.
+# Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
+# _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
-# The largest factor that a chain should be followed by another one with.
+# The largest factor with which a chain is continued.
 _MOST = 10.0
-# From this mu on cut weights may serve, while e^(mu^2 + 4) < n, and how much less they shall leave of what the other
-# chain leaves.
+# `CutWeights` are tried from mu = _WEAK on while e^(mu^2 + _FEW) < n; they are used if factor - 1 falls by _BETTER.
 _WEAK, _FEW, _BETTER = 0.1, 4.0, 0.9
-# Losses at which a profile is searched, and the largest.
+# Number of losses at which a profile is searched, and the largest.
 _SEARCHED, _FAR = 4096, 40.0
 
 
 def _factor(mu: float, allowed: float) -> float:
-    """About the least B > 1 at which one message by itself is told from another with exp(-allowed) at most."""
+    """Approximately the least B > 1 with D(B) <= exp(-allowed), D the profile of one message."""
     losses = np.linspace(0.0, _FAR, _SEARCHED)[1:]
     enough = np.flatnonzero(GaussianProfile(mu).delta(losses) <= math.exp(-allowed))
     return math.exp(float(losses[enough[0]])) if enough.size else math.inf
 
 
 class _Link(NamedTuple):
-    """How many are spared, and about what factor the messages of all are told apart by then."""
+    """Number of clients left out, and the approximate factor by which the messages are then distinguished."""
 
     spared: int
     factor: float
@@ -55,14 +53,14 @@ class _Link(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
-    """What should serve best, from n clients down. Any plan gives a bound."""
+    """The chain expected to be best, from n clients down. Every plan gives a valid bound."""
     one = _factor(mu, allowed)
-    # Variance of T*, about, times 2 allowed.
+    # Approximate variance of T*, times 2 allowed.
     square = 4.0 * allowed * math.expm1(min(mu * mu, 600.0))
 
     @functools.cache
     def by_cut(clients: int) -> float:
-        """B by G2, rather above: clones of either record are as many as of the other, but for chance."""
+        """B by G2, rather above: the numbers of clones of the two records differ by chance only."""
         epsilon0 = G2Shuffled(clients, mu, allowed + 17.0).cut(allowed)
         chance = 1.3 * math.sqrt(allowed * math.exp(epsilon0) / clients) if epsilon0 is not None else math.inf
         return (1.0 + chance) / (1.0 - chance) if chance < 1.0 else math.inf
@@ -78,7 +76,7 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
             if spared:
                 inner = by_cut(spared + 1)
                 chained = best(spared + 1, links - 1) if links > 1 else ()
-                # What sparing costs grows with the factor.
+                # The cost of leaving out grows with the factor.
                 if chained and chained[0].factor < min(inner, _MOST):
                     inner, rest = chained[0].factor, chained
             terms = max((clients - 1.0 - spared) / min(inner, one), 1e-300)
@@ -92,15 +90,16 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class _Chain(TabulatedMessages):
-    """n shuffled messages of everybody: (1/k) E(T*_1 + ... + T*_k)_+ + c D(1) D_r(N/k), N = n - 1 - r.
+    """n shuffled messages of n clients: (1/k) E(T*_1 + ... + T*_k)_+ + c D(1) D_r(N/k), N = n - 1 - r. Symmetric.
 
-    D_r is this bound for r + 1 clients, D_0 the profile of one message. Symmetric.
+    D_r is this bound for r + 1 clients, D_0 the profile of one message.
 
     Attributes:
-      plan: r, and how many are spared of r + 1 clients, and so on; then G2, or, after r = 0, one message by itself.
-      allowed: D_r(N/k) shall be exp(-allowed) at most, which chooses k.
-      two: whether two laws stand in for T*.
-      inner: D_r, where it is not the plan's.
+      plan: r, then the number left out of r + 1 clients, and so on. The chain ends with G2, or, after r = 0, with one
+        message.
+      allowed: k is the largest with D_r(N/k) <= exp(-allowed).
+      two: True if T** replaces T*.
+      inner: D_r, if not the plan's.
     """
 
     num_clients: int
@@ -133,7 +132,7 @@ class _Chain(TabulatedMessages):
 
     @functools.cached_property
     def _sum(self) -> HiddenSlots | None:
-        """The sum of k terms; None if nothing is left of it."""
+        """The sum of k terms; None if k = 0."""
         left = self.num_clients - 1 - self.plan[0].spared
         losses = np.concatenate([[0.0], np.geomspace(1e-6, _FAR, _SEARCHED)])
         enough = np.flatnonzero(self._spared_upper(losses) <= math.exp(-self.allowed))
@@ -148,7 +147,7 @@ class _Chain(TabulatedMessages):
         """Upper bound on D(1) D_r(N/k)."""
         assert self._sum is not None
         ratio = (self.num_clients - 1 - self.plan[0].spared) / self._sum.slots
-        # Rounded down: D_r falls.
+        # Rounded down, since D_r falls.
         loss = np.array([0.0, max(math.log(ratio) * (1.0 - 1e-14) - 1e-15, 0.0)])
         apart = float(GaussianProfile(self.mu).delta(loss[:1])[0])
         return apart * float(self._spared_upper(loss)[1]) * (1.0 + ROUNDING)
@@ -162,7 +161,7 @@ class _Chain(TabulatedMessages):
 
 
 def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeights | None]:
-    """The link that should serve best among those whose D_r is one of the links of this bound."""
+    """The link expected to be best among those with a link of this bound as D_r."""
     losses = np.geomspace(1e-6, _FAR, _SEARCHED)
     found, best, spared = _Link(0, math.inf), None, bound.spared
     square = 4.0 * allowed * math.expm1(min(bound.mu**2, 600.0))
@@ -183,7 +182,7 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
 def _cut_weights(
     num_clients: int, mu: float, mass: int, allowed: int
 ) -> tuple[CutWeights, float, _Chain | None]:
-    """The chain of cut weights, and what it is D_r of, with its factor; near deltas share whole exponents."""
+    """The chain of cut weights, its factor, and the chain with it as D_r; rounded exponents serve many deltas."""
     weights = CutWeights(num_clients, mu, mass)
     link, inner = _by_cut_weights(weights, allowed)
     chain = None if inner is None else _Chain(num_clients, mu, (link,), allowed, True, inner)
@@ -192,24 +191,23 @@ def _cut_weights(
 
 @functools.lru_cache(maxsize=32)
 def _chain(num_clients: int, mu: float, allowed: float) -> _Chain:
-    """Made once, since later calls start from it."""
     return _Chain(num_clients, mu, _plan(num_clients, mu, allowed), allowed, True)
 
 
 @dataclasses.dataclass(frozen=True)
 class SparedGaussian:
-    """E*: n Gaussian messages, all clients' (rate 1), `messages` view, none depending on another; symmetric.
+    """E*: shuffled Gaussian messages of all n clients (rate 1), none depending on another of its round. Symmetric.
 
     For every r <= n - 2 and k <= N = n - 1 - r, with D the profile of one message and D_r that of r + 1 shuffled ones,
 
         H_c <= (1/k) E( T*_1 + ... + T*_k )_+ + c D(1) D_r(N/k) ,
 
-    T* as in shuffled check-in, or two laws in its place (T**); r and k such that the second term hardly counts. D_r is
-    the same again, or a chain of cut weights, which is a bound by itself, too.
+    T* as in shuffled check-in, or replaced by T**. r and k make the second term small. D_r is this bound for r + 1
+    clients, or `CutWeights`, which is a bound on its own, too.
 
     Attributes:
       num_clients: n >= 2. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int

@@ -1,9 +1,9 @@
-"""Shuffled messages of everybody by a long chain of spared clients, in closed form: for noise too weak for one link.
+"""The bound "everybody" for weak Gaussian noise (E* iterated): a chain of links, each in closed form.
 
-What r + 1 shuffled messages tell of which of them are whose weighs another client's term by some rho. A single large
-term does harm where it meets a large weight: what they tell and the term are independent, so that is a product of
-small numbers. Many terms are left to Chernoff's bound, weights beyond a cut to D(c) [docs/theory_gaussian.md, 1c]. So
-D_r need not be small by itself, and chains start from one message. Call inside `devices.float64()`.
+The posterior over which of the r + 1 left-out messages is whose weighs every other client's term by a factor rho. A
+large term is harmful only with a large rho; they are independent, which gives a product of small numbers. Sums of many
+terms are bounded by Chernoff's bound, and rho beyond a cut by D(c) [docs/theory_gaussian.md, 1c]. So D_r need not be
+small, and a chain can start from one message. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 
-# Values of c; the nearest to one is at this share of the deviation of T*'s mean over all clients.
+# Number of values of c; the smallest c - 1 is this share of the standard deviation of T*'s mean over all clients.
 _VALUES, _NEAREST = 140, 0.1
-# Places of terms: their ratio, how far below mu (and one) they begin, how far below a place its tilts look.
+# Thresholds of terms: log of their ratio; first one as a share of min(mu, 1); number of thresholds below each that its
+# tilts use.
 _STEP, _LOWEST, _BELOW = 0.1, 1e-3, 92
-# Masses of exp(-_ROOM) of those that matter are followed, too.
+# Masses down to exp(-_ROOM) times the negligible one are followed.
 _ROOM = 12.0
-# Tilts, times where terms are cut.
+# Tilts, in units of 1 / (cut of the terms).
 _TILTS = (0.5, 1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 21.0, 25.0, 30.0, 40.0)
-# The share of the weights that may be cut before nothing is counted on, and the distance over where terms are cut:
-# of the last link, and of those below it.
+# x, the share of the weights that may be cut, and X/y, distance over cut of the terms: for the outermost link, and for
+# inner ones.
 _SHARES, _SINGLE = (
     ((0.02, 0.05, 0.1, 0.2, 0.4, 0.7), (0.15, 0.5)),
     ((1.1, 1.2, 1.35, 1.5, 1.7, 2.0, 2.5, 3.2), (1.4, 2.0, 3.0, 5.0)),
 )
-# Each link of the chain has about so many times as many clients as the next; it looks at two of them.
+# Ratio of the numbers of clients of successive links, and the fewest clients of a link.
 _RATIO, _SHORTEST = 2.0, 128
-# What sums of positive numbers may have lost, differences of chords' slopes included.
+# Relative rounding of sums of positive numbers, differences of chords' slopes included.
 _LOST = 1e-7
-# The largest loss that is followed, and the largest exponent of a bound: far above one.
+# The largest loss that is followed, and the largest log of a bound (any value above 0 is useless).
 _FAR, _MOST = 100.0, 50.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Terms:
-    """tau = T* + c - 1, of mean zero, at some c > 1, and what its cut exponentials grow by.
+    """tau = T* + c - 1, of mean zero, at some c > 1: its transforms, and exponential moments of the cut term.
 
     Attributes:
-      profile: of one message. c: [c]. places: k, rising by the factor e^_STEP; [places].
-      at_zero: E tau_+ ; [c]. right, least: E(tau - k)_+ at the places, from above and from below; [c, places].
+      profile: of one message. c: [c]. places: thresholds k, rising by the factor e^_STEP; [places].
+      at_zero: E tau_+ ; [c]. right, least: E(tau - k)_+ at the thresholds, from above and from below; [c, places].
       growth: for each tilt a, upper bounds on the supremum over rho <= 1/k of E g(a min(rho tau, 1)) / rho, where
         g(u) = e^u - 1 - u; [tilts, c, places].
     """
@@ -62,7 +63,7 @@ class Terms:
 
     @classmethod
     def of(cls, profile: GaussianProfile, c: np.ndarray, far: float) -> Terms:
-        """Those at these c, for terms up to about `far`."""
+        """Terms at these c, followed up to about `far`."""
         lowest = _LOWEST * min(profile.mu, 1.0)
         count = max(math.ceil(math.log(far / lowest) / _STEP), 2)
         places = lowest * np.exp(_STEP * np.arange(-_BELOW, count + 1.0))
@@ -70,7 +71,7 @@ class Terms:
         right, left = _transforms(profile, column, places)
         nothing = _transforms(profile, column, np.zeros(1))
         up, down, flat = _bends()
-        # Chords of g between 0 and places that are this one times e^(-m _STEP); beyond it slopes up to a, or none.
+        # Chords of g between 0 and the thresholds k e^(-m _STEP). Beyond k the slope is at most a, or 0.
         views = (np.lib.stride_tricks.sliding_window_view(side, _BELOW + 1, axis=1) for side in (right, left))
         growth = sum(
             view @ bends[:, 1:].T + at_zero[:, :, None] * bends[:, 0]
@@ -80,9 +81,9 @@ class Terms:
         right, places = right[:, _BELOW:], places[_BELOW:]
         least = _right(profile, column, places, -1.0)
         growth -= flat[:, :, None] * least * (1.0 - _LOST)
-        # E g rises with rho, so at most this much more before the next place.
+        # E g / rho rises by at most this factor before the next threshold, since E g rises with rho.
         growth = growth * math.exp(_STEP)
-        # Smaller rho than the last: what is beyond the last place is e^a at most where it is cut.
+        # For rho below the last, the part of the term beyond the last threshold is at most e^a where it is cut.
         half = np.searchsorted(places, 0.5 * places[-1], side="right") - 1
         growth[:, :, -1] += 2.0 * np.exp(np.array(_TILTS))[:, None] * right[:, half]
         growth = np.maximum.accumulate(growth[:, :, ::-1], axis=2)[:, :, ::-1]
@@ -104,10 +105,10 @@ class Terms:
         return rest * np.exp(np.minimum(found, _MOST)) * (1.0 + _LOST)
 
     def one(self, heights: np.ndarray) -> np.ndarray:
-        """Upper bounds on E f(tau) over all f that are zero up to a place and beyond it below some convex function.
+        """Upper bounds on E f(tau), for f zero up to a threshold and beyond it at most a convex function; [c, places].
 
-        Slopes up to 1, and values at the places up to `heights`. Chords: from 0 at the place before, then between
-        heights; [c, places], by the place.
+        That function has slopes up to 1, and at most `heights` at the thresholds. Its chords begin at 0 at the
+        threshold before, and continue between heights.
         """
         slopes = np.empty_like(heights)
         slopes[:, :-1] = np.diff(heights, axis=1) / np.diff(self.places)
@@ -139,9 +140,9 @@ def _transforms(profile: GaussianProfile, c: np.ndarray, k: np.ndarray) -> tuple
 
 
 def _bends() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What chords of g(a v), and of g(-a v), bend by at 0 and at v = e^(-m _STEP), rising, to 1; [tilts, 1 + v].
+    """Changes of slope of the chords of g(a v) and of g(-a v), at 0 and at v = e^(-m _STEP) up to 1; [tilts, 1 + v].
 
-    The second goes on with slopes up to a; by the last, [tilts, 1], the first becomes flat at 1.
+    The chords of g(-a v) continue with slope a. The last result, [tilts, 1], is the slope at which g(a v) ends at 1.
     """
     v = np.append(0.0, np.exp(-_STEP * np.arange(_BELOW, -1.0, -1.0)))
     a = np.array(_TILTS)[:, None]
@@ -156,7 +157,7 @@ def _bends() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CutWeights:
-    """n Gaussian messages, all clients', none depending on another; symmetric. E*, its second inequality, link by link.
+    """E*, second inequality, link by link: Gaussian messages of all n clients, none depending on another. Symmetric.
 
     For every r <= n - 2, B >= 1, x in (0, 1) and y, t > 0, N = n - 1 - r and X = (1 - x) N (c - 1),
 
@@ -167,8 +168,8 @@ class CutWeights:
 
     Attributes:
       num_clients: n >= 1. mu: 2 / noise_multiplier.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
-      whole: where it is a link below others, the clients of the last one; for it fewer x and y are tried.
+      log_inverse_mass: -log of the negligible mass.
+      whole: for an inner link, the number of clients of the outermost; inner links try fewer x and y.
     """
 
     num_clients: int
@@ -186,20 +187,20 @@ class CutWeights:
 
     @functools.cached_property
     def spared(self) -> CutWeights | None:
-        """The next link, of r + 1 clients; None where one message by itself is."""
+        """The next link, for r + 1 clients; None if one message is next."""
         fewer = int(self.num_clients / _RATIO)
         return dataclasses.replace(self, num_clients=fewer, whole=self._whole) if fewer >= _SHORTEST else None
 
     @property
     def _below(self) -> tuple[CutWeights | None, ...]:
-        """The links that are tried as D_r; None: one message by itself."""
+        """Links that are tried as D_r; None stands for one message."""
         if self.spared is None:
             return (None,) if self.num_clients > 1 else ()
         return (self.spared, self.spared.spared)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """c and upper bounds, from c = 1 to where one message by itself tells less than matters; convex."""
+        """c and upper bounds, convex, from c = 1 to where the profile of one message is negligible."""
         shared = _shared(self.mu, math.ceil(self.log_inverse_mass), math.ceil(math.log2(self._whole)))
         terms = shared.terms
         alone = terms.profile.delta(np.log(terms.c)) * (1.0 + ROUNDING)
@@ -207,7 +208,7 @@ class CutWeights:
         for inner in self._below:
             left = self.num_clients - (1 if inner is None else inner.num_clients)
             for share, single, many in shared.sums[self.whole > 0]:
-                # Where terms are cut, rounded down: D_r falls, and so does what is beyond.
+                # The cut of the terms, rounded down: D_r falls, and so does the part beyond the cut.
                 cut = (1.0 - share) / single * left * (terms.c - 1.0) * (1.0 - 1e-14)
                 weights = cut[:, None] / terms.places
                 told = self._told(inner, weights)
@@ -221,7 +222,7 @@ class CutWeights:
         return c[kept], value[kept]
 
     def _told(self, inner: CutWeights | None, weights: np.ndarray) -> np.ndarray:
-        """Upper bounds on E(rho - B)_+ at these B > 0, for the r + 1 messages of `inner`, or one by itself."""
+        """Upper bounds on E(rho - B)_+ at B = `weights` > 0, for the r + 1 messages of `inner`, or for one message."""
         c = np.maximum(weights, 1.0 / weights) * (1.0 - 1e-14)
         if inner is None:
             profile = GaussianProfile(self.mu)
@@ -242,7 +243,7 @@ class CutWeights:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Shared:
-    """What all links share: the terms, and (x, X/y, what many terms add at most); for the last link, those below."""
+    """Terms, and (x, X/y, bound on the sum of many terms) for the outermost link and for inner ones."""
 
     terms: Terms
     sums: tuple[tuple[tuple[float, float, np.ndarray], ...], ...]
@@ -250,7 +251,7 @@ class _Shared:
 
 @functools.lru_cache(maxsize=8)
 def _shared(mu: float, mass: int, doublings: int) -> _Shared:
-    # Beyond this loss one message by itself tells less than matters.
+    # The profile of one message is negligible beyond this loss.
     far = min(mu * (0.5 * mu + math.sqrt(2.0 * (mass + _ROOM))), _FAR)
     nearest = _NEAREST * min(
         math.exp(min(0.5 * (mu * mu - doublings * math.log(2.0)), -1.0)), math.expm1(far)

@@ -1,6 +1,6 @@
-"""E+: eps0-LDP messages of everybody (rate 1), some clients spared to hide whose place the client has taken.
+"""The bound "everybody" for eps0-LDP messages (E+): some clients are left out, to hide the displaced client.
 
-Proof: docs/theory_shuffle.md. Call inside `devices.float64()`.
+All clients send (rate 1). Proof: docs/theory_shuffle.md. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from checkin_jax.numerics import convex, left_out_clones
 
 @dataclasses.dataclass(frozen=True)
 class SparedPureLDP:
-    """E+: n eps0-LDP messages, all clients', shuffled, none depending on another of its round; symmetric.
+    """E+: n shuffled eps0-LDP messages, one of each client, none depending on another of its round. Symmetric.
 
     Attributes:
-      num_clients: n. epsilon0: nats, positive. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
-      differ: of messages of one bit and public coins, as in `numerics.spared_clones.profile`; None for others.
+      num_clients: n. epsilon0: nats, positive. log_inverse_mass: -log of the negligible mass.
+      differ: for messages of one bit and public coins, as in `numerics.left_out_clones.profile`; None for others.
     """
 
     num_clients: int
@@ -37,7 +37,7 @@ class SparedPureLDP:
 
     @property
     def gains(self) -> bool:
-        """Whether it is expected to be below T1."""
+        """True if the bound is expected to be below T1."""
         return left_out_clones.gains(self.num_clients, self.epsilon0, self.log_inverse_mass, self.differ)
 
     @functools.cached_property

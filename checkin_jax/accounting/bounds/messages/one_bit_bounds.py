@@ -1,9 +1,9 @@
-"""One-bit messages with public coins: B0 for shuffled check-in, B for slots and averaged updates.
+"""own-laws for one-bit messages with public coins: B0, for shuffled check-in [docs/theory_mechanisms.md].
 
-Given public randomness whose law does not depend on the record, a message is (a post-processing of) one bit, eps0-LDP:
-the l2 mechanism of LDP-SGD, binary randomized response, and many more. One record is replaced; the adversary sees all
-messages of a round in random order (or slot by slot) and their number; all clients use the same randomizer
-[docs/theory_mechanisms.md]. Call inside `devices.float64()`.
+Given public randomness whose law does not depend on the record, a message is (a post-processing of) one eps0-LDP bit.
+Examples are the l2 mechanism of LDP-SGD and binary randomized response. One record is replaced. The adversary sees the
+messages of a round in random order, and their number. All clients use the same randomizer. Call inside
+`devices.float64()`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import convex
 
-# Buckets of the number of messages in the instance of fair bits, at least.
+# Fewest buckets of the number of messages in `FairBits`.
 _BUCKETS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FairBits:
-    """Two opposite records among updates of zero, whose messages, like dummies, are fair bits; its pair is symmetric.
+    """Instance: opposite records among zero updates, whose messages, like dummies, are fair bits. Symmetric.
 
-    Only by how many messages one side prevails matters: that is seen where the number of messages is not.
+    The likelihood ratio depends on the sum of the bits only, which is observed even where the number of messages is
+    not.
     """
 
     scale: UnitBound
@@ -50,7 +51,7 @@ class FairBits:
 
     @functools.cached_property
     def _mixture(self) -> Mixture:
-        # Shares of the base law, in units of the rarer side's: e^epsilon0, 1, and 1 / (2 rare) of absent clients.
+        # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
         draws, rare = self.hiding.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
         ones = np.ones_like(draws.number)
         law = mixture_profiles.Law(
@@ -72,7 +73,7 @@ class FairBits:
 
 @dataclasses.dataclass(frozen=True)
 class _OneBit(abc.ABC):
-    """One-bit messages: A at its total variation, or what subclasses know besides, where that is smaller."""
+    """Base of bounds on one-bit messages: the smaller of A, at their total variation, and `below`."""
 
     hiding: Hiding
     epsilon0: float
@@ -92,21 +93,21 @@ class _OneBit(abc.ABC):
 
     @property
     def message(self) -> Message:
-        """As the kernels have it."""
+        """The message as kernels take it."""
         return Message(host(self.epsilon0), host(self.differ))
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Theorem behind the upper bound."""
+        """Word of the bound, for `method` and statements."""
 
     @abc.abstractmethod
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
-        """What is known besides, at these losses; above the bounds `plain` it is of no use."""
+        """Upper bounds at these losses; values above `plain` need not be sharp."""
 
     @functools.cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds there), the profile of a symmetric pair; linear in e^loss between them."""
+        """(losses, upper bounds) of a symmetric pair's profile, linear in e^loss between losses."""
         law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
         seen = self.hiding.sums(self.log_inverse_mass)
         losses = losses_of(law, seen, self.epsilon0, self.log_inverse_mass)
@@ -117,7 +118,7 @@ class _OneBit(abc.ABC):
         return np.log1p(above), value
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
 
     @functools.cached_property
@@ -134,15 +135,15 @@ class _OneBit(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class OneBitCheckIn(_OneBit):
-    """B0: shuffled check-in at a rate below one, not adaptive within the round; T1 at a rate of one. Certified.
+    """B0: one-bit messages in shuffled check-in at a rate below one; T1 at rate one. Certified.
 
-    A client's message does not depend on the other messages of the same round (on those of earlier rounds it may).
+    A message may depend on messages of earlier rounds, not on other messages of its own round.
 
     Args:
       hiding: shuffled check-in. epsilon0: nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-      differ: at most the probability, over the public coins, that two records' bits differ, in (0, 1]: below 1 (B_nu)
-        nothing is known from below.
+      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1].
+        Below 1 (B_nu) there are no instances.
 
     Raises:
       ValueError, TypeError: an argument outside its range.

@@ -1,8 +1,8 @@
-"""Hidden messages of any randomizer whose privacy profile is known: T* above, subsampling where that is smaller.
+"""The bound "profile" (T*): messages of a randomizer with a known profile D, or subsampling where that is smaller.
 
-T* (docs/theory_gaussian.md) makes a unit out of what one message gives away, where the others' records are arbitrary:
-`HiddenMessages` for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots that look alike,
-both under replacement of a record. Call inside `devices.float64()`.
+`HiddenMessages` is for the `messages` view of shuffled check-in, `HiddenSlots` (R3) for slots with hidden dummies or
+displaced clients. One record is replaced; the others' records are arbitrary. Proofs: docs/theory_gaussian.md, 1, and
+docs/theory_allocation.md, 3. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,22 @@ from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
-# A share of what does not matter that does not matter either.
+# A share of the negligible mass below which an event is not evaluated.
 _SELDOM = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class HiddenMessages(HiddenSum):
-    """Shuffled check-in, `messages` view: T*, or subsampling (G1) where that is smaller; both directions.
+    """T* for shuffled check-in, `messages` view, or subsampling (G1) where that is smaller. Certified, both directions.
 
-    The adversary sees all messages of a round in random order, and their number; one record is replaced; every client
-    checks in with the same probability `rate` and uses the same randomizer, whose profile this is.
+    The adversary sees the messages of a round in random order, and their number. One record is replaced. All clients
+    have the same rate and the same randomizer. Values are upper bounds, numerical errors included. The instances are
+    Gaussian messages and their sum, all other clients at one record.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
-      profile: of one message. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-      everybody: a bound for when all clients take part, K = n; else one message by itself.
-
-    Certified: docs/theory_gaussian.md. The values are upper bounds, all errors rounded up and inside. Below, for
-    Gaussian messages, the same messages and their sum, with all other clients at one record.
+      profile: of one message. log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      everybody: a bound for the event that all clients take part; None: the profile of one message.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -52,7 +50,7 @@ class HiddenMessages(HiddenSum):
     log_inverse_mass: float
     everybody: UnitBound | None = None
 
-    # Theorems that are never below this one where it applies.
+    # Theorems that are never below this one, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1",)
 
     def __post_init__(self) -> None:
@@ -89,7 +87,7 @@ class HiddenMessages(HiddenSum):
 
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
         alone = super()._seldom(losses)
-        # Where it hardly ever happens, less than one message by itself is not worth its evaluation.
+        # If the event is rare, a sharper bound than the profile of one message is not worth its evaluation.
         if self.everybody is None or self._rest <= _SELDOM * math.exp(-self.log_inverse_mass):
             return alone
         return np.minimum(alone, np.asarray(self.everybody.upper(losses)))
@@ -109,19 +107,19 @@ class HiddenMessages(HiddenSum):
 
 
 class OneInSlots(HiddenSum):
-    """A message in each of `slots` slots, m >= 1; the client is in one of them, each alike, with probability `used`."""
+    """Each of m >= 1 slots shows a message; the target is in a uniform one of them with probability `used`."""
 
     slots: int
     used: float
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        # Rounded down: the bound grows with rho.
+        # Rounded down, since the bound grows with rho.
         return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
 
     @property
     def _alone(self) -> Profile:
-        """What the client's message gives away by itself."""
+        """Profile of the target's message if its slot is revealed."""
         return self.profile
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
@@ -133,14 +131,14 @@ class OneInSlots(HiddenSum):
 
 @dataclasses.dataclass(frozen=True)
 class HiddenSlots(OneInSlots):
-    """R3: one record is replaced; T* for every slot's message; symmetric.
+    """R3: T* for the message of every slot; one record is replaced. Symmetric.
 
-    The client may be in none of the slots (dummies hidden), or it takes the place of one of the other clients that are
-    used there, used = slots / n (common windows, slots < n; dummies may be visible).
+    Either the target may be in no slot (hidden dummies), or it displaces one of the other used clients: then
+    used = slots / n, in common windows with slots < n, and dummies may be visible.
 
     Attributes:
       slots: m. used: rho in (0, 1]. profile: of one message.
-      rest: the probability of a public event in which only one message by itself is known to be enough.
+      rest: probability of a public event in which the bound is the profile of one message.
     """
 
     slots: int

@@ -1,6 +1,6 @@
-"""Sums of what hides a message, step by step (T*), evaluated from a privacy profile: losses, knots, chords.
+"""Evaluation of sums of the dominating step T*, made from a privacy profile: losses, knots, chords.
 
-`HiddenSum` is what `HiddenMessages` and `HiddenSlots` share; docs/theory_gaussian.md has the proofs. Call inside
+`HiddenSum` is the base of `HiddenMessages` and `HiddenSlots` [docs/theory_gaussian.md, 1 and 2]. Call inside
 `devices.float64()`.
 """
 
@@ -21,28 +21,28 @@ from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
 
-# Losses at which the bound is computed: every tenth of a standard deviation up to the fourth, then geometrically.
+# Losses of the bound: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
-# And beyond, where subsampling alone is known and more is left than this, as a share of delta.
+# Further losses, by subsampling alone, if more than this share of delta is left.
 _BEYOND, _LEFT = 128, 1e-2
-# Knots of the law of a step on either side, and the samples of D from which they are chosen.
+# Knots of the law of a step on either side, and samples of D from which they are chosen.
 _KNOTS, _SAMPLES = 191, 2048
-# So many places are taken together, if they are no further apart than this, or than that share of them (events, whose
-# lines are less patient, half as far).
+# Sizes of groups that share a contour, and how far apart their losses may be: in standard deviations, or as a share of
+# the place.
 _TOGETHER = (1, 2, 4, 8, 16, 32)
 _APART = (1.0, 0.1)
-# A value below e^_STOP of what does not matter, e^-12 of delta, stands for all further ones.
+# A value below e^_STOP times the negligible mass, e^-12 delta, stands for all further ones.
 _STOP = 5.0
-# Losses, and contours, that are evaluated at once: what they are evaluated at stays in the cache.
+# Losses and contours that are evaluated at once, so that their arrays stay in the CPU cache.
 _AT_ONCE, _CONTOURS = 16, 4
-# Losses no further apart share what contours are chosen by.
+# Losses closer than this share the law from which contours are chosen.
 _LIKE = 0.25
-# Losses of one message are followed up to here (Gaussian: mu up to about 16); squares of e^loss must be numbers.
+# The largest loss of one message that is followed (Gaussian: mu up to about 16); e^(2 loss) must not overflow.
 _MAX_LOSS = 300.0
 
 
 def _reach(profile: Profile, least: float) -> float:
-    """The loss from which on D is at most `least`, or does not fall any more."""
+    """Smallest loss from which on D is at most `least`, or constant."""
     end = min(profile.top, _MAX_LOSS)
     for _ in range(3):
         losses = np.linspace(0.0, end, _SAMPLES)
@@ -51,12 +51,12 @@ def _reach(profile: Profile, least: float) -> float:
         end = float(losses[np.flatnonzero(enough)[0]])
         if enough.sum() < _SAMPLES // 2:
             break
-    # The profile is flat here, so the end point does not matter; it must only be positive.
+    # The profile is flat here: any positive end point serves.
     return end or min(profile.top, 1.0)
 
 
 def _knots(profile: Profile, end: float) -> np.ndarray:
-    """_KNOTS + 1 places from 0 to e^end - 1; chords of D over them exceed it about equally much, relatively."""
+    """_KNOTS + 1 knots from 0 to e^end - 1, between which the chords of D have about the same relative error."""
     losses = np.linspace(0.0, end, _SAMPLES)
     value, at = profile.delta(losses), np.expm1(losses)
     gaps = np.diff(at)
@@ -64,7 +64,7 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
     bend = np.maximum(-np.diff(falls), 0.0) / (0.5 * (gaps[1:] + gaps[:-1]))
     floor = max(float(value[-1]), 1e-30 * float(value[0]), TINY)
     inside = value[1:-1] + floor
-    # Less where D is small: those steps are rare.
+    # Fewer knots where D is small, since those steps are rare.
     weight = np.sqrt(bend / inside) * (inside / (value[0] + floor)) ** 0.04 * 0.5 * (gaps[1:] + gaps[:-1])
     weight += 0.1 * (weight.sum() or 1.0) / weight.size
     total = np.concatenate([[0.0], np.cumsum(weight)])
@@ -73,10 +73,10 @@ def _knots(profile: Profile, end: float) -> np.ndarray:
 
 
 def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> list[tuple[int, int]]:
-    """Where groups begin and end of places for each of which one contour serves.
+    """(first, end) indices of groups of thresholds, each served by one contour.
 
     Args:
-      places: increasing, in standard deviations of the sum. limits: places at which another group begins.
+      places: increasing thresholds, in standard deviations of the sum. limits: indices at which a new group begins.
       share: of the usual distance.
     """
     found, start = [], 0
@@ -94,7 +94,7 @@ def near(places: np.ndarray, limits: Sequence[int] = (), share: float = 1.0) -> 
 def side_by_side(
     groups: Sequence[tuple[int, int]], losses: int = _AT_ONCE
 ) -> Iterator[list[tuple[int, int]]]:
-    """Successive groups of one size, as many as are evaluated at once: so many losses, if it is not one group."""
+    """Batches of successive groups of equal size, at most `losses` losses in each batch of several groups."""
     for size, same in itertools.groupby(groups, lambda group: group[1] - group[0]):
         some = list(same)
         most = max(min(losses // size, _CONTOURS), 1)
@@ -102,14 +102,14 @@ def side_by_side(
 
 
 class HiddenSum(abc.ABC):
-    """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T*, taken with probability rate.
+    """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T* at this rate.
 
-    Or what subclasses know besides, where that is smaller; symmetric.
+    Or `subsampled`, where that is smaller. Symmetric.
     """
 
     profile: Profile
     log_inverse_mass: float
-    # No multiple of the first is between losses that share a contour; the second as in `near`.
+    # No multiple of `apart` lies between losses that share a contour; `share` as in `near`.
     apart: ClassVar[float] = 0.1
     share: ClassVar[float] = 1.0
 
@@ -121,11 +121,11 @@ class HiddenSum(abc.ABC):
     @property
     @abc.abstractmethod
     def _rest(self) -> float:
-        """The probability that only one message by itself is known to be enough."""
+        """Probability of an event in which the bound is the profile of one message."""
 
     @abc.abstractmethod
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        """Everybody else revealed: the bound at these losses by subsampling."""
+        """Upper bounds at these losses by subsampling, with all other messages revealed."""
 
     @property
     def top(self) -> float:
@@ -133,14 +133,14 @@ class HiddenSum(abc.ABC):
 
     @functools.cached_property
     def _end(self) -> float:
-        """The loss of one message that is followed."""
+        """Largest loss of one message that is followed."""
         clients, count, rate = self.terms
         least = math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
         return _reach(self.profile, max(least, 10.0 * TINY))
 
     @functools.cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Knots, D there, and the standard deviation of all steps without those that are met less than once."""
+        """Knots, D there, and the standard deviation of the sum without steps expected less than once."""
         knots = _knots(self.profile, self._end)
         value = self.profile.delta(np.log1p(knots))
         _, count, rate = self.terms
@@ -148,7 +148,7 @@ class HiddenSum(abc.ABC):
         falls = -np.diff(value) / np.diff(knots)
         common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
         area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
-        # The profile is flat here, so the scale does not matter; it must only be positive.
+        # The profile is flat here: any positive scale serves.
         return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
 
     @functools.cached_property
@@ -156,7 +156,7 @@ class HiddenSum(abc.ABC):
         return self.grid(self._rest <= math.exp(-self.log_inverse_mass))
 
     def grid(self, near_only: bool) -> np.ndarray:
-        """Losses: as far as the sum reaches, or as one message does."""
+        """Losses up to the reach of the sum (`near_only`), or of one message."""
         (clients, _, _), (knots, _, deviation) = self.terms, self.steps
         end = knots[-1]
         if near_only:
@@ -168,12 +168,12 @@ class HiddenSum(abc.ABC):
     def together(
         self, losses: np.ndarray, ends: Sequence[float] = ()
     ) -> Iterator[tuple[np.ndarray, list[tuple[int, int]]]]:
-        """Groups of increasing losses, for each of which one contour serves; none goes beyond one of the `ends`.
+        """(orders of contours, groups of losses) for batches of groups whose laws differ little.
 
-        Each with the orders of contours, for some groups at a time whose laws differ little.
+        One contour serves a group of increasing losses. No group contains one of the `ends`.
         """
         (clients, _, _), deviation = self.terms, self.steps[2]
-        # Between laws that are further apart mixtures are too much.
+        # Mixtures of laws that are further apart are too loose.
         ends = [*ends, *np.arange(losses[0], losses[-1], self.apart)[1:]]
         far = clients * np.expm1(losses)
         groups = near(far / deviation, np.searchsorted(losses, ends).tolist(), self.share)
@@ -200,10 +200,10 @@ class HiddenSum(abc.ABC):
         return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
 
     def hidden(self) -> np.ndarray:
-        """T* at the knots of the profile."""
+        """Upper bounds by T* at `losses`."""
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
-        # What is left of these no longer matters: the last value stands for it. (Given that not only one message by
-        # itself is known to be enough, the divergence does not grow with c; what is added below goes on falling.)
+        # Below `least` the last value stands for all further ones: outside the event of `_rest` the divergence does
+        # not grow with c, and the term added for that event continues to fall.
         value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
         for orders, groups in self.together(self.losses):
             middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
@@ -224,11 +224,11 @@ class HiddenSum(abc.ABC):
 
     @functools.cached_property
     def values(self) -> np.ndarray:
-        """`hidden`, evaluated once."""
+        """`hidden()`, cached."""
         return self.hidden()
 
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
-        """The bound in the event of probability `_rest`."""
+        """Upper bounds in the event of probability `_rest`."""
         return self.profile.delta(losses)
 
     @functools.cached_property
@@ -236,7 +236,7 @@ class HiddenSum(abc.ABC):
         losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
         end = min(self.top, MAX_LOSS)
         if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
-            # What is left is too much to be lost at infinity: on by subsampling alone, on a coarser grid.
+            # The remaining mass is too large to count at infinite loss: a coarser grid continues by subsampling.
             far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
             losses, value = np.append(losses, far), np.append(value, self.subsampled(far))
         value = np.minimum.accumulate(value)
@@ -244,7 +244,7 @@ class HiddenSum(abc.ABC):
         return losses[kept], value[kept]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         losses, value = self._profile
         loss = np.asarray(loss)
         inside = np.minimum(loss, losses[-1])

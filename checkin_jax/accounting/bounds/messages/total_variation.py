@@ -1,7 +1,7 @@
-"""Messages of a known total variation (theorem A), and the profile that any dominating step makes of a round.
+"""clones for messages of a known total variation (A), and the profile of a round from any dominating step.
 
-One record is replaced; the adversary sees all messages of a round in random order (or slot by slot) and their number;
-all clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
+One record is replaced. The adversary sees the messages of a round in random order, or slot by slot, and their number.
+All clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
 
-# Knots of a profile: evenly up to so many standard deviations of the loss, more where most of the mass is, then
-# geometrically.
+# Knots of a profile: _EVEN of them evenly up to _NEAR standard deviations of the loss, _DENSE more where most of the
+# mass is, then _FAR geometrically.
 _NEAR, _EVEN, _DENSE, _FAR = 4.8, 80, 32, 100
 
 
 @functools.cache
 def _places() -> np.ndarray:
-    """Knots in [0, 1], as dense as _EVEN even ones and _DENSE by e^(-x^2/6), best for a normal law, together."""
+    """Knots in [0, 1]: _EVEN of constant density plus _DENSE of density e^(-x^2/6), which is best for a normal law."""
     x = np.linspace(0.0, _NEAR, 4001)
     normal = scipy.special.erf(x / math.sqrt(6.0))
     number = _EVEN * x / _NEAR + _DENSE * normal / normal[-1]
@@ -37,23 +37,23 @@ def _places() -> np.ndarray:
 
 
 def total_variation_law(epsilon0: float, total_variation: float) -> equal_steps.Law:
-    """t*_beta."""
+    """The dominating step t*_beta."""
     p_minus_1 = math.expm1(epsilon0)
     pair = total_variation / p_minus_1
-    # Exactly no mass at (p, p) for the worst of all eps0-LDP messages.
+    # The mass at (p, p) is exactly 0 at the largest total variation.
     high = max(1.0 - (p_minus_1 + 2.0) * pair, 0.0) / (p_minus_1 + 1.0)
     return equal_steps.Law(host(pair), host(high), host(max(1.0 - 2.0 * pair - high, 0.0)))
 
 
 def most_total_variation(epsilon0: float) -> float:
-    """(p - 1)/(p + 1): no eps0-LDP message has more."""
+    """(p - 1)/(p + 1), the largest total variation of an eps0-LDP message."""
     return math.tanh(0.5 * epsilon0)
 
 
 def losses_of(
     law: equal_steps.Law, seen: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
 ) -> np.ndarray:
-    """Losses at which a round is evaluated: from 0 to where nothing matters any more, epsilon0 the last."""
+    """Losses at which a round is evaluated: from 0 to where the divergence is negligible, then epsilon0."""
     top = math.expm1(epsilon0)
     weights = float(seen.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
     masses = np.asarray(seen.masses)
@@ -61,7 +61,7 @@ def losses_of(
     deviation = math.sqrt(count * 2.0 * weights[0]) * top / clients
 
     def height(above: np.ndarray) -> np.ndarray:
-        """log E(x + S)_+, at most, by Chernoff's bound."""
+        """Upper bound on log E(x + S)_+, by Chernoff's bound."""
         at = np.stack([np.ones_like(above), -1.0 - above, -above, above / top], axis=-1)[:, None, :]
         x = -clients * above / top
         orders = np.geomspace(min(0.3 * top / (clients * deviation), 1.0), 300.0, 96)[None, :, None]
@@ -79,9 +79,9 @@ def losses_of(
 
 
 class DominatingSteps(abc.ABC):
-    """A bound that one dominating step makes, whose profile is that of a symmetric pair.
+    """A symmetric bound made from one dominating step.
 
-    Attributes of subclasses: epsilon0: nats, in (0, 50]. log_inverse_mass: as of all bounds.
+    Attributes of subclasses: epsilon0: nats, in (0, 50]. log_inverse_mass: -log of the negligible mass.
     """
 
     epsilon0: float
@@ -95,11 +95,11 @@ class DominatingSteps(abc.ABC):
 
     @abc.abstractmethod
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        """Losses from 0 on, epsilon0 the last, and upper bounds there."""
+        """Losses from 0 to epsilon0, and upper bounds there."""
 
     @functools.cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds there), linear in e^loss between them."""
+        """(losses, upper bounds), linear in e^loss between losses."""
         losses, value = self.evaluated()
         value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
         above, value = convex.full_hull(np.expm1(losses), value)
@@ -110,7 +110,7 @@ class DominatingSteps(abc.ABC):
 
 
 class HiddenSteps(DominatingSteps):
-    """The same where all clients have one rate. Attributes of subclasses: hiding: the protocol's unit."""
+    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: hiding: the cover."""
 
     hiding: Hiding
 
@@ -133,14 +133,14 @@ class HiddenSteps(DominatingSteps):
 
 @dataclasses.dataclass(frozen=True)
 class TotalVariationBound(HiddenSteps):
-    """A: eps0-LDP messages of the same randomizer, any two records' laws at total variation `total_variation` at most.
+    """A: eps0-LDP messages of one randomizer whose laws at any two records have total variation at most beta.
 
-    Adaptive within the round, any number of participants, everybody included; both directions. Certified.
+    Certified, in both directions, for messages that adapt within the round, at any rate up to 1.
 
     Args:
-      hiding: the protocol's unit. epsilon0: nats, in (0, 50]. total_variation: beta, in (0, 1]; above
-        (p - 1)/(p + 1) it says nothing.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      hiding: cover of the unit. epsilon0: nats, in (0, 50].
+      total_variation: beta, in (0, 1]; no constraint above (p - 1)/(p + 1).
+      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -163,6 +163,6 @@ class TotalVariationBound(HiddenSteps):
 
     @property
     def law(self) -> equal_steps.Law:
-        """t*_beta."""
+        """The dominating step t*_beta."""
         beta = min(self.total_variation, most_total_variation(self.epsilon0))
         return total_variation_law(self.epsilon0, beta)

@@ -1,1 +1,1 @@
-"""Bounds where clients check in at rates of their own, surely, or collude (docs/theory_rates.md)."""
+"""Bounds for clients with unequal check-in rates, rate 1 included, or with colluders (docs/theory_rates.md)."""

@@ -1,6 +1,6 @@
-"""eps0-LDP messages among clients that surely come (S, T1m), and windows with colluding clients (T2c).
+"""clones for eps0-LDP messages among clients of check-in rate 1 (S, T1m), and for slots with colluders (T2c).
 
-Upper bounds only; the instances are those of `pooled` and `clones`. Proofs: docs/theory_rates.md.
+Upper bounds only; instances are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
 from checkin_jax.numerics.counts.pools import Pool
 
-# Ends of the runs of k, and places on which the share of pool members is spread, in standard deviations.
+# Ends of the runs of k, and points of the share of pool members, in standard deviations.
 _RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
 _PLACES = (-2.5, -1.3, -0.5, 0.2, 0.9, 1.8, 3.0)
-# Of the values of n', those that stand for all from there to the next.
+# Indices of values of n', each of which stands for all up to the next.
 _SIZES = (0, 1, 2, 4)
 # Buckets of the number of labels for each part.
 _FINEST = 64
@@ -32,8 +32,9 @@ _FINEST = 64
 class AmongPresent(AmongOthers):
     """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
 
-    Who takes part is revealed: the others may depend on each other. Attributes: rate: g in (0, 1]; present: the law
-    of J (`numerics.counts.pools`).
+    The participants are revealed, so the others may depend on each other.
+
+    Attributes: rate: g in (0, 1]. present: the law of J (`numerics.counts.pools`).
     """
 
     rate: float
@@ -46,7 +47,7 @@ class AmongPresent(AmongOthers):
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         return self.rate / (self.present.mean + 1.0)
 
     @functools.cached_property
@@ -62,14 +63,15 @@ class AmongPresent(AmongOthers):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AmongSure(AmongOthers):
-    """T1m: `pool` others of rate theta and `sure` others that always come; all messages of a round by one randomizer.
+    """T1m: a pool of n' others of rate theta, and M others of rate 1; one randomizer, not adaptive within a round.
 
-    Not for randomizers that adapt within a round; rounds may adapt. Given K' = k the target is one of the k messages of
-    pool members with probability q_k; which positions hold pool members is hidden among the sure clients' but for a
-    sample of N0 positions, X of them the pool's. Runs of k take the least k (fewer messages) and the largest q; X is
-    replaced by a binomial (larger in convex order), and that by a law on few points with the same mean.
+    Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The
+    owners of all positions are revealed, except in a sample of N0 positions, X of them the pool's. Runs of k take the
+    least k (fewer messages) and the largest q. X is replaced by a binomial (larger in convex order), and that by a
+    law on few points with the same mean.
 
-    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', from below. sure: M >= 1, at least.
+    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', stochastically from below. sure: lower bound on
+    M >= 1.
     """
 
     rate: float
@@ -84,14 +86,14 @@ class AmongSure(AmongOthers):
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         known = max(self.theta * self.pool.mean, 1.0)
         messages = known + self.sure
         return self.rate**2 / messages * (1.0 + math.expm1(self.epsilon0) * self.sure / (known * messages))
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Slots, used, weight of every part, and the probability that is lost."""
+        """Slots, used and weight of every part; and the probability that counts in full."""
         found, lost = [], 0.0
         there = self.pool.masses > 0.0
         sizes, masses = self.pool.sizes[there], self.pool.masses[there]
@@ -108,7 +110,7 @@ class AmongSure(AmongOthers):
         return *(np.concatenate(part) for part in zip(*found)), lost  # type: ignore[return-value]
 
     def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """The same, given n'."""
+        """`_parts` given n' = `pool`."""
         g, n = self.rate, pool + 1.0
         rho = g * (1.0 - self.theta) / ((1.0 - g) * self.theta) if g < 1.0 else math.inf
         members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([pool]))
@@ -124,7 +126,7 @@ class AmongSure(AmongOthers):
         starts = np.unique(np.concatenate([[0], starts[starts < k.size]]))
         if k.size <= len(_RUNS):
             starts = np.arange(k.size)
-        # K' is S with probability 1-g, S + 1 with probability g; nothing is seen at K' = 0.
+        # K' is S with probability 1-g, S + 1 with probability g; no pool message is observed at K' = 0.
         low, high = np.concatenate([k, k + 1.0]), np.minimum(np.concatenate([ends, ends + 1.0]), pool)
         chance = np.concatenate([(1.0 - g) * masses, g * masses])
         kept = (low <= pool) & (high >= 1.0) & (chance > 0.0)
@@ -136,7 +138,7 @@ class AmongSure(AmongOthers):
         for which in np.unique(run):
             here = run == which
             points, shares, drawn, outside = self._shares(float(low[here].min()))
-            # Convex in q, and growing: its mean is kept.
+            # Convex and increasing in q: points with the same mean serve.
             for share, part in zip(*convex.spread(q[here], chance[here])):
                 lost += part * share * (drawn + outside)
                 total = 1.0 - share + share * points
@@ -152,7 +154,7 @@ class AmongSure(AmongOthers):
         return *found, lost  # type: ignore[return-value]
 
     def _shares(self, k: float) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """Points and masses for W, at k; the chance that too few positions show, and the mass of W outside."""
+        """Points and masses of W at k; the probability of fewer than N0 positions, and the mass of W outside."""
         length, share = k + self.sure, k / (k + self.sure)
         per_p = math.exp(-self.epsilon0)
         mean = length * per_p
@@ -160,7 +162,7 @@ class AmongSure(AmongOthers):
         short = math.exp(-self.log_inverse_mass)
         if drawn < 1:
             drawn, short = 1, math.exp(length * math.log1p(-per_p)) if per_p < 1 else 0.0
-        # So few that every value of X is held by itself.
+        # Few enough that every value of X is stored separately.
         widest = 6e6 / self.log_inverse_mass / (share * (1.0 - share))
         drawn = max(min(drawn, math.floor(widest)), 1)
         law = poisson_binomial.law(
@@ -204,10 +206,12 @@ class AmongSure(AmongOthers):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SlotsWithColluders:
-    """T2c: windows with hidden dummies, at most `colluding` of the target's `slots` slots holding a colluder's message.
+    """T2c: hidden dummies, and colluders' messages in at most `colluding` of the target's `slots` slots.
 
-    H_c <= (rho x/m)(p-c)_+/(p+1) + E((1-rho)(1-c) + (rho/m) sum over m-x slots of t*)_+ : a slot whose other message is
-    known hides nothing. Attributes: slots: m >= 1. used: rho in (0, 1]. colluding: x in [0, m].
+    H_c <= (rho x/m)(p-c)_+/(p+1) + E((1-rho)(1-c) + (rho/m) sum over m-x slots of t*)_+ : a slot with a known other
+    message hides nothing.
+
+    Attributes: slots: m >= 1. used: rho in (0, 1]. colluding: x in [0, m].
     """
 
     slots: int

@@ -1,7 +1,8 @@
-"""Messages of which more is known than their epsilon0, of clients with check-in rates of their own (A, t_k, B0h).
+"""clones and own-laws for unequal check-in rates (A, t_k, B0h): messages of which more than epsilon0 is known.
 
-T1h with another dominating step, of a known total variation or of k-ary randomized response; and messages of one bit
-and public coins, the others' laws the worse of two [docs/theory_rates.md, section 3]. Call inside `devices.float64()`.
+A and t_k are T1h with the dominating step of a total variation, or of k-ary randomized response. B0h is for messages of
+one bit and public coins: each other client has the worse of two laws [docs/theory_rates.md, 3]. Call inside
+`devices.float64()`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from checkin_jax.numerics.counts.pools import Pool
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalSteps(DominatingSteps):
-    """T1h with a dominating step of one's own. Certified; both directions, adaptive within the round.
+    """T1h with the dominating step `law`. Certified; both directions, adaptive within the round.
 
     Attributes:
-      rate: g in (0, 1], the client's, at most. theta, pool: as of `UnequalPureLDP`. epsilon0: nats, in (0, 50].
-      law: the step. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      rate: upper bound on the target's rate g, in (0, 1]. theta, pool: as of `UnequalPureLDP`. epsilon0: nats, in (0,
+        50].
+      law: the step. log_inverse_mass: -log of the negligible mass.
     """
 
     rate: float
@@ -47,7 +49,7 @@ class UnequalSteps(DominatingSteps):
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         one, number = np.ones(1), self.pool.mean + 1.0
-        # Where there is something to see: about as among n members at rate theta, beta times as much each.
+        # The range of losses is about that of n members at rate theta whose steps are beta times as large.
         like = equal_steps.StepCounts(
             host(number * self.theta / self.rate), host(self.theta), host(number * one), host(one)
         )
@@ -57,16 +59,16 @@ class UnequalSteps(DominatingSteps):
 
     @property
     def steps(self) -> equal_steps.PoolSteps:
-        """The pool, as kernels take it."""
+        """The pool as kernels take it."""
         parts = host(self.pool.sizes), host(self.pool.masses)
         return equal_steps.PoolSteps(*parts, host(self.theta), host(self.rate))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalOneBit(UnequalSteps):
-    """B0h: one-bit messages, none of which depends on another of its round. Certified; both directions.
+    """B0h: one-bit messages, none depending on another of its round. Certified; both directions.
 
-    Attributes: those of `UnequalSteps`; law: t*_beta at `differ` of the largest total variation. differ: as of
+    Attributes: those of `UnequalSteps`; law: t*_beta, beta `differ` times the largest total variation. differ: as of
     `OneBitCheckIn`.
     """
 
@@ -76,7 +78,7 @@ class UnequalOneBit(UnequalSteps):
     def of(
         cls, rate: float, theta: float, pool: Pool, epsilon0: float, differ: float, log_inverse_mass: float
     ) -> UnequalOneBit:
-        """With the law that belongs to epsilon0 and differ."""
+        """The bound with the step t*_beta for epsilon0 and differ."""
         law = total_variation_law(epsilon0, differ * most_total_variation(epsilon0))
         return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "own-laws (one bit)", (), differ)
 

@@ -1,7 +1,7 @@
-"""Windows whose slots use one client each, of clients with check-in rates of their own: T2'h.
+"""clones for unequal check-in rates, in common slots that use one client each (T2'h).
 
-Of the pool and the client meant J throw, which is revealed with n'; K slots show one of them each. Proof:
-docs/theory_rates.md, section 3. Call inside `devices.float64()`.
+J of the pool and the target take part; J and the pool's size n' are revealed. K occupied slots show one of them each.
+Proof: docs/theory_rates.md, 3. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
 from checkin_jax.numerics.counts.pools import Pool
 
-# Where J and K are cut, in standard deviations from their means: the law of K is made for each value of J, of which
-# many clients need few. Fewer values than so many are held one by one.
+# Cuts of J and K, in standard deviations from their means: the law of K is made for each value of J, of which more than
+# _MANY clients need few. Up to _SINGLE values are kept one by one.
 _MANY, _FEW_THROWN = 30_000.0, np.array([-1.0, 0.0, 1.0, 2.5])
 _THROWN = np.array([-2.5, -1.6, -1.0, -0.5, 0.0, 0.5, 1.0, 1.6, 2.5, 4.0])
 _USED = np.concatenate([np.linspace(-2.4, 2.4, 13), [3.2, 4.2, 6.0]])
 _SINGLE, _SINGLE_SHARES = 24, 12
 # Parts for which kernels are compiled.
 _PARTS = 96
-# Ends of where the share of one client lies, in standard deviations, and buckets of the number of labels.
+# Points of the share of one client, in standard deviations, and buckets of the number of labels.
 _SHARES = (-1.5, 1.5)
 _FINEST = 64
 
 
 class _Atoms(NamedTuple):
-    """Parts of a mixture: J at most, the share of one message, and how likely; and what is lost, of one message."""
+    """Parts of a mixture: J from above, the share of one message, and mass; and the mass that leaks a whole message."""
 
     thrown: np.ndarray
     share: np.ndarray
@@ -46,14 +46,14 @@ class _Atoms(NamedTuple):
 class UnequalOccupied:
     """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Certified; adaptive; empty slots visible.
 
-    With J known the client meant is among those who throw with probability q; of K occupied slots each shows its
-    message with probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+, which grows with s and K (convex
-    order), and is convex in s.
+    Given J, the target takes part with probability q, and each of the K occupied slots shows its message with
+    probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+. This grows with s and K (convex order), and is
+    convex in s.
 
     Attributes:
-      rate: g in (0, 1], the client's, at most. theta: in (0, 1), or 1: who throws is revealed.
-      pool: the law of n', from below: members of rate theta; at theta = 1 those who throw.
-      slots: m. seen: as of `builders.slots_shown`, for the instances.
+      rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
+      pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
+      slots: m. seen: as from `populations.slots_shown`, for the instances.
     """
 
     rate: float
@@ -72,7 +72,7 @@ class UnequalOccupied:
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         number = self.pool.mean + 1.0
         thrown = number * self.theta
         used = -self.slots * math.expm1(-thrown / self.slots)
@@ -80,7 +80,7 @@ class UnequalOccupied:
         return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
 
     def _given(self, pool: float, mass: float) -> _Atoms:
-        """J and the shares, given n'."""
+        """J and the shares, given n' = `pool` with probability `mass`."""
         g, theta, number = self.rate, self.theta, pool + 1.0
         if theta == 1.0:
             return _Atoms(np.array([number]), np.array([1.0 / number]), np.array([mass * g]), 0.0)
@@ -95,7 +95,7 @@ class UnequalOccupied:
         low, high = np.concatenate([first, first + 1.0]), np.concatenate([last, last + 1.0])
         chance = mass * np.concatenate([(1.0 - g) * law.run_upper, g * law.run_upper])
         with np.errstate(divide="ignore", invalid="ignore"):
-            # rho / (n - J + rho J), at the end of a run where it is largest.
+            # s = rho / (n - J + rho J), at the end of the run where it is largest.
             j = high if rho <= 1.0 else low
             share = 1.0 / ((number - j) / rho + j) * (1.0 + 1e-14)
         kept = (high > 0.0) & (chance > 0.0)
@@ -113,7 +113,7 @@ class UnequalOccupied:
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Occupied slots, chance of the client to be used there, weight; and the probability that is lost."""
+        """Occupied slots, probability that the target is used there, weight; the mass that leaks a whole message."""
         thrown, share, mass, lost = self._atoms
         if not thrown.size:
             return np.ones(1), np.ones(1), np.zeros(1), lost
@@ -137,7 +137,7 @@ class UnequalOccupied:
             for at, weight in [convex.spread(share[here], mass[here], _SHARES, _SINGLE_SHARES)]
         ]
         if sure.any():
-            # K <= J <= 1 / share: an average of fewer terms is above it in convex order.
+            # K <= J <= 1 / share: an average of fewer terms is larger in convex order.
             fewer = -_cells(-np.floor(1.0 / share[sure] * (1.0 + 1e-12)), mass[sure], _USED)
             parts.append((fewer, np.ones(fewer.size), mass[sure]))
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
@@ -169,16 +169,16 @@ class UnequalOccupied:
         return tuple(dataclasses.replace(each, scale=self) for each in self._shown.instances)  # type: ignore[type-var]
 
     def ternary(self) -> Ternary:
-        """3-ary randomized response."""
+        """Instance of 3-ary randomized response."""
         return dataclasses.replace(self._shown.ternary(), scale=self)
 
     def binary(self) -> Binary:
-        """Binary randomized response alone, for mechanisms that attain no other."""
+        """Instance of binary randomized response, for mechanisms that attain no other."""
         return dataclasses.replace(self._shown.binary(), scale=self)
 
 
 def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Each value replaced by the upper end of its cell; themselves where there are few."""
+    """Values rounded up to the ends of their cells; unchanged if there are few."""
     found = np.unique(values)
     if found.size <= _SINGLE:
         return values
@@ -193,6 +193,5 @@ def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarr
 def _merged(
     counts: np.ndarray, chance: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parts that are the same as one."""
     (places, which) = np.unique(np.stack([counts, chance]), axis=1, return_inverse=True)
     return places[0], places[1], np.bincount(which.ravel(), weight, places.shape[1])

@@ -1,7 +1,7 @@
-"""eps0-LDP messages of clients with check-in rates of their own: T1h above, L1h below (docs/theory_rates.md).
+"""clones for unequal check-in rates (T1h): eps0-LDP messages, with the instances L1h [docs/theory_rates.md, 1 and 3].
 
-The target's rate is at most g; of the others all rates are known, or no more than an upper bound on each and a lower
-bound on their sum. Call inside `devices.float64()`.
+The target's rate is at most g. Of the others all rates are known, or only an upper bound on each and a lower bound on
+their sum. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from checkin_jax.randomizers import TERNARY
 
 # Runs of the number of labels, and of messages, in instances.
 _RUNS = 128
-# Buckets of the number of labels for each value of n', and the least spread of the absent that is followed then.
+# Buckets of the number of labels for each value of n', and the least spread of the absent that is resolved then.
 _FINEST = 64
 _SPREAD = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Others:
-    """The check-in rates of all clients but the target: in (0, 1], each `counts` times."""
+    """Check-in rates of all clients but the target: in (0, 1], each `counts` times."""
 
     rates: np.ndarray
     counts: np.ndarray
@@ -45,10 +45,11 @@ class Others:
 
 
 class AmongOthers(abc.ABC):
-    """Bounds on eps0-LDP messages of a client of rate g among others: what is known below them.
+    """Base of bounds on eps0-LDP messages of a target of rate at most g: their instances.
 
-    Attributes of subclasses: rate: g in (0, 1], at most. others: all others' rates, for the instances; None where they
-    are not known, which leaves none. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+    Attributes of subclasses: rate: g, in (0, 1]. others: all others' rates; None if unknown: then there are no
+    instances.
+    log_inverse_mass: -log of the negligible mass.
     """
 
     rate: float
@@ -69,7 +70,7 @@ class AmongOthers(abc.ABC):
         return self._found
 
     def binary(self) -> tuple[Instance, ...]:
-        """Binary randomized response alone, for mechanisms that attain no other."""
+        """Instance of binary randomized response, for mechanisms that attain no other."""
         if self.others is None:
             return ()
         return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass),)
@@ -90,7 +91,7 @@ class AmongOthers(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalPureLDP(AmongOthers):
-    """T1h: eps0-LDP messages behind a shuffler, `pool` others with check-in rate theta to stand in for the target.
+    """T1h: eps0-LDP messages behind a shuffler; a pool of n' others of check-in rate theta hides the target.
 
     Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
     """
@@ -106,7 +107,7 @@ class UnequalPureLDP(AmongOthers):
 
     @property
     def variance(self) -> float:
-        """Of the loss, up to a factor that other bounds at the same eps0 share."""
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
     @functools.cached_property
@@ -114,11 +115,11 @@ class UnequalPureLDP(AmongOthers):
         law = clones.pool_law(
             host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
         )
-        # What the spread of the absent adds, relatively: as gamma (1 - gamma) / n where all rates are equal.
+        # Relative contribution of the absent to the spread; gamma (1 - gamma) / n if all rates are equal.
         spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
         if self.pool.sizes.size == 1:
             return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
-        # The values of n' differ by more than finer buckets would tell.
+        # Finer buckets gain nothing: the values of n' differ by more.
         spread = spread if spread > _SPREAD else 0.0
         return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
 
@@ -128,7 +129,7 @@ class UnequalPureLDP(AmongOthers):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalTernary:
-    """3-ary randomized response, all other clients at a third record, each with its own rate; symmetric."""
+    """Instance: 3-ary randomized response, all other clients at a third record, with unequal rates. Symmetric."""
 
     scale: UnitBound
     rate: float
@@ -158,23 +159,23 @@ class UnequalTernary:
 def unequal_binary(
     scale: UnitBound, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
 ) -> Binary:
-    """Binary randomized response, all other clients at one of the two records, each with its own rate."""
+    """Instance: binary randomized response, all other clients at one of the two records, with unequal rates."""
     law = poisson_binomial.law(others.trials, log_inverse_mass)
     messages = binary_messages(law, rate, epsilon0, _RUNS)
     return Binary(scale, messages, epsilon0, log_inverse_mass)
 
 
 def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
-    """Made `size` long with entries that have no weight: one size is compiled."""
+    """Values padded to `size` entries, so that one size is compiled."""
     return np.pad(values, (0, size - values.size), constant_values=value)
 
 
 def ternary_buckets(
     law: poisson_binomial.Law, special: float, rate: float, epsilon0: float, buckets: int
 ) -> mixture_profiles.Buckets:
-    """L1h, 3-ary randomized response, all others at a third record: a mixture below the round; one ratio a label.
+    """L1h, 3-ary randomized response, all others at a third record: a mixture for lower bounds, one ratio a label.
 
-    law: of how many of the others show one of the two special labels. special: 2 / (p + 2). rate: g in (0, 1].
+    law: of the number of others that show one of the two special labels. special: 2 / (p + 2). rate: g in (0, 1].
 
     N - 1 has that law, with weight g special Pr[T = N-1]; y has mean ((1-g)/g + (1-special)/p) / special times
     Pr[T = N] / Pr[T = N-1], since sum_j r_j/(1 + r_j (z-1)) G(z) = G'(z) for indicators of probabilities r_j.
@@ -196,10 +197,10 @@ def ternary_buckets(
 def binary_messages(
     law: poisson_binomial.Law, rate: float, epsilon0: float, buckets: int
 ) -> binary_response.Messages:
-    """L1h, binary randomized response, all others at the record x': a mixture over how many messages there are.
+    """L1h, binary randomized response, all others at x': a mixture over the number of messages, for lower bounds.
 
-    law: of how many of the others check in. rate: g in (0, 1]. The target is one of k messages with probability
-    q_k = g Pr[S = k-1] / Pr[K = k], kappa = (1 - 1/p) q_k / k; in a run of k its mean serves (Jensen), from below.
+    law: of the number of others that check in. rate: g in (0, 1]. The target is one of k messages with probability
+    q_k = g Pr[S = k-1] / Pr[K = k], kappa = (1 - 1/p) q_k / k. In a run of k its mean serves (Jensen), rounded down.
     """
     runs = pools.Runs(law, buckets)
     most = (1.0 - rate) * runs.next_upper + rate * runs.upper

@@ -1,7 +1,7 @@
-"""Which theorem serves clients whose check-in rates differ: builders that read facts of a unit, as `bounds.families`.
+"""Builders of bounds for clients of unequal check-in rates; as in `theorems`, they read facts of a unit.
 
-Every bound is for a client of the unit's rate and holds for all slower ones: the pool that stands in for it is that of
-the client, at most as fast, who has the smallest. Proofs: docs/theory_rates.md.
+A bound is for a target of the unit's rate, and holds for all lower rates: its pool is the smallest of any client of at
+most this rate. Proofs: docs/theory_rates.md.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.protocols import CrowdThrows
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
-# Rates of pools that are tried beside the others' largest one, where fewer members than this are absent.
+# Rates of pools that are tried besides the largest one, if fewer than _ENOUGH_ABSENT members are absent at that.
 _THETAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
 _ENOUGH_ABSENT, _MOST_THETAS = 100.0, 3
-# Lower ends forget, in this share of the cases in which the client is used, that unusually many slots are occupied.
+# Instances drop slots beyond a number; the probability that more are occupied is this share of the target's being used.
 _SELDOM = 5e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Company:
-    """A client among clients with rates of their own.
+    """The population of a target client, with unequal rates.
 
     Attributes:
-      rate: g, at most, with which the client's message arrives.
-      everybody: all clients' rates, the client's too; None where limits alone are known.
-      others: the others' rates; with limits alone, those of one fleet within them.
-      limits: what is known where rates are not.
+      rate: upper bound on g, the probability that the target's message arrives.
+      everybody: rates of all clients, the target's included; None if only limits are known.
+      others: rates of the others; if only limits are known, those of one fleet within them.
+      limits: bounds on unknown rates; None if the rates are known.
     """
 
     rate: float
@@ -55,11 +55,11 @@ class Company:
 
     @property
     def theirs(self) -> Others:
-        """The others, for instances."""
+        """Rates of the others, for instances."""
         return Others(self.others.values, self.others.counts)
 
     def weights(self, theta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities to be a member of the pool, and how many have each: of a slower client's others at worst."""
+        """Probabilities of membership in the pool, and their counts, for the worst target of at most this rate."""
         assert self.everybody is not None
         rates, counts = self.everybody.values, self.everybody.counts.copy()
         members = pools.weights(rates, theta)
@@ -67,25 +67,25 @@ class Company:
         return members, counts
 
     def pool(self, theta: float) -> Pool:
-        """The law of n', from below."""
+        """Law of the pool's size n', stochastically from below."""
         if self.limits is not None:
             return pools.limited(self.limits.expected_check_ins / theta, self.log_inverse_mass)
         return pools.sum_of(*self.weights(theta), self.log_inverse_mass)
 
     def present(self) -> Pool:
-        """How many others come, from below."""
+        """Law of the number of other participants, stochastically from below."""
         if self.limits is not None:
             return pools.limited(self.limits.expected_check_ins, self.log_inverse_mass)
         return pools.sum_of(self.others.values, self.others.counts, self.log_inverse_mass)
 
     @property
     def sure(self) -> float:
-        """How many of the others always come."""
+        """Number of others with check-in rate 1."""
         return 0.0 if self.limits is not None else float(self.others.counts[self.others.values == 1.0].sum())
 
     @property
     def many_absent(self) -> bool:
-        """Whether enough of the others, all in the pool at their largest rate, are absent."""
+        """True if enough members of the pool at the others' largest rate are absent."""
         if self.limits is not None:
             return (1.0 - self.limits.largest) * self.limits.weight >= _ENOUGH_ABSENT
         top = float(self.others.values.max())
@@ -93,7 +93,7 @@ class Company:
 
     @property
     def thetas(self) -> list[float]:
-        """Rates of pools that are worth trying, the most promising first; none where all others always come."""
+        """Rates of pools that are worth trying, the most promising first; none if all others have rate 1."""
         if self.limits is not None:
             return [self.limits.largest]
         fresh = self.others.values[self.others.values < 1.0]
@@ -106,7 +106,7 @@ class Company:
             known |= {x: float(np.dot(*self.weights(x))) for x in (low, *_THETAS) if low <= x < top}
 
         def worth(theta: float) -> float:
-            # The inverse of the variance of the loss, and some tens of absent members.
+            # Minus the inverse variance of the loss, reduced if fewer than some tens of members are absent.
             size = known[theta]
             return -theta * size * -np.expm1(-(1.0 - theta) * size / 20.0)
 
@@ -114,11 +114,11 @@ class Company:
 
 
 def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Company | None:
-    """The client meant among the others; None where there is nobody else or rates do not differ."""
+    """The target's population; None if there is no other client or rates are equal."""
     rate, mass = unit.rate, unit.log_inverse_mass
     if isinstance(coins, RateLimits):
         limits = coins.thinned(kept)
-        # One fleet within the limits: all others with the same rate.
+        # One fleet within the limits: all others have the same rate.
         alike = np.asarray([limits.expected_check_ins / (num_clients - 1)])
         return Company(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
     if not isinstance(coins, Rates):
@@ -128,7 +128,7 @@ def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: floa
 
 
 def crowd(unit: Unit) -> Company | None:
-    """The client meant among the clients of the unit's crowd; None where there is none."""
+    """The target's population in the unit's crowd; None without a crowd."""
     return (
         None
         if unit.crowd is None
@@ -137,7 +137,7 @@ def crowd(unit: Unit) -> Company | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ, averaged slots or not; eps0-LDP messages; not all others come always."""
+    """Needs: unequal rates, averaged slots or not; eps0-LDP messages; other clients with rates below 1."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -153,7 +153,7 @@ def t1h(unit: Unit) -> UnitBound | None:
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
-    """T1h with another dominating step. Needs: as T1h."""
+    """T1h with the dominating step `law`. Needs: as T1h."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None:
         return None
@@ -166,7 +166,7 @@ def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
 
 
 def b0h(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h; messages of one bit and public coins, none of which depends on another of its round."""
+    """Needs: as T1h; messages of one bit and public coins, none depending on another of its round."""
     found, differ = crowd(unit), unit.randomizer.one_bit
     if found is None or not unit.epsilon0 or differ is None or unit.protocol.averaged_crowd is not None:
         return None
@@ -178,20 +178,20 @@ def b0h(unit: Unit) -> UnitBound | None:
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h, and about 80 messages a round; mechanisms with laws of their own have these."""
+    """Needs: as T1h; about 80 messages a round; no laws of the mechanism's own, which are sharper."""
     if unit.epsilon0 is None or unit.randomizer.step_set is not None:
         return None
     return staged(unit, AnyMessage(unit.epsilon0))
 
 
 def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
-    """T1h+ with these steps; messages of one bit, none of which depends on another, have B0h."""
+    """T1h+ with these steps; None for messages of one bit, none depending on another, which B0h serves."""
     found = crowd(unit)
     if found is None or not found.thetas:
         return None
     if unit.randomizer.one_bit == 1.0 and unit.protocol.averaged_crowd is None:
         return None
-    # Proved for pools at least as fast as the client.
+    # Proved for pools of at least the target's rate.
     theta = max(found.thetas[0], found.rate)
     if theta >= 1.0:
         return None
@@ -200,7 +200,7 @@ def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
 
 
 def s(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ, some of whom come nearly always; eps0-LDP messages."""
+    """Needs: unequal rates, some of them 1 or nearly 1; eps0-LDP messages."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
         return None
@@ -208,7 +208,7 @@ def s(unit: Unit) -> UnitBound | None:
 
 
 def t1m(unit: Unit) -> UnitBound | None:
-    """Needs: others who always come, and others who do not; eps0-LDP messages, none of which depends on another."""
+    """Needs: others of rate 1, and others of lower rates; eps0-LDP messages, none depending on another of its round."""
     found = crowd(unit)
     if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
         return None
@@ -220,7 +220,7 @@ def t1m(unit: Unit) -> UnitBound | None:
 
 
 def t2c(unit: Unit) -> UnitBound | None:
-    """Needs: slots that all show a message, some of them of clients who collude; eps0-LDP messages."""
+    """Needs: slots that all show a message, some of colluding clients; eps0-LDP messages; a record replaced."""
     known = unit.protocol.known_slots
     if known is None or unit.epsilon0 is None or not unit.replaced:
         return None
@@ -228,15 +228,15 @@ def t2c(unit: Unit) -> UnitBound | None:
 
 
 def slots_shown(throws: CrowdThrows, found: Company, used: float) -> tuple[int, float]:
-    """As many common slots as are hardly ever occupied, and at least the probability that the client is in them.
+    """A number of common slots that is rarely exceeded by the occupied ones, and a lower bound on the target's use.
 
-    used: that it is used at all, from below. Slots that are not occupied are filled up with messages of others: less
-    than what is seen where empty ones are visible.
+    used: lower bound on the probability that the target is used. Empty slots are filled with messages of others, a
+    post-processing where they are visible.
     """
     with np.errstate(divide="ignore"):
         free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / throws.num_slots))
     busy = -math.expm1(free) + math.exp(free) * found.rate / throws.num_slots
-    # Occupied slots are negatively associated: no further from their mean than independent ones.
+    # Occupied slots are negatively associated: Chernoff's bounds of independent slots hold for their number.
     mean, seldom, most = throws.num_slots * busy, _SELDOM * used, min(throws.num_slots, throws.num_clients)
     far = occupancy.deviation(mean * (1.0 - busy), -math.log(seldom))
     number = math.ceil(mean * (1.0 + 1e-12) + far)
@@ -244,7 +244,7 @@ def slots_shown(throws: CrowdThrows, found: Company, used: float) -> tuple[int, 
 
 
 def t2_prime_h(unit: Unit) -> UnitBound | None:
-    """Needs: common slots that show one client each, of clients whose rates differ; eps0-LDP messages."""
+    """Needs: common slots that use one client each; unequal rates; eps0-LDP messages; a record replaced."""
     throws, shown = unit.protocol.used_crowd, unit.slots
     if throws is None or shown is None or unit.epsilon0 is None or not unit.replaced:
         return None
@@ -253,7 +253,7 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
         return None
     seen = slots_shown(throws, found, shown.seen)
     told = (throws.num_slots, seen, unit.epsilon0, unit.log_inverse_mass)
-    # Those who always come are cover if who comes is revealed, and only then.
+    # Clients of rate 1 are cover only if the participants are revealed.
     revealed = found.sure > 0.0 or not found.thetas
     pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
     pools_of += [(1.0, found.present())] if revealed else []
@@ -262,22 +262,22 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
 
 
 def g1h(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ; for sums, Gaussian noise that adds up."""
+    """Needs: unequal rates; for sums, Gaussian noise that adds up."""
     found, mu, mass = crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if found is None:
         return None
     if mu is None and unit.epsilon0 is not None:
-        return None  # pure messages have T1h, which is never above
+        return None  # T1h is never above G1h for eps0-LDP messages
     exact = UnequalGaussian(found.rate, found.theirs, 1.0 if mu is None else mu, unit.sums_noise, mass)
     counted: UnequalGaussian | PooledGaussian = exact
     if found.limits is not None:
-        # Other fleets within the limits tell more than the one that is at hand.
+        # Other fleets within the limits may leak more than `found.others`.
         counted = PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
     return SubsampledMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
 
 
 def t_star_h(unit: Unit) -> UnitBound | None:
-    """Needs: clients whose rates differ; single messages in sight, whose profile is not the worst of its epsilon0."""
+    """Needs: unequal rates; single messages observed, with a profile better than the worst for its epsilon0."""
     found, mu = crowd(unit), unit.randomizer.gaussian_mu
     if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
         return None
@@ -290,7 +290,7 @@ def t_star_h(unit: Unit) -> UnitBound | None:
 
 
 def g4h(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots whose single messages nobody sees; Gaussian noise; clients whose rates differ."""
+    """Needs: averaged slots of which only sums are observed; Gaussian noise; unequal rates."""
     throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, crowd(unit)
     if throws is None or mu is None or found is None or unit.view != "aggregate":
         return None

@@ -1,6 +1,6 @@
-"""Hidden messages of any known privacy profile, of clients with check-in rates of their own: T*h.
+"""profile for unequal check-in rates (T*h): messages of a known privacy profile.
 
-The adversary sees all messages of a round in random order, and their number; docs/theory_rates.md has the proof. Call
+The adversary sees the messages of a round in random order, and their number. Proof: docs/theory_rates.md, 3. Call
 inside `devices.float64()`.
 """
 
@@ -21,24 +21,24 @@ from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGau
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics.counts.pools import Pool
 
-# Where the number of messages is cut, in standard deviations from its mean.
+# Cuts of the number of messages, in standard deviations from its mean.
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
-# Of fleets in which it varies by more than this share there are more cuts.
+# Relative standard deviation above which there are more cuts, and these.
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalHidden:
-    """T*h: one record replaced; by the pool of the others, all of whom have rate theta in it.
+    """T*h: one record is replaced; the others form a pool of n' members of rate theta.
 
-    With k <= n' messages in sight and q the chance that the client's is among them, H_c is at most
-    E((1 - q)(1 - c) + (q/k) sum of k T*)_+ = q E((1 - c)/q + mean of k T* - (1 - c))_+, which falls with k (convex
-    order) and, over q, is convex and falls in 1/q; so does what subsampling says, and the truth. With all n' + 1 in
-    sight it is at most D(c).
+    Given k <= n' observed messages, q the probability that the target's is one of them, H_c is at most
+    E((1 - q)(1 - c) + (q/k) sum of k T*)_+ = q E((1 - c)/q + mean of k T* - (1 - c))_+. This falls with k (convex
+    order). Divided by q it is convex and falls in 1/q, as do the bound by subsampling and the true value. Given n' + 1
+    observed messages, H_c <= D(c).
 
     Attributes:
-      rate: g in (0, 1]. theta: in (0, 1). pool: the law of n', from below: who is too many is revealed.
-      profile: of one message. instances: concrete pairs below.
+      rate: g in (0, 1]. theta: in (0, 1). pool: the law of n', stochastically from below.
+      profile: of one message. instances: concrete pairs.
     """
 
     rate: float
@@ -62,14 +62,14 @@ class UnequalHidden:
         parts: list[Cells] = []
         lost, least_inverse, odds = 0.0, math.inf, (1.0 - self.rate) / self.rate
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
-            if mass == 0.0 or size == 0.0:  # alone, the client is seen by itself
+            if mass == 0.0 or size == 0.0:  # without a pool the target's message is identified
                 continue
             others = Others(np.array([self.theta]), np.array([size]))
             counted = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass)
             each = counted.cells
             parts.append(each._replace(weight=mass * each.weight))
             lost += mass * each.lost
-            # 1/q = 1 + odds P_k / P_{k-1} at the largest k that is not left out.
+            # 1/q = 1 + odds P_k / P_{k-1} at the largest k that is kept.
             most = min(counted.law.last, size) + 1.0
             ratio = (size + 1.0 - most) / most * self.theta / (1.0 - self.theta)
             least_inverse = min(least_inverse, (1.0 + odds * ratio) * (1.0 - 1e-12))
@@ -80,7 +80,7 @@ class UnequalHidden:
 
     @functools.cached_property
     def _sums(self) -> list[tuple[float, HiddenSlots]]:
-        """Weights, and sums over the messages in sight."""
+        """Weights, and sums over the observed messages."""
         cells = self.cells
         return [
             (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.log_inverse_mass))
@@ -89,12 +89,12 @@ class UnequalHidden:
 
     @property
     def _everybody(self) -> float:
-        """The chance that the client and its whole pool are in sight, from above."""
+        """Upper bound on the probability that the target and its whole pool send."""
         masses = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
         return self.rate * float(masses) * (1.0 + ROUNDING)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0, in both directions."""
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         shape = np.shape(loss)
         losses = np.asarray(loss, dtype=np.float64).ravel()
         value = np.full(losses.shape, self.cells.lost)
@@ -107,9 +107,9 @@ class UnequalHidden:
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:
-    """Cells of nearly the same k as one: its least k, and 1/q at the two ends of where it lies, its mean kept.
+    """Cells grouped by k: each group has its least k, and 1/q at the two ends of its range, with the same mean.
 
-    least_inverse: 1/q is nowhere below this.
+    least_inverse: lower bound on 1/q.
     """
     kept = cells.weight > 0
     least, inverse, weight = (column[kept] for column in cells[:3])

@@ -1,4 +1,4 @@
-"""L1h for messages of any law: all other clients at one of two records, each with a check-in rate of its own.
+"""Instances for unequal check-in rates (L1h), messages of any law: all other clients at one of two records.
 
 Call inside `devices.float64()`.
 """
@@ -19,19 +19,20 @@ from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
 
-# Runs of the number of messages, put together where so much of its law is passed, but for a few.
+# Runs of the number of messages, and quantiles at which they are merged if there are more than _SINGLE.
 _SINGLE = 6
 _RUNS, _PASSED = 24, (0.2, 0.55, 0.9, 0.985)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalMessagesOfOne:
-    """A mixture over the visible number of messages, in runs: each filled up to its largest with messages of others.
+    """Instance: a mixture over runs of the observed number of messages.
 
-    The client's is among them with the mean probability of the run, from below.
+    A run is filled up to its largest number with messages of others, a post-processing. The target's message is one of
+    them with the mean probability of the run, rounded down.
 
     Attributes:
-      rate: g in (0, 1]. others: all others' rates. law: of one message, by labels; or mu of a Gaussian one.
+      rate: g in (0, 1]. others: all others' rates. law: of one message by labels; or mu of a Gaussian message.
     """
 
     rate: float
@@ -48,7 +49,7 @@ class UnequalMessagesOfOne:
 
     @property
     def single(self) -> bool:
-        """Whether single messages must be seen, not sums of them."""
+        """True if the view must show single messages, not sums."""
         return not isinstance(self.law, LabelLaws)
 
     @functools.cached_property
@@ -61,7 +62,7 @@ class UnequalMessagesOfOne:
 
     @functools.cached_property
     def _parts(self) -> list[tuple[float, float, GaussianMessages | LabelMessages]]:
-        """Bounds on the probability of each run, from below and above, and its messages."""
+        """Lower and upper bounds on the probability of each run, and its messages."""
         law, g = poisson_binomial.law(self.others.trials, self.log_inverse_mass), self.rate
         runs = Runs(law, _RUNS)
         most, least = (
@@ -76,7 +77,7 @@ class UnequalMessagesOfOne:
         most = np.add.reduceat(most, start) * (1.0 + 1e-14)
         least = np.add.reduceat(least, start) * (1.0 - 1e-14)
         theirs = g * np.add.reduceat(runs.lower, start) * (1.0 - 2e-14)
-        # Q is rounded up by as much as the client may be there more often than it is taken to be.
+        # Q is rounded up by the possible excess of the target's probability over the assumed one.
         more = g * np.add.reduceat(runs.upper, start) * (1.0 + 2e-14)
         used = np.where(most > 0.0, theirs / np.where(most > 0.0, most, 1.0), 0.0)
         found = []

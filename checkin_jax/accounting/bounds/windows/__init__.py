@@ -1,1 +1,1 @@
-"""Gaussian messages in slots that show one each: theorems, ways to look at a window, and what is known below them."""
+"""Bounds on messages in slots that use one client each, reductions of windows, and instances."""

@@ -1,6 +1,6 @@
-"""T2 and T2+ in windows whose clients throw independently: the client's message is not drawn in every slot.
+"""clones (T2) and hexagon (T2+) in slots with contention: the target would not be drawn in every slot.
 
-Call inside `devices.float64()`.
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 5a]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.staged_clones import Steps
 
-# Numbers of slots that are told apart, by the logarithm of what is beyond.
+# Levels of the numbers of slots, as -log of the mass beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
@@ -38,10 +38,10 @@ def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class ContestedSlots(SlotsPureLDP):
-    """T2 where it counts in how many slots the client would win against the others there [docs/theory.md, section 6].
+    """T2 with the number of slots in which the target would win against the others there [docs/theory.md, 6].
 
     Attributes:
-      others, pick: clients that may be in each of the slots, independently, each with this probability.
+      others, pick: number of other clients that may be in each slot, and their probability, independently.
     """
 
     others: int = 0
@@ -49,7 +49,7 @@ class ContestedSlots(SlotsPureLDP):
 
     @property
     def _won(self) -> float:
-        """The probability that the client is the one drawn of its slot, rounded up."""
+        """Probability that the target is drawn in its slot, rounded up."""
         return _won(self.others, self.pick)
 
     @property
@@ -57,10 +57,10 @@ class ContestedSlots(SlotsPureLDP):
         return super().variance * self._won
 
     def won(self) -> tuple[np.ndarray, np.ndarray]:
-        """(values, masses) of a law stochastically above the number of slots in which the client would win."""
+        """(values, masses) of a law stochastically above the number of slots in which the target would win."""
         exponents = _levels(_WON, self.log_inverse_mass)
         high = chernoff.most(self.slots, min(self._won, 1.0), exponents)
-        # More than a level with the probability of the next one at most.
+        # Pr(more than a level) is at most the mass beyond it.
         values = np.append(high, float(self.slots))
         survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
         return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
@@ -76,9 +76,9 @@ class ContestedSlots(SlotsPureLDP):
 
 @dataclasses.dataclass(frozen=True)
 class WeightedSlots(Staged):
-    """T2+, or own laws: the game where the client has its whole share of a slot that is its own, half of it elsewhere.
+    """T2+, or own-laws: the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one.
 
-    Where others are in its slot it may win it with 1/(C + 1): half its share, with probability 2/(C + 1).
+    With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
 
     Attributes:
       slots, used: as in T2. others, pick: as in `ContestedSlots`.
@@ -96,14 +96,14 @@ class WeightedSlots(Staged):
         return self.used
 
     def weights(self) -> staged_clones.Weighted:
-        """Numbers of slots of both kinds, with masses: above their joint law, whatever that is."""
+        """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = _levels(_BOTH, self.log_inverse_mass)
         alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
         own = chernoff.most(self.slots, min(alone, 1.0), exponents)
-        # Where the client may win anything: 1 if it is alone, else 2/(C + 1).
+        # Probability of any weight: 1 if the target is alone, else 2/(C + 1).
         any_share = min(2.0 * _won(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
         either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
-        # Either number may be the one beyond its level.
+        # Either number may exceed its level.
         beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)

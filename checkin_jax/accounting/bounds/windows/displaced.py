@@ -1,8 +1,8 @@
-"""G5 and R4: common slots with hidden dummies, the client that makes place hidden among the empty slots as well.
+"""allocation in FixedWindow with hidden dummies (G5 add-or-remove, R4 replace): the displaced client is hidden, too.
 
-Where the client takes the place of another one, that one is nowhere; elsewhere it is in a slot that would be empty. So
-all worlds are the same but for one or two messages in the places of dummies, whose records are half as far as another
-client's may be. Gaussian messages. Proof: docs/theory_allocation.md, section 2a. Call inside `devices.float64()`.
+If the target is drawn instead of client j, j's message is not sent; otherwise the target fills a slot that would have
+held a dummy. So the worlds differ in one or two messages in place of dummies, whose record is half as far as another
+client's may be. Gaussian messages. Proof: docs/theory_allocation.md, 2a. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
 
-# The fewest empty slots, on average, that are worth it.
+# The least mean number of empty slots at which the bound is worth its time.
 _FEWEST_EMPTY = 8.0
-# Numbers of occupied slots whose probability is above what does not matter by this factor, as a logarithm, are lost.
+# Numbers of occupied slots with probability below e^_SELDOM times the negligible mass count in full.
 _SELDOM = 5.0
-# Below this the transforms' rounding shows.
+# The rounding of transforms matters below this mu.
 _LEAST_MU = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class _OppositeStep:
-    """E(d - k)_+ at c = 1 and k = e^loss - 1, of a term of `OppositeRecords`."""
+    """E(d - k)_+ at c = 1 and k = e^loss - 1, for a term d of `OppositeRecords`."""
 
     mu: float
 
@@ -53,12 +53,12 @@ class _OppositeStep:
 
 @dataclasses.dataclass(frozen=True)
 class OppositeRecords(OneInSlots):
-    """A message at one or the other of two opposite records in one of `slots` slots, dummies in all others; symmetric.
+    """A message at one of two opposite records in a uniform one of `slots` slots, dummies in the others. Symmetric.
 
-    The pair P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I), evaluated from above.
+    Upper bounds for P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I).
 
     Attributes:
-      slots: m >= 1. used: rho in (0, 1]. mu: the distance of the two records. log_inverse_mass: as in `HiddenSlots`.
+      slots: m >= 1. used: rho in (0, 1]. mu: distance of the two records. log_inverse_mass: as in `HiddenSlots`.
     """
 
     slots: int
@@ -97,9 +97,9 @@ class OppositeRecords(OneInSlots):
 
 @dataclasses.dataclass(frozen=True)
 class _Displacing(OneSided):
-    """The client in one of `slots` slots, as likely in each, where the other world has another client: with `used`.
+    """The pair (1 - r) Q + r P against Q, with P and Q of `OppositeRecords` at rho = 1.
 
-    The pair (1 - r) Q + r P against Q, P and Q those of `OppositeRecords` with rho = 1.
+    With probability r = `used` the target is in a uniform slot, in place of the other client under Q.
     """
 
     pair: OppositeRecords
@@ -113,14 +113,14 @@ class _Displacing(OneSided):
         above, used = np.expm1(loss), self.used
         if not backward:
             return used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14)) * (1.0 + ROUNDING)
-        # ((1 - c (1 - r)) Q - c r P)_+, what is left of Q rounded up.
+        # ((1 - c (1 - r)) Q - c r P)_+, the weight of Q rounded up.
         left = np.maximum(used - above * (1.0 - used), 0.0) + 1e-15 * (1.0 + above)
         ratio = np.maximum(loss + np.log(used) - np.log(left), 0.0)
         return np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14)) * (1.0 + ROUNDING)
 
 
 class _Level(NamedTuple):
-    """Slots in which the client may be, the probability that it is in one of them, and how often that is so."""
+    """Slots in which the target may be, the probability that it is in one, and the probability of this level."""
 
     slots: int
     used: float
@@ -129,7 +129,7 @@ class _Level(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Common:
-    """n clients, one of which is meant, in m common slots with hidden dummies; p_0; mu = 2 / noise_multiplier."""
+    """n clients, the target included, in m common slots with hidden dummies; p_0; mu = 2 / noise_multiplier."""
 
     num_clients: int
     slots: int
@@ -138,7 +138,7 @@ class _Common:
     log_inverse_mass: float
 
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
-        """In place of a dummy (empty), or of a client; and the probability of what is not looked at."""
+        """Levels of the target in place of a dummy (`empty`) or of a client; and the probability of no level."""
         n, m, prob = self.num_clients, self.slots, self.prob
         least, lost = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
         found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
@@ -173,10 +173,10 @@ class _Common:
 
 @dataclasses.dataclass(frozen=True)
 class AmongDummies(Directed):
-    """G5: a client is added or removed; whichever other it displaces is hidden among the dummies, as it is itself.
+    """G5: add-or-remove; the displaced client is hidden among the dummies, as is the target.
 
     Attributes:
-      common: the slots, and how many others there are.
+      common: clients and slots.
     """
 
     common: _Common
@@ -204,9 +204,9 @@ class AmongDummies(Directed):
 
 @dataclasses.dataclass(frozen=True)
 class RecordsAmongDummies:
-    """R4: a client's record is replaced, and it is in a slot that would be empty, or of a client hidden among these.
+    """R4: a record is replaced; the displaced client is hidden among the dummies, as is the target. Symmetric.
 
-    Symmetric. Attributes as in `AmongDummies`.
+    Attributes as in `AmongDummies`.
     """
 
     common: _Common
@@ -217,7 +217,7 @@ class RecordsAmongDummies:
 
     @functools.cached_property
     def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
-        """theta; pairs of the client in place of a dummy; what is lost."""
+        """theta; (probability, pair) of the target in place of a dummy; and the probability that counts in full."""
         (empty, few), (filled, many), common = self.common.empty, self.common.filled, self.common
         most = max((each.used for each in filled), default=0.0)
         usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
@@ -242,7 +242,7 @@ class RecordsAmongDummies:
         parts += [
             (weight, other.pair, other.used / (1.0 - share)) for weight, other in self.common.displacing
         ]
-        # Of the likeliest numbers of slots of either kind.
+        # The likeliest level of either kind.
         likely = [
             max(kind, key=lambda part: part[0]) for kind in (parts[: len(alone)], parts[len(alone) :]) if kind
         ]
@@ -270,7 +270,7 @@ def _common(unit: Unit) -> _Common | None:
     filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
     if throws.num_slots - filled < _FEWEST_EMPTY:
         return None
-    # Sums say no more than the slots do.
+    # Sums are a post-processing of the slots.
     return _Common(*throws, mu, unit.log_inverse_mass)
 
 

@@ -1,6 +1,6 @@
-"""G3': Gaussian messages in slots for which other clients compete, the slots that they leave empty revealed.
+"""allocation in common slots that other clients nearly fill (G3'): Gaussian messages; the empty slots are revealed.
 
-Add-or-remove, dummies hidden, common windows. Proof: docs/theory_allocation.md, section 2.
+Add-or-remove, hidden dummies. Proof: docs/theory_allocation.md, 2.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, Alloc
 from checkin_jax.accounting.bounds.windows.public_mixture import TwoKinds
 from checkin_jax.numerics.counts import occupancy
 
-# Empty slots are counted up to this share of all, in steps of so many standard deviations, from so many below the mean.
+# Levels of empty slots: used if their mean share is below _MOST_EMPTY; from _BELOW standard deviations below the mean
+# on, _STEP standard deviations apart.
 _MOST_EMPTY, _STEP, _BELOW = 0.2, 1.5, 3.0
-# More numbers of empty slots than this are not told apart: each costs two transforms at every loss, and 16 of them gain
-# less than one in a hundred.
+# Most levels: each costs two transforms at every loss, and 16 levels gain less than 1%.
 _LEVELS = 5
-# Of more empty slots the tail probabilities, one for each number, would take too long.
+# For more empty slots the tail probabilities, one for each number, take too long.
 _FEW = 1e5
 
 
 def some_empty(num_clients: int, slots: int, prob: float) -> float:
-    """Upper bound on the probability that n - 1 clients leave one of the slots empty."""
+    """Upper bound on the probability that n - 1 clients leave at least one slot empty."""
     return many_empty(num_clients, slots, prob, 1)
 
 
 def many_empty(num_clients: int, slots: int, prob: float, least: int) -> float:
-    """Upper bound on the probability that n - 1 clients leave `least` slots empty, or more.
+    """Upper bound on the probability that n - 1 clients leave at least `least` slots empty.
 
     j given slots are empty with probability (1 - p_0 j / m)^(n-1), and `least` slots have binomial(least, j) sets of j.
     """
@@ -49,16 +49,15 @@ def many_empty(num_clients: int, slots: int, prob: float, least: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class OccupiedAllocationGaussian(Directed):
-    """G3': G3 where n - 1 other clients compete for the slots, sharper for n p_0 >> m. Add-or-remove, dummies hidden.
+    """G3': G3 with n - 1 other clients competing for the slots; sharper for n p_0 >> m. Add-or-remove, hidden dummies.
 
-    For any N_0, where at least N_0 others take part and leave e slots empty, the client is in each of these with
-    probability p_0 / m, in place of a dummy, and in each of the others with p_0 / (N_0 + 1) at most. The more are empty
-    the worse; where too many are, or fewer than N_0 take part, G3. A_fix only: windows must be common.
+    Let at least N_0 others take part and leave e slots empty, for any N_0. The target is in each empty slot with
+    probability p_0 / m, in place of a dummy, and in each other slot with probability at most p_0 / (N_0 + 1). The bound
+    grows with e. G3 serves if e is too large or fewer than N_0 take part. Windows must be common (A_fix).
 
     Attributes:
-      num_clients: n, the client that is added or removed included. slots, prob: m and p_0.
-      mu, log_inverse_mass: as in `AllocationGaussian`.
-      sums: how many sums of equally many slots are seen in place of the slots; None: the slots themselves.
+      num_clients: n, the target included. slots, prob: m and p_0. mu, log_inverse_mass: as in `AllocationGaussian`.
+      sums: number of observed sums of equally many slots; None: the slots themselves are observed.
     """
 
     num_clients: int
@@ -73,7 +72,7 @@ class OccupiedAllocationGaussian(Directed):
 
     @functools.cached_property
     def _parts(self) -> tuple[tuple[Directed, float], ...]:
-        """Bounds for more and more empty slots, each with the probability that it is needed, or a worse one."""
+        """Bounds for more and more empty slots, each with the probability that it or a later one is needed."""
         seen = self.slots if self.sums is None else self.sums
         every = G3Slots(seen, self.prob, self.mu, self.log_inverse_mass)
         others = float(self.num_clients - 1)
@@ -90,14 +89,14 @@ class OccupiedAllocationGaussian(Directed):
             alone = self.prob * empty / self.slots
             dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.log_inverse_mass)
             parts.append((TwoKinds(dummies, pair) if empty else pair, needed))
-            # Where fewer than N_0 take part G3 is needed, which is above every part.
+            # G3, which is above every part, serves if fewer than N_0 take part.
             needed = min(many_empty(self.num_clients, self.slots, self.prob, empty + 1) + few, 1.0)
         last = min(needed * (1.0 + 1e-9), 1.0)
         return (*parts, (every, last)) if last < 1.0 else ((every, 1.0),)
 
     @property
     def _levels(self) -> list[int]:
-        """Numbers of empty slots that are told apart."""
+        """Increasing numbers of empty slots for which bounds are made."""
         filled, variance = occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)
         mean, deviation = self.slots - filled, math.sqrt(variance)
         if (
@@ -117,7 +116,7 @@ class OccupiedAllocationGaussian(Directed):
 
     @property
     def gains(self) -> bool:
-        """Whether it is anything else than G3."""
+        """True if the bound differs from G3."""
         return len(self._parts) > 1
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +124,7 @@ class OccupiedAllocationGaussian(Directed):
         always = every.upper_sides(loss)
         worst = total = np.zeros((2, *np.shape(loss)))
         for part, needed in self._parts:
-            # What is rare enough may be lost altogether; and G3 holds however many are empty.
+            # A negligible event counts in full. G3 holds for any number of empty slots.
             rare = needed < math.exp(-self.log_inverse_mass)
             sides = np.ones_like(worst) if rare else np.minimum(part.upper_sides(loss), always)
             more = np.maximum(sides, worst)

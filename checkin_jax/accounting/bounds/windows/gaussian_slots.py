@@ -1,6 +1,6 @@
-"""Gaussian messages in slots that show one each: R1, R1', R2, R3, G3 and G3', and what is known below them.
+"""Builders for Gaussian messages in slots that use one client each (R1, R1', R2, R3, G3, G3'), and their instances.
 
-Every builder reads facts of a unit and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
+A builder reads facts of a unit, and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from checkin_jax.accounting.bounds.windows.reductions import Way, hidden_ways, p
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
-# With visible slots the lower end ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
+# With visible slots an instance ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
-# Rounding above this share of delta costs a lower end more than contours do.
+# Rounding above this share of delta costs an instance more than contours do.
 _MATTERS = 1e-3
 
 
 @functools.lru_cache(maxsize=64)
 def _hidden(unit: Unit) -> tuple[Way, ...]:
-    """Ways to look at the client's slots where dummies hide the empty ones; none where they are seen."""
+    """Reductions of the target's slots if dummies are hidden; none if they are visible."""
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
@@ -54,7 +54,7 @@ def _hidden(unit: Unit) -> tuple[Way, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _placed(unit: Unit) -> tuple[Way, ...]:
-    """Ways to look at common slots in which the client takes the place of another one."""
+    """Reductions of common slots in which the target displaces another client."""
     slots, throws, mu = unit.slots, unit.protocol.used_throws, unit.randomizer.gaussian_mu
     if slots is None or throws is None or mu is None or not unit.replaced:
         return ()
@@ -62,7 +62,7 @@ def _placed(unit: Unit) -> tuple[Way, ...]:
 
 
 def r1(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in slots, of which not every client has one for sure; a record is replaced."""
+    """Needs: Gaussian messages in slots, not one for every client for sure; a record is replaced."""
     ways = (*_hidden(unit), *_placed(unit))
     if not ways or not unit.replaced:
         return None
@@ -72,7 +72,7 @@ def r1(unit: Unit) -> UnitBound | None:
 
 
 def r2(unit: Unit) -> UnitBound | None:
-    """Needs: as R1, and a noise in the range of the kernels."""
+    """Needs: as R1; a mu in the range of the kernels."""
     if not unit.replaced:
         return None
     log_inverse_mass = unit.log_inverse_mass
@@ -108,7 +108,7 @@ def r3(unit: Unit) -> UnitBound | None:
     if not ways and mu <= MOST_HIDDEN_MU:
         return _apart(unit, mu)
     if not slots.hidden:
-        # In the rare event that a slot of a sum is empty the sum has less noise, which R3's rest does not count.
+        # A sum with an empty slot has less noise, which the `rest` of R3 does not count.
         ways = [way for way in ways if way.mu == mu]
     found = []
     for left in (False, True):
@@ -121,7 +121,7 @@ def r3(unit: Unit) -> UnitBound | None:
 
 
 def g2_apart(unit: Unit) -> G2Shuffled | None:
-    """Needs: empty slots visible and as many slots as clients, each of whom may have one to itself."""
+    """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
     throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
     if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
         return None
@@ -131,7 +131,7 @@ def g2_apart(unit: Unit) -> G2Shuffled | None:
 
 
 def _apart(unit: Unit, mu: float) -> UnitBound | None:
-    """R3 where each client may have a slot to itself, but hardly ever all of them have."""
+    """R3 if every client may have a slot to itself; the event that all have is bounded by G2, or is negligible."""
     everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
     if everybody is None or throws is None:
         return None
@@ -152,7 +152,7 @@ def r1_prime(unit: Unit) -> UnitBound | None:
 
 
 def g3(unit: Unit) -> UnitBound | None:
-    """Needs: as R1', and a noise in the range of the kernels; where nobody else can be in a slot the exact pair."""
+    """Needs: as R1'; a mu in the range of the kernels. Without other clients in the slots the pair is exact."""
     slots, log_inverse_mass = unit.slots, unit.log_inverse_mass
     if slots is None or unit.replaced:
         return None
@@ -169,7 +169,7 @@ def g3(unit: Unit) -> UnitBound | None:
                 and slots.others < way.number
                 and 0.5 * way.mu >= LEAST_MU
             ):
-                # The others are in so many terms at most; elsewhere a dummy makes place.
+                # The others are in at most `slots.others` terms; in each other term the target replaces a dummy.
                 free, used = way.number - slots.others, way.used / way.number
                 by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, log_inverse_mass)
                 others = G3Slots(slots.others, used * slots.others, way.mu, log_inverse_mass)
@@ -178,7 +178,7 @@ def g3(unit: Unit) -> UnitBound | None:
 
 
 def g3_prime(unit: Unit) -> UnitBound | None:
-    """Needs: as G3, and common windows in which the others occupy nearly all slots."""
+    """Needs: as G3; common windows in which the others occupy nearly all slots."""
     throws, log_inverse_mass = unit.protocol.used_throws, unit.log_inverse_mass
     if throws is None or unit.replaced or throws.num_clients == 1:
         return None
@@ -191,7 +191,7 @@ def g3_prime(unit: Unit) -> UnitBound | None:
                 found.append(_with_left(way, crowded, _alone(unit)))
     sums = ways and all(way.number != throws.num_slots for way in ways)
     if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
-        # Sums say no more than the slots do, whose empty ones are counted.
+        # Sums are a post-processing of the slots, whose empty ones are counted.
         crowded = OccupiedAllocationGaussian(*throws, mu, log_inverse_mass)
         if crowded.gains:
             found.append(crowded)
@@ -205,7 +205,7 @@ def _smallest(found: list[UnitBound]) -> UnitBound | None:
 
 
 def _alone(unit: Unit) -> Callable[[float], UnitBound]:
-    """R1' for one term of the given mu."""
+    """R1' as a function of the mu of one term."""
     slots, log_inverse_mass = unit.protocol.slots, unit.log_inverse_mass
     if slots is None:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
@@ -218,7 +218,7 @@ def _one_step(way: Way) -> Callable[[float], UnitBound]:
 
 
 def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
-    """The bound for the equal terms, and the bound for one term of another mu for the slots that are left."""
+    """Mixture of `whole`, for the equal terms, and of `alone`, for each remaining share of the slots."""
     if whole is not None and not way.left:
         return whole
     kept = 1.0 - math.fsum(share for share, _ in way.left)
@@ -227,14 +227,14 @@ def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitB
 
 
 def _spread(mu: float) -> float:
-    """Standard deviation of a message's likelihood ratio."""
+    """Standard deviation of the likelihood ratio of one message."""
     return math.sqrt(math.expm1(min(mu * mu, 600.0)))
 
 
 def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
-    """All others at one record, the client's own in place of it or not; these serve both neighboring relations.
+    """Instances with all other clients at one record, for either neighboring relation.
 
-    Of sums: of whole ones alone, in the window of a client whose window begins with one.
+    For sums of slots: whole sums alone, of a client whose window begins with one.
     """
     size, log_inverse_mass, throws = (
         sums_of(slots, unit.view).size,
@@ -243,12 +243,12 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     )
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
-    # A sum that is longer than a window has all of it.
+    # A sum longer than the window contains the window.
     seen = slots.seen * min(number * size / slots.number, 1.0)
     if throws is not None:
         if not slots.hidden:
             return _visible_instances(*throws, size, seen, mu, log_inverse_mass)
-        # All slots occupied by others at distance mu, if that can be relied on.
+        # Others at distance mu occupy all slots, except with the negligible probability `empty`.
         empty = some_empty(*throws)
         if (
             empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
@@ -259,10 +259,10 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
                 ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
             )
     found: list[Instance] = []
-    # The others' records, and the dummies, are zero.
+    # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
         found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
-    # Grids are made from this bound, which is evaluated once.
+    # Scale of the grids, evaluated once.
     scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
     if unit.replaced:
         found += _opposite_records(scale)
@@ -278,9 +278,10 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
 
 
 def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
-    """One record replaced by the opposite one, dummies and all others at zero.
+    """Instances of a record replaced by the opposite one, with all others and the dummies at zero.
 
-    By the law of a sum over the slots; where its rounding matters by contours, too, which lose more of few messages.
+    One uses the law of a sum over the slots. Where its rounding matters, another uses contours, which are looser for
+    few messages.
     """
     number, mu, log_inverse_mass = alone.slots, alone.mu, alone.log_inverse_mass
     found: list[Instance] = []
@@ -302,13 +303,13 @@ def _visible_instances(
     if not LEAST_MU <= mu <= MOST_LATTICE_MU:
         return ()
     if size > 1:
-        # Noise is added for the slots that are empty, and which they are is forgotten.
+        # Post-processing: noise is added for each empty slot, and their places are dropped.
         return (AllocationGaussian(m // size, seen, mu, log_inverse_mass),)
     found: list[Instance] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
         found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, log_inverse_mass), 1.0 - apart, True))
-    # Seen, and all of them but so many forgotten.
+    # Post-processing: all but `least` of the occupied slots are dropped.
     least = occupancy.least(n, m, prob, _SELDOM)
     if least >= 1:
         pair = AllocationGaussian(least, least / n, mu, log_inverse_mass)

@@ -1,7 +1,7 @@
-"""G7: common slots with hidden dummies, others competing: empty slots and occupied ones in one sum; and R6 from it.
+"""allocation in common slots with hidden dummies (G7), empty and occupied slots in one sum; two-steps from it (R6).
 
-The client has its whole share of an empty slot, in place of a dummy, and of an occupied one as much as it may expect to
-be drawn, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, section 2c.
+The target has weight p_0 / m in an empty slot, in place of a dummy, and p_0 / m times its chance to be drawn in an
+occupied one, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, 2c.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.counts import occupancy
 
-# Numbers of occupied slots that are told apart, in standard deviations from their mean; of more clients or slots than
-# `_COUNTED` they are not.
+# Ends of ranges of the number of occupied slots, in standard deviations from its mean; one range beyond _COUNTED
+# clients or slots.
 _EDGES = np.array([-6.0, -2.5, -1.2, -0.4, 0.4, 1.2, 2.5, 6.0])
 _COUNTED = 5_000
-# Fewer empty slots than this share are for G3'; with fewer slots than this, or more, or less noise, little is gained
-# for the time that it takes.
+# The range in which the bound is worth its time: share of empty slots (G3' serves below), slots, and mu.
 _LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
-# Below this the transforms' rounding shows.
+# The rounding of transforms matters below this mu.
 _LEAST_MU = 1e-3
-# Sums are followed down to masses whose logarithm is a multiple of this, so that calls for other deltas share them.
+# log_inverse_mass of sums is rounded up to a multiple of this, so that calls with other deltas share them.
 _ALIKE = 8.0
 _excess = functools.lru_cache(maxsize=128)(allocation_losses.Excess)
 
@@ -40,7 +39,7 @@ class CompetingClients(OneSided):
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0. mu: 2 / noise_multiplier.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
@@ -64,7 +63,7 @@ class CompetingClients(OneSided):
         return self.prob / self.slots * math.sqrt(variance)
 
     def _kinds(self, fewest: int, most: int, thrown: int) -> tuple[allocation_losses.Kind, ...]:
-        """Terms where from `fewest` to `most` slots are occupied, by `thrown` others at least, in units of p_0/m."""
+        """Terms, in units of p_0/m, if at least `thrown` others occupy from `fewest` to `most` slots."""
         kinds = []
         if fewest < self.slots:
             kinds.append(allocation_losses.Kind(self.slots - fewest, 0.5 * self.mu, 1.0))
@@ -74,7 +73,7 @@ class CompetingClients(OneSided):
 
     @functools.cached_property
     def _cells(self) -> tuple[tuple[tuple[int, int, float], ...], float]:
-        """(fewest, most, probability) of ranges of occupied slots, probabilities rounded up; and that of all others."""
+        """(fewest, most, probability) of ranges of occupied slots; and the probability of the rest. Both rounded up."""
         n, m, mass = self.num_clients, self.slots, self.log_inverse_mass
         most = min(n - 1, m)
         mean, variance = occupancy.moments(n - 1.0, float(m), self.prob)
@@ -87,7 +86,7 @@ class CompetingClients(OneSided):
                 for low, high in itertools.pairwise(edges)
             ]
             return tuple(each for each in cells if each[2] > 0.0), 0.0
-        # All but rarely it is within a range that is narrow among so many.
+        # One range, narrow for so many slots, holds all but negligible mass.
         away = occupancy.deviation(variance, mass)
         ends = max(math.ceil(mean - away), 0), min(math.floor(mean + away), most)
         return ((*ends, 1.0),), 2.0 * math.exp(-mass)
@@ -96,7 +95,7 @@ class CompetingClients(OneSided):
     def _sums(
         self,
     ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
-        """Sums in both directions with the probability that each is needed; the probability of what is lost."""
+        """(probability, forward sum, backward sum) of each range; and the probability that counts in full."""
         cells, lost = self._cells
         followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
         thrown, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
@@ -134,7 +133,7 @@ def _competing(unit: Unit) -> CompetingClients | None:
         or throws.num_slots - filled < _LEAST_EMPTY * throws.num_slots
     ):
         return None
-    # Sums say no more than the slots do.
+    # Sums are a post-processing of the slots.
     return CompetingClients(*throws, mu, unit.log_inverse_mass)
 
 

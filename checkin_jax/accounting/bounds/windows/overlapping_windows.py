@@ -1,8 +1,8 @@
-"""G6 and R5: sliding windows with hidden dummies; all who are in the client's slot hide among the empty slots with it.
+"""allocation in sliding windows with hidden dummies (G6 add-or-remove, R5 replace), by the overlap of windows.
 
-The client takes the place of one of a group of others, who might all have been in any slot of the overlap of their
-windows that is empty without them. Groups with a small overlap get a larger part of the threshold. Gaussian messages.
-Proof: docs/theory_allocation.md, section 2b. Call inside `devices.float64()`.
+The target displaces one of the group of its co-occupants. The group could have been in any slot of the overlap of its
+windows that is empty without it. Groups with a small overlap get a larger part of the threshold. Gaussian messages.
+Proof: docs/theory_allocation.md, 2b. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff, window_overlap
 
-# The fewest slots of a window, and the least mu, that are worth it.
+# The fewest slots of a window, and the least mu, at which the bound is worth its time.
 _FEWEST_SLOTS, _LEAST_MU = 256, 1.5
-# What a replaced record's thresholds grow by as overlaps shrink.
+# Factor of m/overlap in the thresholds of a replaced record.
 _NARROW = 0.17
-# Overlaps below this share of the window are not told apart; how many others are.
+# Overlaps below this share of the window have the same threshold; number of classes of overlaps.
 _LEAST_OVERLAP, _OVERLAPS = 0.005, 22
-# Tails of the numbers of empty slots, and of what the thresholds add up to, as logarithms of inverse masses.
+# Tails of the numbers of empty slots, and of the sum of the thresholds, as -log of their masses.
 _TAILS = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 16.0, 20.0, 25.0)
-# Of these every so many is a number of empty slots of its own where each costs a lattice.
+# Every _STEP-th tail has its own number of empty slots, since each costs a lattice.
 _STEP = 4
-# Numbers of empty slots in an overlap: each so much below the next, or more.
+# Numbers of empty slots in an overlap, in a ratio of about 1.24.
 _LEVELS = np.unique(np.floor(1.24 ** np.arange(112.0)))
-# Scales of the thresholds, and parts of the threshold that they take.
+# Scales of the thresholds, and parts of the total threshold.
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 480)])
 _PARTS = np.linspace(0.04, 1.0, 25)
-# Pairs are followed to masses that count as much as others', but for this as a logarithm; and to e^-`_LEAST_MASS`.
+# log_inverse_mass of a pair: reduced by its log probability, plus _MARGIN, and at least _LEAST_MASS.
 _MARGIN, _LEAST_MASS = 2.0, 6.0
-# And to multiples of this, so that calls for other deltas share them.
+# It is rounded up to a multiple of this, so that calls with other deltas share pairs.
 _ALIKE = 4.0
-# Exponents of Chernoff's bound that are tried.
+# Exponents tried in Chernoff's bound.
 _EXPONENTS = np.geomspace(1e-6, 1e3, 400)
 
 
 class _Groups(NamedTuple):
-    """Groups of s others in a slot with the client by s and by overlap, [sizes, overlaps]; overlaps rounded down.
+    """Groups of s co-occupants of the target's slot, by s and by overlap (rounded down), [sizes, overlaps].
 
-    chance: the number of slots with such a group, on average, over m, from above. rest: of larger ones.
-    stretch: what of the threshold's scale such a slot takes, times m; [overlaps].
+    chance: mean share of slots with such a group, from above. rest: the same for larger groups. stretch: m times the
+    part of the threshold's scale that such a slot takes; [overlaps].
     """
 
     others: np.ndarray
@@ -65,7 +65,7 @@ class _Groups(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
-    """Opposite records in one of so many slots; in a single one nothing hides them."""
+    """The pair of opposite records in one of `slots` slots; a single slot hides nothing."""
     if slots == 1:
         return sometimes(1.0, mu)
     return OppositeRecords(slots, 1.0, mu, log_inverse_mass)
@@ -73,12 +73,13 @@ def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """What is known of a client's window, from the side that is safe, and of the thresholds of the groups in its slots.
+    """Laws of a target's window, rounded to the safe side, and thresholds of the groups in its slots.
+
+    The threshold of a group of s others with overlap o is max(least, narrow m/o) (s + 1)/2 scales.
 
     Attributes:
       window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. log_inverse_mass: as in `AllocationGaussian`.
-      least: the threshold of a group of s others is at least so many (s + 2)/2 scales.
-      narrow: and so many (s + 2)/2 scales m/o, o the overlap.
+      least, narrow: as above.
     """
 
     window: int
@@ -89,7 +90,7 @@ class Windows:
 
     @property
     def _free(self) -> float:
-        """A slot that is in all their windows is empty with this probability at least, where another one is."""
+        """Lower bound on the probability that a slot of the overlap is empty, given that another one is."""
         m = self.window
         return math.exp((m - 2.0) * math.log1p(-1.0 / (m - 1.0)) if m > 2 else 0.0) * (1.0 - 1e-12)
 
@@ -111,10 +112,10 @@ class Windows:
 
     @functools.cached_property
     def taken(self) -> np.ndarray:
-        """What the thresholds of all slots add up to, in units of their scale, but for each of the tails."""
+        """Upper bounds on the sum of the thresholds of all slots, in units of their scale, by tail."""
         groups, m = self.groups, self.window
         mass = groups.chance.sum(axis=0)
-        # Beyond e^600 a moment is too large to matter as it is.
+        # Moments beyond e^600 are useless.
         moments = np.expm1(np.minimum(_EXPONENTS[:, None] * groups.stretch, 600.0))
         log_moment = m * (moments @ mass + groups.rest * moments[:, 0])
         # Half of each tail is for the number of empty slots.
@@ -123,7 +124,7 @@ class Windows:
 
     @functools.cached_property
     def empty(self) -> tuple[int, ...]:
-        """No more slots of the window are empty, but for each of the tails; a few numbers only."""
+        """Upper bounds on the number of empty slots of the window, by tail; few distinct values."""
         m = self.window
         filled = -math.expm1((m - 1.0) * math.log1p(-1.0 / m)) * (1.0 - 1e-12)
         fewest = chernoff.fewest(np.array(float(m)), filled, self.tails + math.log(2.0))
@@ -132,11 +133,11 @@ class Windows:
 
     @functools.cached_property
     def hidden(self) -> tuple[tuple[int, UnitBound, np.ndarray], ...]:
-        """So many empty slots, their pair, and the probability of no more than these by overlap; [overlaps]."""
+        """(empty slots, their pair, probability by overlap) of a law stochastically below that of empty slots."""
         groups = self.groups
         fewest = 1.0 + chernoff.fewest(groups.overlap[:, None] - 1.0, self._free, self.tails)
         reached = np.exp(-self.tails)
-        # The same ones for all windows, but for the first.
+        # All windows share the levels, except for the largest.
         first = float(fewest.max())
         levels = np.append(_LEVELS[np.less(_LEVELS, 0.98 * first)], first)
         at = np.searchsorted(levels, fewest, side="right") - 1
@@ -148,7 +149,7 @@ class Windows:
         found = []
         for level, row in zip(levels, law):
             if row.any():
-                # What counts little is not followed as far.
+                # A level of small probability needs less accuracy.
                 mass = max(
                     self.log_inverse_mass + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0),
                     _LEAST_MASS,
@@ -159,7 +160,7 @@ class Windows:
 
     @functools.cached_property
     def displacing(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds, in both directions, on what the groups add, at each of `_SCALES`."""
+        """Upper bounds, in both directions, on the groups' contribution at each of `_SCALES`."""
         groups = self.groups
         used = groups.chance / (groups.others + 1.0)[:, None]
         lost = groups.rest / (groups.others.size + 2.0)
@@ -176,26 +177,26 @@ class Windows:
 
     @property
     def beyond(self) -> float:
-        """The probability of what is beyond the last of the tails."""
+        """Probability beyond the last tail."""
         return math.exp(-self.log_inverse_mass)
 
     @property
     def most(self) -> float:
-        """What the thresholds of all slots add up to at most, in units of their scale."""
+        """Largest sum of the thresholds of all slots, in units of their scale."""
         return float(self.groups.stretch[0])
 
     @functools.cached_property
     def between(self) -> np.ndarray:
-        """The probability of what lies between one of the tails and the one before."""
+        """Probability between each tail and the one before, rounded up."""
         return -np.diff(np.exp(-self.tails), prepend=1.0) * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True)
 class SlidingAmongDummies(Directed):
-    """G6: a client is added or removed; all in its slot are hidden among the empty slots that all of them could be in.
+    """G6: add-or-remove; all clients of the target's slot are hidden among the empty slots of their overlap.
 
     Attributes:
-      windows: the client's, with thresholds of any scale.
+      windows: of the target, with thresholds of any scale.
     """
 
     windows: Windows
@@ -205,7 +206,7 @@ class SlidingAmongDummies(Directed):
 
     @functools.cached_property
     def _alone(self) -> tuple[AllocationGaussian, ...]:
-        """The client in place of a dummy, for each of the tails."""
+        """Pairs of the target in place of a dummy, by tail."""
         of = self.windows
         made = {
             e: AllocationGaussian(
@@ -216,13 +217,13 @@ class SlidingAmongDummies(Directed):
         return tuple(made[e] for e in of.empty)
 
     def _shared(self, above: np.ndarray, values: np.ndarray, reverse: bool) -> np.ndarray:
-        """E (sum - above)_+ for the best part of `above` that the groups take; [above].
+        """Upper bounds on E (sum - above)_+, minimized over the part of `above` that the groups take; [above].
 
-        values: of the groups at `_SCALES`.
+        values: contribution of the groups at `_SCALES`.
         """
         of = self.windows
         scale = above[:, None] * _PARTS / of.taken[of.tails.size // 2]
-        # Between scales the bound is convex; beyond the last it falls.
+        # The contribution is convex between scales, and falls beyond the last.
         total = convex.falling(scale, _SCALES, values) + of.beyond * (1.0 + scale * of.most)
         for weight, taken, pair in zip(of.between, of.taken, self._alone):
             rest = above[:, None] - scale * taken * (1.0 + 1e-14)
@@ -232,7 +233,7 @@ class SlidingAmongDummies(Directed):
                 value = np.exp(-loss) * pair.side(loss, True)
             else:
                 value = pair.side(np.log1p(inside) * (1.0 - 1e-12), False)
-            # A sum Y + a with a >= 0 has the positive part E Y_+ + a at most.
+            # E(Y + a)_+ <= E Y_+ + a for a >= 0.
             total += weight * np.where(rest >= 0.0, value, pair.used - rest)
         return np.minimum(np.min(total, axis=1) * (1.0 + ROUNDING), 1.0)
 
@@ -246,10 +247,10 @@ class SlidingAmongDummies(Directed):
 
 @dataclasses.dataclass(frozen=True)
 class RecordsSliding:
-    """R5: a client's record is replaced; both records, and all in the client's slot, are hidden as in G6. Symmetric.
+    """R5: a record is replaced; all clients of the target's slot are hidden as in G6. Symmetric.
 
     Attributes:
-      windows: the client's, with thresholds of the scale c - 1 and `least` 1.
+      windows: of the target, with thresholds of scale c - 1 and `least` 1.
     """
 
     windows: Windows
@@ -260,9 +261,9 @@ class RecordsSliding:
 
     @functools.cached_property
     def _alone(self) -> tuple[tuple[tuple[float, float, OppositeRecords], ...], tuple[float, float]]:
-        """(probability, theta, pair) of the client in place of a dummy; and what is lost where theta is too small.
+        """(probability, theta, pair) of the target in place of a dummy; (constant, factor of c - 1) for other tails.
 
-        There a sum of mean zero plus E/m + (c - 1)(E/m - theta): (constant, factor of c - 1).
+        Where theta < E/m the bound is E/m + (c - 1)(E/m - theta).
         """
         of, found = self.windows, []
         lost, more = of.beyond, of.beyond * (1.0 + of.most)
@@ -294,7 +295,7 @@ def _windows(unit: Unit, least: float, narrow: float) -> Windows | None:
     slots = unit.slots
     if window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
         return None
-    # Sums say no more than the slots do, and have less to hide where they are of many.
+    # Sums are a post-processing of the slots; with larger sums the bound gains only at larger mu.
     size = slots.minibatch if unit.summed_slots else 1
     if not _LEAST_MU * math.sqrt(size) <= mu <= MOST_LATTICE_MU:
         return None

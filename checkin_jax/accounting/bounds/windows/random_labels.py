@@ -1,6 +1,6 @@
-"""T2++: common slots with hidden dummies, the client's own under a true or a false label.
+"""hexagon in common slots with hidden dummies (T2++): the label of the target's slot is randomized, true or false.
 
-Proof: docs/theory_hexagon.md, section 5b. Call inside `devices.float64()`.
+Proof: docs/theory_hexagon.md, 5b. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from checkin_jax.numerics.staged_clones import Steps
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSlots(Staged):
-    """T2++, or own laws: n clients, one of which has its record replaced, in m common slots with hidden dummies.
+    """T2++, or own-laws: n clients in m common slots with hidden dummies; one record is replaced.
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0.
@@ -30,7 +30,7 @@ class LabelledSlots(Staged):
 
     @property
     def includes(self) -> tuple[str, ...]:
-        """T2+, where this is never above it by more than rounding and ranges of the number of occupied slots."""
+        """T2+, which `select` drops if this bound exceeds it by rounding and ranges of occupied slots at most."""
         return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
 
     @property
@@ -39,7 +39,7 @@ class LabelledSlots(Staged):
 
     @functools.cached_property
     def shares(self) -> labels.Labelled | None:
-        """How much of the client's message is in every slot at most, part by part."""
+        """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
         return labels.labelled(self.num_clients, self.slots, self.prob, self.log_inverse_mass)
 
     def _stated(self) -> staged_clones.Problem | None:

@@ -1,9 +1,9 @@
-"""G8, G9 and R7: sliding windows with hidden dummies, others competing; who shares a slot might be in another one.
+"""allocation in sliding windows with hidden dummies (G8, G9), and two-steps from it (R7). Gaussian messages.
 
-G8 reveals the loads. G9: those who share the client's slot when it is drawn are a random part of all who might have;
-without them the messages look nearly as if they had thrown again. So the client is taken to be in an empty slot, more
-often by as much as messages can be missed. R7 is R2 with both. Gaussian messages. Proof: docs/theory_allocation.md,
-section 2d. Call inside `devices.float64()`.
+G8 reveals the loads. G9 conditions on the target's slot. If it is drawn, its co-occupants are a random part of the
+clients that could be there, so they are resampled into other slots; the cost is the divergence of a world without a few
+clients. The target then counts as in an empty slot, with a larger probability. R7 is R2 with both. Proof:
+docs/theory_allocation.md, 2d. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.counts import chernoff, window_overlap
 
-# The fewest and the most slots of a window that are worth it.
+# The range of slots of a window in which the bound is worth its time.
 _FEWEST_SLOTS, _MOST_SLOTS = 64, 10**6
-# Loads are revealed up to this mu for what a message is missed by, and up to this where it is seen; dummies alone are
-# counted from this on.
+# Largest mu at which G8 serves backward, largest at which it serves forward, and least at which G9 is tried.
 _MOST_MISSED, _MOST_SEEN, _LEAST_ALONE = 2.0, 1.4, 1.0
-# Tails of numbers of slots, as logarithms of inverse masses.
+# Tails of the numbers of slots, as -log of their masses.
 _TAILS = (0.5, 1.5, 3.0, 5.0, 8.0, 12.0, 18.0)
-# Logarithms of the factors by which worlds without a few of the clients are exceeded.
+# log theta, theta the factor by which the world without a few clients is compared.
 _FACTORS = np.geomspace(3e-3, 2.5, 40)
-# Exponents of Chernoff's bound that are tried.
+# Exponents tried in Chernoff's bound.
 _EXPONENTS = np.geomspace(1e-4, 1e3, 400)
-# Relative rounding of closed forms, with a wide margin.
+# Relative rounding of closed forms, with a wide margin. It is added, or subtracted, on the safe side.
 _NEAR = 1e-11
 _excess = functools.lru_cache(maxsize=64)(allocation_losses.Excess)
 
@@ -48,17 +47,17 @@ def _tails(log_inverse_mass: float) -> np.ndarray:
 
 
 def _between(tails: np.ndarray) -> np.ndarray:
-    """The probability of what lies between one of the tails and the one before."""
+    """Probability between each tail and the one before, rounded up."""
     return -np.diff(np.exp(-tails), prepend=1.0) * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True)
 class RevealedLoads(OneSided):
-    """G8: a client there or not, in one of so many slots uniformly; loads are revealed, and whom the server would draw.
+    """G8: the target is in a uniform slot, or absent; loads, and the client that each slot draws, are revealed.
 
     Attributes:
-      slots, others: how many slots; of others who may be in each at least so many, each with probability 1/window or
-        more. mu: 2 / noise_multiplier. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      slots, others: number of slots; least number of others that may be in each, each with probability >= 1/window.
+      mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
     """
 
     slots: int
@@ -72,13 +71,14 @@ class RevealedLoads(OneSided):
 
     @functools.cached_property
     def _numbers(self) -> tuple[tuple[int, int, float], ...]:
-        """Slots that are empty, and others that the client may take, at most, with the probability of no more."""
+        """For each tail: most empty slots, most others that the target may win, and the probability up to the tail."""
         tails = _tails(self.log_inverse_mass)
         missed = math.log1p(-1.0 / self.window)
         empty = math.exp(self.others * missed) * (1.0 + _NEAR)
         whole = (self.others + 1.0) / self.window
         won = -math.expm1((self.others + 1.0) * missed) / whole * (1.0 + _NEAR)
-        # A third of each tail is for each. Half a term of another client's slot is not below one of an empty slot.
+        # Each of the three counts gets a third of the tail. `most` empty slots must not be subtracted from `both`: half
+        # a term of an occupied slot is not below a term of an empty one.
         number, rare = float(self.slots), tails + math.log(3.0)
         most, both = (
             chernoff.most(number, min(prob, 1.0), rare)
@@ -90,7 +90,7 @@ class RevealedLoads(OneSided):
 
     @property
     def _surely(self) -> float:
-        """A slot is empty with this probability at least, whoever else there is."""
+        """Lower bound on the probability that a slot is empty, for any number of others."""
         window = self.window
         return (
             math.exp((window - 1.0) * math.log1p(-1.0 / (window - 1.0))) * (1.0 - _NEAR)
@@ -124,10 +124,10 @@ class RevealedLoads(OneSided):
 
 @dataclasses.dataclass(frozen=True)
 class ThrownAgain(OneSided):
-    """G9, or G8 where that is smaller: a client is added or removed; whoever shares its slot is taken to throw again.
+    """G9, or G8 where that is smaller: add-or-remove; co-occupants of the target's slot are resampled.
 
     Attributes:
-      window: m. mu: 2 / noise_multiplier. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      window: m. mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
     """
 
     window: int
@@ -136,7 +136,7 @@ class ThrownAgain(OneSided):
     instances: tuple[Instance, ...] = ()
 
     name = "allocation"
-    # Nothing that says how it compares is known before it is evaluated.
+    # The spread is not known before the evaluation.
     light = False
     spread = math.inf
 
@@ -146,20 +146,20 @@ class ThrownAgain(OneSided):
 
     @functools.cached_property
     def _missed(self) -> tuple[np.ndarray, float]:
-        """E(1 - theta dP/dQ)_+ at `_FACTORS`, one who shares the client's slot there or not; and what is lost."""
+        """Bounds on E(1 - theta dP/dQ)_+ at `_FACTORS`, for one co-occupant present or absent; and the lost mass."""
         sizes, rest = window_overlap.sizes(self.window, self.log_inverse_mass)
-        # Nobody else is in the client's slot; of those who might be in another one the client and these are missing.
+        # The target's slot has no other client; in every other slot the target and the co-occupants are missing.
         others = max(self.window - 2 - sizes.size, 0)
         one = RevealedLoads(self.window - 1, others, self.window, self.mu, self.log_inverse_mass)
         return one.side(_FACTORS, True), rest
 
     @functools.cached_property
     def _ways(self) -> tuple[np.ndarray, np.ndarray]:
-        """At `_FACTORS`: how often the client is taken to be in an empty slot, over m; what that may fall short of."""
+        """W at `_FACTORS`, W/m the weight of the target in each empty slot; and the divergence to be added."""
         m, factor = float(self.window), np.exp(_FACTORS)
         missed, rest = self._missed
         used = -math.expm1(m * math.log1p(-1.0 / m))
-        # E theta^S/(S + 1), S others in the client's slot, over the probability of none.
+        # W = E theta^S/(S + 1) / Pr(S = 0), S the number of others in the target's slot.
         power = m * np.log1p((factor - 1.0) / m)
         often = np.expm1(power - m * math.log1p(-1.0 / m)) * (1.0 - 1.0 / m) / factor * (1.0 + _NEAR)
         alone = math.exp((m - 1.0) * math.log1p(-1.0 / m))
@@ -170,7 +170,7 @@ class ThrownAgain(OneSided):
 
     @functools.cached_property
     def _levels(self) -> tuple[tuple[float, int, float], ...]:
-        """(probability, most empty slots, least mean of min(1/2, 1/(s + 1))), s the load, for each of the tails."""
+        """(probability, most empty slots, least mean over the slots of min(1/2, 1/(s + 1))), s the load, by tail."""
         m, tails = self.window, _tails(self.log_inverse_mass)
         empty = chernoff.most(
             float(m), math.exp((m - 1.0) * math.log1p(-1.0 / m)) * (1.0 + _NEAR), tails + math.log(2.0)
@@ -186,7 +186,7 @@ class ThrownAgain(OneSided):
 
     @functools.cached_property
     def _alone(self) -> tuple[AllocationGaussian, ...]:
-        """The client in place of a dummy, for each of the tails."""
+        """Pairs of the target in place of a dummy, by tail."""
         return tuple(
             AllocationGaussian(most, 1.0, 0.5 * self.mu, self.log_inverse_mass) for _, most, _ in self._levels
         )
@@ -199,7 +199,7 @@ class ThrownAgain(OneSided):
             used = often * (most / self.window) * (1.0 + 1e-15)
             rest = above + taken - (used - 0.5 * most / self.window) - 1e-13 * (1.0 + above)
             value = pair.side(np.log1p(np.maximum(rest, 0.0) / used) * (1.0 - 1e-13), False)
-            # A sum Y + a with a >= 0 has the positive part E Y_+ + a at most.
+            # E(Y + a)_+ <= E Y_+ + a for a >= 0.
             total = total + mass * np.minimum(used * value + np.maximum(-rest, 0.0), 1.0 + often)
         return np.minimum(np.min(total, axis=1) * (1.0 + ROUNDING), 1.0)
 
@@ -219,7 +219,7 @@ def _thrown(unit: Unit) -> ThrownAgain | None:
         return None
     if window > _MOST_SLOTS or not 2.0 * LEAST_MU <= mu <= MOST_LATTICE_MU:
         return None
-    # Sums say no more than the slots do.
+    # Sums are a post-processing of the slots.
     return ThrownAgain(window, mu, unit.log_inverse_mass)
 
 

@@ -1,8 +1,8 @@
-"""A lower instance of common slots: all other clients at one record, the dummies of empty slots at zero.
+"""Instances of Gaussian messages in slots: all other clients at one record, the dummies of empty slots at zero.
 
-The others are at -C, as far from the client's record C as records can be, and the adversary adds up over the slots what
-each tells if loads were independent. That sum's law is exact: given how many slots are occupied, which they are is
-uniform [docs/theory_allocation.md, section 1].
+The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot, chosen as if
+loads were independent. The law of the sum is exact, since the set of occupied slots is uniform given their number
+[docs/theory_allocation.md, 1].
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from checkin_jax.accounting.bounds.interface import Lines, UnitBound
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy
 
-# Most clients and slots whose law is computed one by one.
+# Most clients and slots for which the law of occupied slots is computed exactly.
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
-# Most slots whose rounding leaves something of a small delta.
+# Most slots whose rounding errors are below a small delta.
 MOST_OPPOSITE = 20_000
-# Cells of one message, how far they reach, and places of the sum.
+# Cells of one message, their reach in standard deviations, and lattice points of the sum.
 _CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
-# Scores are cut off at so many standard deviations of the sum; window of the sum, in these and in cut scores.
+# Cuts of the scores in standard deviations of the sum; window of the sum, in standard deviations and in cut scores.
 _CUTS = (4.0, 16.0, 64.0, 256.0, 1024.0)
 _WIDE, _FEW = 60.0, 8.0
-# Events kept of each cut. Numbers of slots less likely than this are counted against the instance.
+# Events stored for each cut. Less likely numbers of slots are counted against the instance.
 _EVENTS, _RARE = 512, 1e-25
-# Rounding of a probability, by slot: two transforms' errors (14 log2 of the places, in units of 1.1e-16) times the norm
-# of a sum over an interval (about 10); and of what does not grow with the slots.
+# Rounding of a probability: per slot, two transforms' errors (14 log2 of the lattice points, in units of 1.1e-16) times
+# the norm of a sum over an interval (about 10); and a constant part.
 _BY_SLOT, _ONCE = 4e-13, 1e-11
 
 
@@ -51,19 +51,19 @@ def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
 
 @functools.lru_cache(maxsize=16)
 def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[Lines, Lines]:
-    """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), from below and from above, for some events A each."""
+    """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), for some events A: differences rounded down, masses up."""
     after, filled = occupancy.exact(num_clients, slots, prob), np.arange(slots + 1.0)
     occupied = (
         after * filled / num_clients
-    )  # the client is used, and so many slots are occupied, its own included
+    )  # the target is used, and so many slots are occupied, its own included
     if replaced:
         law, empty = after, np.zeros(slots + 1)
     else:
         law = occupancy.exact(num_clients - 1, slots, prob)
-        empty = law * prob * (slots - filled) / slots  # it takes a dummy's place
+        empty = law * prob * (slots - filled) / slots  # the target replaces a dummy
         occupied[1:] = np.maximum(occupied[1:] - empty[:-1], 0.0)
     stay = np.maximum(law - empty - occupied, 0.0)
-    # The slots but the client's own: so many of them are occupied.
+    # Law of the number of occupied slots among all but the target's own.
     used = empty[:-1] + occupied[1:]
     slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
     law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
@@ -81,7 +81,7 @@ def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool)
 
 
 class _Cells(NamedTuple):
-    """Laws of one message in cells: at -C, at zero and at C; densities of the last and the first over the second."""
+    """Cell masses of one message at -C, at zero and at C; density ratios of C and of -C over zero."""
 
     other: np.ndarray
     dummy: np.ndarray
@@ -107,9 +107,10 @@ class _Cells(NamedTuple):
 def _events(
     seen: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
 ) -> tuple[Lines, Lines]:
-    """Lines of intervals of the sum of a score over the slots; worlds: transforms of a score to those of both sums.
+    """Lines for the events that the sum of a score over the slots exceeds a threshold, or falls below it.
 
-    share: of slots that show a dummy. slack: what a computed probability may be wrong by.
+    share: expected share of slots that show a dummy. slack: error bound of a computed probability. worlds: maps the
+    transforms of the score under the three laws to those of its sum without and with the target.
     """
     usual = share * seen.dummy + (1.0 - share) * seen.other
     up: list[np.ndarray] = []
@@ -124,7 +125,7 @@ def _events(
         place = np.rint(kept / step).astype(np.int64) % _PLACES
         parts = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in seen[:3])
         without, present = (np.fft.irfft(each, _PLACES) for each in worlds(*parts))
-        # The sum is seen modulo the window, a quarter of which is below zero.
+        # The event is on the sum modulo the window, a quarter of which is below zero.
         below, above = (np.cumsum(np.roll(each, _PLACES // 4)) for each in (without, present))
         at = np.linspace(1, _PLACES - 2, _EVENTS).astype(int)
         q, p = below[-1] - below[at], above[-1] - above[at]
@@ -137,13 +138,13 @@ def _events(
 
 
 def opposite_rounding(slots: int) -> float:
-    """The most by which a computed probability of `OppositeGaussian` may be wrong."""
+    """Error bound of a computed probability of `OppositeGaussian`."""
     return _BY_SLOT * slots + _ONCE
 
 
 @functools.lru_cache(maxsize=16)
 def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
-    """As `_lines`, all others and the dummies at zero; the client at C, or at -C in the second world."""
+    """Lines as in `_lines`, with all others and the dummies at zero, and the target at C under P, at -C under Q."""
     seen = _Cells.of(mu)
 
     def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +158,7 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
 
 
 def _best(events: Lines, above: np.ndarray) -> Lines:
-    """The line that is highest at each loss; above: c - 1."""
+    """The best event at each loss; above: c - 1."""
     difference, mass = (np.asarray(each) for each in events)
     at = convex.highest(difference, mass, above)
     apart = difference[at]
@@ -166,13 +167,12 @@ def _best(events: Lines, above: np.ndarray) -> Lines:
 
 @dataclasses.dataclass(frozen=True)
 class CompetingGaussian:
-    """A_fix, dummies hidden, every other client at -C: Gaussian messages, the client at C there or not.
-
-    replaced: not missing but at -C, as the others, in the second world.
+    """Instance of A_fix with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
 
     Attributes:
       scale: as in `Instance`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
       mu: 2 / noise_multiplier.
+      replaced: under Q the target is at -C if True, absent if False.
     """
 
     scale: UnitBound
@@ -193,9 +193,9 @@ class CompetingGaussian:
 
 @dataclasses.dataclass(frozen=True)
 class OppositeGaussian:
-    """One client's Gaussian message in one of m slots, dummies and all others at zero; replaced by the opposite one.
+    """Instance of A_fix and A_sldw, hidden dummies: opposite records in one of m slots, others at zero. Symmetric.
 
-    A_fix and A_sldw, dummies hidden. Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
+    Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
     """
 
     scale: UnitBound
@@ -208,6 +208,6 @@ class OppositeGaussian:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         above = np.expm1(np.asarray(loss))
-        # A reflection exchanges the two worlds.
+        # A reflection exchanges P and Q.
         lines = _best(_opposite_lines(self.slots, self.used, self.mu)[0], above)
         return lines, lines
