@@ -1,1 +1,3 @@
-"""Host numerics in numpy float64: lattice laws, occupancies, convex functions; errors bounded on a stated side."""
+"""Numerics in NumPy float64: lattice laws, occupancy laws, convex functions. Every error is bounded on a
+stated side.
+"""
