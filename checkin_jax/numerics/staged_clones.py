@@ -78,8 +78,7 @@ class Steps(Protocol):
         """Parameters of the kernel at these losses."""
         ...
 
-    def rules(self, message: Message) -> Game:
-        ...
+    def rules(self, message: Message) -> Game: ...
 
 
 @dataclasses.dataclass(frozen=True)
