@@ -1,4 +1,4 @@
-"""`sweep` and `sweep_to_file`: a table of settings in, a row of results for each out."""
+"""`sweep` and `sweep_to_file`: a table of settings in, one row of results for each setting out."""
 
 from __future__ import annotations
 
@@ -34,28 +34,30 @@ from checkin_jax.sweeps.tables import Frame, Sweep
 from checkin_jax.sweeps.workers import Workers
 
 ROWS = ("product", "zip")
-# Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
+# Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
 _SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
 
 
 class Future(Protocol):
-    """What `Executor.submit` gives."""
+    """Result of `Executor.submit`."""
 
     def done(self) -> bool: ...
     def result(self) -> Any: ...
 
 
 class Executor(Protocol):
-    """Whatever runs functions elsewhere: a `concurrent.futures.Executor`, or what looks like one."""
+    """Runs functions elsewhere: a `concurrent.futures.Executor`, or an object with its interface."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A sweep in a file: its rows, how many of them have an error instead of a result, and the first error."""
+    """A sweep in a file: number of rows, number of rows with an error instead of a result, and the first
+    error.
+    """
 
     path: Path
     rows: int
@@ -65,7 +67,7 @@ class Written:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A sweep that passed all checks that need no work: the question, its settings and the size of the blocks."""
+    """A sweep after all cheap checks: the question, its settings and the size of the blocks."""
 
     question: Question
     settings: Settings
@@ -77,12 +79,12 @@ class Prepared:
         return tables.batched(len(self.settings), self.block_rows)
 
     def size(self, block: int) -> int:
-        """Rows of a block."""
+        """Number of rows of a block."""
         start, stop = self.blocks[block]
         return stop - start
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for two runs to give the same rows."""
+        """Everything that must agree for two runs to give the same rows."""
         question = dataclasses.asdict(self.question)
         return {
             "version": __version__,
@@ -167,7 +169,7 @@ def _check_class(base: type, example: str, **given: Any) -> None:
 def _columns(
     given: str | Path | Sweep | Frame | Mapping[str, Any], known: Mapping[str, type]
 ) -> tuple[Mapping[str, Any], dict[int, str]]:
-    """Columns of settings, those of a sweep without its results; and errors of cells that are no numbers, by row."""
+    """Columns of settings, without a sweep's results; and errors of cells that are not numbers, by row."""
     if isinstance(given, str | Path):
         given = tables.load(given)
     elif isinstance(given, Frame) and not isinstance(given, Sweep):
@@ -188,7 +190,7 @@ def _columns(
 
 
 def _devices(mesh: Mesh | None) -> list[Any]:
-    """The devices of this process that compiled kernels may use, or its CPU in place of those without IEEE float64.
+    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64.
 
     Raises:
       TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
@@ -309,7 +311,7 @@ def sweep_to_file(
         raise ValueError("expected one of join, executor and several processes of jax.distributed")
     devices, tell = _devices(mesh), _counting(progress, len(made.settings))
     if several:
-        # The first one makes the folder, or refuses it; the processes share it like any others that join.
+        # The first process creates the folder, or refuses it; then all processes join.
         if jax.process_index() == 0:
             with Store(path, made.identity(), resume=resume):
                 pass
@@ -330,7 +332,7 @@ def sweep_to_file(
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A function that is told how many more rows are done."""
+    """Function that is called with the number of newly finished rows."""
     done = 0
 
     def tell(rows: int) -> None:
@@ -372,7 +374,7 @@ def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
 def _sent(
     made: Prepared, store: Store, executor: Executor, left: Sequence[int], tell: Callable[[int], None]
 ) -> None:
-    """Evaluates blocks by an executor, as many at a time as it may hold; those that are done are kept in any order.
+    """Evaluates blocks by an executor, a limited number at a time; finished blocks are stored in any order.
 
     Raises:
       ValueError: a worker computes on another platform than this process.
@@ -404,7 +406,9 @@ def _sent(
 def _joined(
     made: Prepared, path: Path, lease: float, devices: Sequence[Any], tell: Callable[[int], None]
 ) -> Written:
-    """Evaluates blocks that no other process has claimed until all are finished; one process makes the file of them."""
+    """Evaluates blocks that no other process has claimed until all are finished; one process joins them into
+    the file.
+    """
     try:
         with (
             Store(path, made.identity(), resume=True, joins=True) as store,
@@ -442,17 +446,17 @@ def _joined(
 def _settled(
     made: Prepared, store: Store, claims: Claims, workers: Workers, devices: Sequence[Any], block: int
 ) -> bool:
-    """Whether the block is finished, by this process where nobody else has claimed it."""
+    """True if the block is finished, by this process unless another one has claimed it."""
     if store.has(block):
         return True
     name = f"{block:08d}"
     if not claims.take(name):
         return False
-    # It may have been finished between the two looks.
+    # It may have been finished in the meantime.
     if not store.has(block):
         table = _evaluated(made, workers, devices, block, lambda rows: None)
         while not store.has(block):
-            # Another process, whose claim was taken for stale, may be writing the same block.
+            # A process whose claim was wrongly taken for stale may be writing the same block.
             try:
                 store.write(block, table)
             except BlockingIOError:
