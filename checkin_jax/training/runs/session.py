@@ -166,7 +166,7 @@ class Session:
                 )
             self.rounds = saved.round
             self._carry(saved.progress)
-            self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
+            self._folder.set_results_aside()  # an interrupted run's results cover fewer rounds
             return saved.state
         if self._folder.has_begun or unusable:
             why = "; ".join(f"round {one.round}: {one.why}" for one in unusable) or "there is none"
