@@ -6,8 +6,8 @@ N0 of M messages show the label that x favours, N0 ~ Bin(M, 1/(p+1)) under Q, an
     P/Q = 1 + kappa D,     D = (p + 1) N0 - M,     kappa = (1 - 1/p) scale / n,
 
 so Q is the base law, and D has mean zero given M. The profile given M is nondecreasing in M (a martingale,
-Jensen), so a bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1) Pr[N0 = a
-- 1]. In the other direction, with B = M - N0, E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
+Jensen), so a bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1)
+Pr[N0 = a - 1]. In the other direction, with B = M - N0, E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def _power(log_base: Array, degrees: Array, log_factor: Array) -> Array:
 
 
 def _best(moments: Array, orders: Array, num_rounds: Array, log_delta: Array) -> tuple[Array, Array]:
-    """Epsilon of all rounds at the best order, and that order; moments [settings, orders] are E (P/Q)^order -
-    1.
+    """Epsilon of all rounds at the best order, and that order; moments [settings, orders] are E
+    (P/Q)^order - 1.
     """
     logs = num_rounds[:, None] * log1p(moments)
     shape = logs.shape

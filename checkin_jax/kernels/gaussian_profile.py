@@ -71,8 +71,8 @@ def log_delta(
       epsilon: any real number in nats (float64); broadcasts with mu.
 
     Returns:
-      log delta, relative error of delta below 1e-12 for mu in [1e-8, 40] down to delta = 1e-300. With a =
-      epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)). For small mu the
+      log delta, relative error of delta below 1e-12 for mu in [1e-8, 40] down to delta = 1e-300. With
+      a = epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)). For small mu the
       difference is an integral of 1 - x M(x), so that nothing cancels.
     """
     require_float64(mu, epsilon)

@@ -183,8 +183,8 @@ def profile_upper(
 ) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
-    The smaller of the sum's bound and of subsampling without other slots, rho delta_G(mu, log(1 + (c -
-    1)/rho)).
+    The smaller of the sum's bound and of subsampling without other slots, rho delta_G(mu,
+    log(1 + (c - 1)/rho)).
     """
     m, reverse = above.number, above.reverse
     sums = _sums(m, used, loss, reverse)

@@ -56,7 +56,8 @@ _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
 # Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
-# At delta over the number of units = e^_SURE exp(-log_inverse_mass), one round is evaluated at these ratios.
+# Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
+# exp(-log_inverse_mass), about delta over the number of units.
 _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
 # Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
@@ -166,12 +167,12 @@ def _arcosh_one_plus(y: np.ndarray) -> np.ndarray:
 
 
 def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
-    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa (rho_i - rho_j) <= 1 +
-    excess.
+    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa
+    (rho_i - rho_j) <= 1 + excess.
 
-    The sum of the largest q count of (rho_i - 1), over count, is at most q (1-q) omega(q), where omega(q) =
-    arcosh(1 + excess / (2 q (1-q))) / kappa. The bound is concave in q, so each tangent bounds all partial
-    sums. None if the largest weight exceeds 2, or if there are fewer than two weights.
+    The sum of the largest q count of (rho_i - 1), over count, is at most q (1-q) omega(q), where
+    omega(q) = arcosh(1 + excess / (2 q (1-q))) / kappa. The bound is concave in q, so each tangent bounds all
+    partial sums. None if the largest weight exceeds 2, or if there are fewer than two weights.
     """
     if count < 2:
         return None
@@ -211,8 +212,8 @@ class Pool(NamedTuple):
 
 
 def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logarithms of masses at at[1:] of a law with E(Y - at)_+ = exp(logs), of their errors, and of Pr[Y >
-    at[0]].
+    """Logarithms of masses at at[1:] of a law with E(Y - at)_+ = exp(logs), of their errors, and of
+    Pr[Y > at[0]].
     """
     with np.errstate(divide="ignore"):
         falls = -np.expm1(np.diff(logs))
@@ -436,10 +437,11 @@ class Link:
     """
 
     def __init__(self, steps: Steps, clients: int, log_inverse_mass: float, links: int = _LINKS) -> None:
-        """
+        """Chooses the number of left-out clients, recursively.
+
         Args:
-          steps: of the mechanism. clients: n >= 1. links: how many may be spared one after the other.
-          log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+          steps: of the mechanism. clients: n >= 1. links: largest depth of the recursion.
+          log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible.
         """
         self.steps, self.clients = steps, clients
         self.unit = math.expm1(steps.epsilon0)

@@ -240,8 +240,8 @@ def pool(
 
 
 class Weighted(NamedTuple):
-    """Real numbers of slots of weight one and of weight `weight`, with masses, [parts]. clients: n, or m over
-    rho.
+    """Real numbers of slots of weight one and of weight `weight`, with masses, [parts]. clients:
+    n = m / rho.
     """
 
     clients: float

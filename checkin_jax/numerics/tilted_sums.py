@@ -27,7 +27,7 @@ _BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5,
 _FADES, _CELLS = 20.0, 9
 # Powers of transforms below e^-_LEFT_OUT are not computed.
 _LEFT_OUT = 36.0
-# One large term dominates if the tilt to _FAR of the interval's end has a deviation above _FAR_SDS of that
+# One large term dominates if the tilt to _FAR of the interval's end has a deviation above _FAR_SDS times that
 # place.
 _FAR, _FAR_SDS = 0.1, 2.0
 # Spacing of evaluated points, in units of 1 / order of the tilt, and the fewest points of an interval.
@@ -415,8 +415,8 @@ def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
     """Orders of tilts that together cover the interval.
 
     The product of the differences of orders and of means of neighbours is about the square of their distance
-    in standard deviations. A point between two tilts is off by half of that distance, at most as much as the
-    two ends.
+    in standard deviations. No point of the interval is farther than half of that distance from the nearest
+    tilt.
     """
     apart = _TILT_SDS if total.number <= _FEW else _TILT_SDS_MANY
     order, mean, last = total.order(ends[0]), ends[0], total.order(ends[1])

@@ -7,9 +7,9 @@ With p = e^eps0 and c = e^l in [1, p) the round's hockey-stick divergence is at 
 where the t_j are independent: each has the dominating law with probability `rate`, else it is 1 - c. The law
 puts mass `pair` on p - c and on 1 - cp each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c
 [docs/theory_mechanisms.md: t*_beta of a total variation beta, t_k of k-ary randomized response; t* of T1 has
-beta = (p-1)/(p+1)]. Centred, in units of p - 1, these places are 1, -c, -(c - 1), (c - 1)/(p - 1) and 0. E(x
-+ S)_+ is a contour integral (`stop_loss`) whose order is chosen for each c. Every choice gives a bound, and
-the cost does not grow with the number of messages.
+beta = (p-1)/(p+1)]. Centred, in units of p - 1, these places are 1, -c, -(c - 1), (c - 1)/(p - 1) and 0.
+E(x + S)_+ is a contour integral (`stop_loss`) whose order is chosen for each c. Every choice gives a bound,
+and the cost does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def moment(at: Array, weights: Array, theta: Array) -> Array:
 def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Array]:
     """Approximate saddle point of e^{t x} M(t) / t^2, and the standard deviation of the sum tilted there.
 
-    at, weights: [laws, atoms]. The law with the largest value decides. Every order is valid.
+    at, weights: [laws, atoms]; the maximum over the laws is used. Every order is valid.
     """
 
     def height(orders: Array) -> Array:

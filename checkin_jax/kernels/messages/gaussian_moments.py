@@ -10,9 +10,9 @@ H is convex in c, so chords between bounds at nodes c_0 = 1 < ... < c_N are boun
     A(lam) - 1 <= sum_j fall_j (F(c_{j+1}) - F(c_j)) + F'(c_N) h(c_N) + int_{c_N}^inf F''(c) h(c) dc,
 
 where fall_j is the negative slope of a chord. For a label with the ratio R = 1 - q + q z, z lognormal, the
-last term is E (F(R) - F(c_N) - F'(c_N) (R - c_N))_{R > c_N} / q. F(R) <= R^lam <= (z c_N / z_N)^lam from z_N
-= z(c_N) on, which is a Gaussian tail. All terms are positive and computed as logarithms, so moments within
-1e-16 of one keep their digits, and nothing overflows.
+last term is E (F(R) - F(c_N) - F'(c_N) (R - c_N))_{R > c_N} / q. F(R) <= R^lam <= (z c_N / z_N)^lam from
+z_N = z(c_N) on, which is a Gaussian tail. All terms are positive and computed as logarithms, so moments
+within 1e-16 of one keep their digits, and nothing overflows.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Rare(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """A unit as a mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1), q = 1 /
-    inverse_rate.
+    """A unit as a mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1),
+    q = 1 / inverse_rate.
 
     log_weight: log of E[q] in the label; [labels]. rare: labels for which closed forms suffice.
     """

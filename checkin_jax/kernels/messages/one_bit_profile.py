@@ -12,8 +12,8 @@ nu, else -(c - 1) xi.
 
 On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th
 node, on any branch of the logarithm, since only whole m matter. For real m, |g''| <= Q(m) = sum_k |weight_k|
-|U_k|^2 e^{m Re U_k}, which is convex. So on [a, b] with q = max(Q(a), Q(b)), g lies below its chord plus q (m
-- a)(b - m)/2. The maximum of that is at an end of [a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals
+|U_k|^2 e^{m Re U_k}, which is convex. So on [a, b] with q = max(Q(a), Q(b)), g lies below its chord plus q
+(m - a)(b - m)/2. The maximum of that is at an end of [a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals
 are halved until the maximum is known to 1e-4, or until there are _MOST. Every choice gives a bound, and the
 cost does not grow with the number of clients.
 """

@@ -187,8 +187,8 @@ def _failure(
     `share`.
 
     F is the largest excess on the grid, plus terms for points between (second differences and fourth
-    derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of |M_S| /
-    M_S(t) over positive frequencies beyond the nodes; None uses the normal variable alone.
+    derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of
+    |M_S| / M_S(t) over positive frequencies beyond the nodes; None uses the normal variable alone.
     """
     period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
     size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
@@ -383,8 +383,8 @@ def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
 
 
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
-    """Saddle point of a normal sum of this deviation, starting at x; and approximately E(x + S)_+ e^{-t x} /
-    M(t).
+    """Saddle point t of a normal sum of this deviation that starts at x; and about E(x + S)_+ e^{-t
+    x} / M(t).
     """
     distance = -x / deviation
     saddle = 0.5 * (distance + xp.sqrt(distance * distance + 8.0))

@@ -249,8 +249,8 @@ def taken(thrown: float, filled: float) -> float:
     balls in all.
 
     In convex order, C is below a Poisson variable conditioned to be positive with the same mean
-    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with lambda / (1 -
-    e^-lambda) = thrown / filled.
+    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with
+    lambda / (1 - e^-lambda) = thrown / filled.
     """
     mean = thrown / filled if filled > 0 else 1.0
     low, high = 0.0, mean

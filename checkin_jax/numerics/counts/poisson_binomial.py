@@ -9,8 +9,8 @@ tilt t,
 up to the tilted mass at distance M or more from k. Here K = log E e^{tT}, and phi_t is the characteristic
 function of the tilted law. As |phi_t(w)| <= exp(-2 V_t sin^2(w/2)), some twenty frequencies suffice for any
 number of terms. A dozen tilts, one near every k of interest, keep the error relative to the answer far out in
-the tails. Many different probabilities are binned, each bin with its central moments: with v = (e^z - 1) / (1
-+ c (e^z - 1)),
+the tails. Many different probabilities are binned, each bin with its central moments: with
+v = (e^z - 1) / (1 + c (e^z - 1)),
 
     log(1 + q (e^z - 1)) = log(1 + c (e^z - 1)) + sum_r (-1)^{r+1} (q - c)^r v^r / r,
 

@@ -104,8 +104,8 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
 
     The message is B v, with v uniform on the half sphere <v, g> >= 0 with probability (1 + |g|
     tanh(epsilon0/2) / C) / 2, else on the other half. One coin combines the sign of the direction and the
-    choice of the half. Densities of two gradients differ by a factor of at most (1 + tanh) / (1 - tanh) =
-    e^epsilon0. Unbiased: the mean is the clipped gradient.
+    choice of the half. Densities of two gradients differ by a factor of at most
+    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient.
     Sources: [DJW18], [EFM20].
 
     Args:
