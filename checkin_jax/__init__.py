@@ -121,6 +121,6 @@ __getattr__, __dir__ = _lazy.attach(
         "random_allocation": "accounting.interop.allocation",
         "CheckInDpEvent": "accounting.interop.events",
         "to_event": "accounting.interop.events",
-        "to_pld": "accounting.interop.pld",
+        "to_pld": "accounting.interop.dp_accounting_pld",
     },
 )

@@ -84,10 +84,12 @@ def _as_others(unit: Unit) -> Unit:
 def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     """A sliding window all of whose other clients collude, and the client's message where it shares its slot.
 
-    They know which message of theirs is in a slot; if another one is there it is the client's. Slots of which none of
-    them is a part are forgotten.
+    They know which message of theirs is in a slot; if another one is there it is the client's, unless the two may be
+    equal. Slots of which none of them is a part are forgotten.
     """
     shown, randomizer = unit.slots, unit.randomizer
+    if not randomizer.messages_differ:
+        return []
     if shown is None or unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None:
         return []
     if colluding < 2 * shown.others or shown.others == 0 or unit.summed_slots:

@@ -16,9 +16,9 @@ if _TYPE_CHECKING:
 __getattr__, __dir__ = _lazy.attach(
     __name__,
     {
-        "Accountant": "accountant",
+        "Accountant": "strategy_accountant",
         "ClientMod": "client",
-        "LocalDpWorth": "worth",
-        "local_dp_worth": "worth",
+        "LocalDpWorth": "local_dp_mod",
+        "local_dp_worth": "local_dp_mod",
     },
 )

@@ -53,6 +53,10 @@ class L2Mechanism(ConcreteLDP):
     """
 
     @property
+    def messages_differ(self) -> bool:
+        return True
+
+    @property
     def words(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of the l2 mechanism"
 
@@ -301,6 +305,10 @@ class Laplace(ConcreteLDP):
     """
 
     _CELLS: ClassVar[int] = 128
+
+    @property
+    def messages_differ(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:

@@ -43,6 +43,10 @@ class Gaussian(Randomizer):
         object.__setattr__(self, "noise_multiplier", value)
 
     @property
+    def messages_differ(self) -> bool:
+        return True
+
+    @property
     def mu(self) -> float:
         """Replacement sensitivity over noise standard deviation of one message: 2 / noise_multiplier."""
         return 2.0 / self.noise_multiplier

@@ -42,6 +42,10 @@ class PureLDP(Randomizer):
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
 
     @property
+    def messages_differ(self) -> bool:
+        return True
+
+    @property
     def _share(self) -> float:
         """Of the total variation that epsilon0 permits."""
         most = math.tanh(0.5 * self.epsilon0)
@@ -121,6 +125,10 @@ class OneBit(Randomizer):
         object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
 
     @property
+    def messages_differ(self) -> bool:
+        return True
+
+    @property
     def words(self) -> str:
         apart = (
             ""
@@ -193,6 +201,10 @@ class ApproximateLDP(Randomizer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
+
+    @property
+    def messages_differ(self) -> bool:
+        return True
 
     @property
     def dummy_anywhere(self) -> bool:
@@ -269,6 +281,10 @@ class KnownProfile(Randomizer):
             raise ValueError(
                 f"largest_loss={self.largest_loss!r}: expected the function to be zero there, not {value[-1]!r}"
             )
+
+    @property
+    def messages_differ(self) -> bool:
+        return True
 
     @property
     def words(self) -> str:

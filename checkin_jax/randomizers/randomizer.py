@@ -130,6 +130,14 @@ class Randomizer(ByName, abc.ABC):
         return False
 
     @property
+    def messages_differ(self) -> bool:
+        """True if the description covers messages of which no two are ever equal, such as those that carry a long tag.
+
+        Clients who collude can then tell whose message they see. Responses with few values are equal now and then.
+        """
+        return False
+
+    @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
         """Concrete pairs of records that no analysis can go below; each is tried as a lower end."""
         return ()

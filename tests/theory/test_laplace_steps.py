@@ -44,8 +44,13 @@ def transform(records, c, knots):
 
 
 def missing(value, laws):
-    """How far above every mixture of the laws the value is at some knot, by linear programming; 0 if below one."""
+    """How far above every mixture of the laws the value is at some knot, by linear programming; 0 if below one.
+
+    In units of the largest law at that knot, or of .1 where the laws are smaller, for the rounding of the oracle.
+    """
     count = len(laws)
+    scale = np.maximum(np.max(laws, axis=0), 0.1)
+    laws, value = laws / scale, value / scale
     above = np.column_stack([-laws.T, -np.ones(value.size)])
     found = optimize.linprog(
         np.append(np.zeros(count), 1.0),
@@ -54,6 +59,7 @@ def missing(value, laws):
         A_eq=[[1.0] * count + [0.0]],
         b_eq=[1.0],
         bounds=[(0.0, None)] * (count + 1),
+        options={"primal_feasibility_tolerance": 1e-10},
     )
     assert found.status == 0
     return found.fun
