@@ -36,7 +36,6 @@ def to_plain(value: Any) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Any:
-    """Value of a field for JSON."""
     if isinstance(value, Part):
         return to_plain(value)
     return value.tolist() if isinstance(value, np.ndarray) else value

@@ -360,7 +360,6 @@ def _scores(stand_in: PrivateRun, view: str, canary: int, trials: Trials) -> np.
 
 
 def _entropies(seed: int | None) -> Iterator[int]:
-    """Endless entropy, one number per run."""
     if seed is None:
         while True:
             yield draws.fresh_entropy()

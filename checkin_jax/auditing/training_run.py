@@ -177,7 +177,6 @@ def _evidence(
 
 
 def _clipped(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> np.ndarray:
-    """Clipped gradient of each record, (records, d)."""
     each = jax.tree.map(lambda x: x[:, None], records)
     return np.asarray(_clipped_rows(loss, clip_norm, parameters, each), np.float64)
 

@@ -84,7 +84,6 @@ def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
 
 
 def _step_sd(mu: float, high: float, shared: bool) -> float:
-    """Approximate standard deviation of one term."""
     if shared:
         return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
     return step_sd(mu, high)
@@ -359,7 +358,6 @@ class Excess:
 
 
 def _far_spacing(end: float) -> float:
-    """Spacing of a far scale that ends at `end`."""
     return end / (0.12 * _MOST_POINTS_FAR)
 
 

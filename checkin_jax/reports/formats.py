@@ -89,7 +89,6 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
 
 
 def _randomizers(g: Stated) -> list[Randomizer]:
-    """Randomizers of all parts of a guarantee."""
     if isinstance(g, LedgerGuarantee):
         return [unit.randomizer for unit, _ in g.units]
     return [g.randomizer] if isinstance(g, Guarantee) else []

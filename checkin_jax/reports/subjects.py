@@ -91,7 +91,6 @@ def of_ledger(
 
 
 def _entry(entry: Entry) -> str:
-    """A sentence about an entry of a ledger."""
     told = f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.words}"
     if entry.note:
         told += f" ({entry.note})"

@@ -54,7 +54,6 @@ def kinds(*classes: type) -> dict[str, type]:
 
 
 def _name(annotation: Any) -> str:
-    """Name of a type, or of its text if annotations are strings."""
     return getattr(annotation, "__name__", str(annotation))
 
 

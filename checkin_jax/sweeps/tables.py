@@ -51,13 +51,13 @@ def _shown(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """A table of results with one row a setting, in input order.
+    """A table of results with one row per setting, in input order.
 
     Attributes:
-      columns: name to array, all of one length. The inputs come first, view and neighboring relation among them also
-        where they were left out, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (of a row: its
-        share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
-        row's result are NaN (empty or null in files); nowhere else.
+      columns: name to array, all of one length. The inputs come first, including view and neighboring
+        relation by default, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (a row's
+        share of its group's time), `version` and `error`. In rows with a nonempty `error`, and only there,
+        the numbers of the result are NaN (empty or null in files).
     """
 
     columns: Mapping[str, np.ndarray]
@@ -74,10 +74,11 @@ class Sweep:
         return self.columns["error"] != ""
 
     def to_markdown(self, columns: Sequence[str] | None = None) -> str:
-        """Writes a table in Markdown; upper ends rounded up and lower ends down, to five digits.
+        """Table in Markdown; upper ends are rounded up and lower ends down, to five digits.
 
         Args:
-          columns: names, in this order; when left out the inputs that vary, the results, and errors if there are any.
+          columns: names, in this order; by default the inputs that vary, the results, and errors if there are
+            any.
 
         Raises:
           ValueError: no such column.
@@ -256,7 +257,7 @@ def _write_parquet(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
 
 
 def load(path: str | Path) -> Sweep:
-    """Reads what `Sweep.save` wrote, or any CSV with a header or Parquet file of numbers and words.
+    """Reads a file of `Sweep.save`, or any CSV with a header or Parquet file of numbers and words.
 
     Raises:
       ValueError: another ending, no rows, or no table. OSError: it cannot be read.

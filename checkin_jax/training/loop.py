@@ -385,7 +385,6 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_target(target_accuracy: float | None, names: set[str]) -> None:
-    """Raises ValueError if no evaluation reports an accuracy."""
     if target_accuracy is not None and "accuracy" not in names:
         raise ValueError(
             f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or of `evaluate`"

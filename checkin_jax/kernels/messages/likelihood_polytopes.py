@@ -149,7 +149,6 @@ def one_bit_laws(message: Message) -> Array:
 
 @quietly
 def _one_bit_variance(message: Message) -> Array:
-    """Variance of X."""
     return message.differ * xp.exp(-message.epsilon0)
 
 

@@ -145,7 +145,6 @@ def regression_problem(
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _histograms(images: jax.Array, cell: int, directions: int) -> jax.Array:
-    """Histograms of images (records, side, side) with values in [0, 1]."""
     x = jnp.pad(images, ((0, 0), (_MARGIN + 1, _MARGIN + 1), (_MARGIN + 1, _MARGIN + 1)))
     across, down = x[:, 1:-1, 2:] - x[:, 1:-1, :-2], x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
     length = jnp.hypot(across, down)
