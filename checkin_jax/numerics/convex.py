@@ -178,7 +178,7 @@ def _both_corners(
 def spread(
     values: np.ndarray, masses: np.ndarray, offsets: tuple[float, ...] = (), single: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A law on few values, under which the mean of every increasing convex function is at least as large.
+    """A law on few values that gives every increasing convex function at least its mean under the given law.
 
     Args:
       values, masses: of the given law, positive. offsets: the new values besides the least and the largest,
