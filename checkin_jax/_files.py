@@ -134,9 +134,7 @@ def share(path: Path, what: str) -> IO[bytes]:
 
 
 def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
-    """The file, created if missing, open and locked, its content unchanged; None if another process has
-    locked it.
-    """
+    """The file, created if missing, open and locked; None if another process has locked it."""
     while True:
         file = open(path, "w+b", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
         try:

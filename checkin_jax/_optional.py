@@ -2,7 +2,5 @@
 
 
 def how_to_install(extra: str) -> str:
-    """Instruction for installing an extra. The package is on no index, so it is installed from its
-    repository.
-    """
+    """Instruction for installing an extra from the repository, since the package is on no index."""
     return f"run pip install '.[{extra}]' in a copy of the repository"

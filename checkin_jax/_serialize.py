@@ -42,9 +42,7 @@ def _held(value: Any) -> Any:
 
 
 def shown_plain(value: Any) -> dict[str, Any]:
-    """As `to_plain`, with text for fields that JSON cannot hold: for reports, from which nothing is read
-    back.
-    """
+    """As `to_plain`, with text for fields that JSON cannot hold; for reports, which are not read back."""
     try:
         return to_plain(value)
     except ValueError:

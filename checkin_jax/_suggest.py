@@ -51,9 +51,7 @@ _ELSEWHERE = {
 
 
 def meant(word: str, legal: Iterable[str]) -> str | None:
-    """Nearest legal name: an alias, the only name with this beginning, or a similar one; None if there is
-    none.
-    """
+    """Nearest legal name: an alias, the only name with this beginning, or a similar one; else None."""
     names = {_plain(name): name for name in legal}
     plain = _plain(word)
     known = _ELSEWHERE.get(plain.replace("_", ""))

@@ -1,6 +1,4 @@
-"""Figures of one style, each saved with its numbers: a picture and a CSV of the same name. Needs
-matplotlib.
-"""
+"""Figures of one style, each saved with a CSV of its numbers under the same name. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -80,8 +78,7 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
 
 
 def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
-    """Legend below the panels, of one panel's curves or of all, in at most `columns` columns as far as they
-    fit.
+    """Legend below the panels, of one panel's curves or of all, in at most `columns` columns that fit.
 
     If it does not fit, the figure is widened, since anything outside of the canvas is cut off.
     """

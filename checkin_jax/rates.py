@@ -101,8 +101,7 @@ class Rates(CheckInRates):
 
     @classmethod
     def read(cls, path: str | Path) -> Rates:
-        """Reads the rates in a CSV file with the column `rate`, and `count` if a line stands for several
-        clients.
+        """Reads rates from a CSV file with the column `rate`, and `count` for lines of several clients.
 
         Raises:
           ValueError: a missing column, or a line that is not numbers in their ranges, with its number in the
@@ -195,8 +194,8 @@ class Rates(CheckInRates):
         return self.quantiles(11)
 
     def quantiles(self, count: int) -> tuple[float, ...]:
-        """`count` >= 1 rates evenly over the clients, from the slowest client's to the fastest's; for one,
-        the fastest's.
+        """`count` >= 1 rates evenly over the clients, from the slowest to the fastest; for one,
+        the fastest.
         """
         order = np.argsort(self.values)
         reached = np.cumsum(self.counts[order]) / self.num_clients

@@ -1,6 +1,4 @@
-"""Audits of the trainer: empirical lower bounds on the leakage of a run, beside its certified bracket. See
-`audit`.
-"""
+"""Audits of the trainer: empirical lower bounds on leakage, beside certified brackets. See `audit`."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

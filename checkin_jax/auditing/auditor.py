@@ -1,5 +1,5 @@
-"""`audit`: attacks on the trainer's own code, and the lower bounds on epsilon that they prove, beside
-certified brackets.
+"""`audit`: attacks on the trainer's own code, and lower bounds on epsilon from them, beside certified
+brackets.
 
 Trust model: the attacker observes the output in the given view, chose all records, and knows all of them
 except one.
@@ -135,7 +135,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """True if no lower bound exceeds its certified upper end and no placement is refuted; not a proof of
+        """True if no lower bound exceeds its certified upper end and no placement is refuted; no proof of
         privacy.
         """
         return all(each.passed for each in (*self.findings, *self.placements))
@@ -204,7 +204,7 @@ def audit(
     on_phase: OnPhase | None = None,
     account_fn: AccountFn = account,
 ) -> Audit:
-    """Attacks the trainer's schedule, clipping, noise, keys and sums, and compares the lower bounds with
+    """Attacks schedule, clipping, noise, keys and sums of the trainer; compares lower bounds with
     `account`.
 
     Two tests in each view, and one of the schedule. *Many runs*: the protocol, or for a large one a stand-in

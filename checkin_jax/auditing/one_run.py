@@ -26,8 +26,8 @@ PARTS = (1.0, 0.3, 0.1)
 
 
 def affordable(run: PrivateRun, view: str) -> PrivateRun | None:
-    """The first units of the protocol within the limits; None if one unit exceeds them, or there are too few
-    clients.
+    """The first units of the protocol within the limits; None if one unit exceeds them or clients are too
+    few.
     """
     units = units_within(run, MOST_ROUNDS, MOST_MESSAGES)
     clients = run.protocol.num_clients
@@ -39,9 +39,7 @@ def affordable(run: PrivateRun, view: str) -> PrivateRun | None:
 
 
 def coins_and_scores(run: PrivateRun, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs the protocol once; returns coins (canaries,), +-1, and scores (1, canaries), large if the coin
-    looks like +1.
-    """
+    """Runs the protocol once; returns coins (canaries,), +-1, and scores (1, canaries), large for coin +1."""
     n = run.protocol.num_clients
     most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(run))
     number = min(n, MOST_CANARIES, most)
@@ -114,9 +112,7 @@ def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> n
 
 
 def _log_ratios(run: PrivateRun, one: Round, number: int) -> np.ndarray:
-    """Log of the sum over a round's messages of the likelihood ratio of either record to none,
-    (2, canaries).
-    """
+    """Log of a round's summed likelihood ratios of either record to none, (2, canaries)."""
     k, mechanism, clip_norm = len(one.clients), run.mechanism, run.clip_norm
     if one.total is not None:
         along = one.total[:number].astype(np.float64) / clip_norm

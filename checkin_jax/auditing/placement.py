@@ -73,9 +73,7 @@ class Placement:
 
 
 class _Seen(NamedTuple):
-    """One observation: the law it follows, its outcome 0, 1, ..., and the promised probability of each
-    outcome.
-    """
+    """One observation: its law, its outcome 0, 1, ..., and the promised probability of each outcome."""
 
     law: Hashable
     outcome: int
@@ -83,8 +81,8 @@ class _Seen(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """places: (runs, rounds, clients), -1 if a client sends nothing; counts: (runs, rounds), messages of a
-    round.
+    """places: (runs, rounds, clients), -1 for clients that send nothing; counts: (runs, rounds),
+    of messages.
     """
 
     places: np.ndarray
@@ -95,8 +93,8 @@ _Looks = Callable[[PrivateRun, _Runs, int], list[_Seen]]
 
 
 def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) -> list[Placement]:
-    """The three tests on a small run, half of `runs` for pilots; each is wrong with probability at most
-    `error`.
+    """Three tests on a small run, half of `runs` for pilots; each is wrong with probability at
+    most `error`.
 
     A round of several slots of a window is tested slot by slot.
     """
@@ -139,7 +137,7 @@ def _drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> _Runs:
 
 
 def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
-    """Log likelihood of fresh observations under laws estimated from pilot ones, minus that under the
+    """Log likelihood of fresh observations under laws estimated from pilots, minus that under
     promised laws.
 
     The estimate consists of the pilot counts, plus the promised probabilities with the weight of one run per
@@ -178,8 +176,7 @@ def _rounds(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
 
 
 def _units(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
-    """True or false for each unit: does it resemble the next unit of its own run, rather than that of another
-    run?
+    """Outcome for each unit: it resembles the next unit of its own run, or rather that of another run.
 
     If units are independent, two runs may be exchanged from some unit on. The likelier pairing is then either
     one with equal probability, for any rates.

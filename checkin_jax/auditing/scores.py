@@ -1,5 +1,4 @@
-"""Scores of a run that are larger in the first of two worlds than in the second, for adversaries who know all
-else.
+"""Scores that are larger in the first of two worlds than in the second, for adversaries who know all else.
 
 The first column is the log likelihood ratio under the intended mechanism (sums of l2 messages are treated as
 normal). The other columns detect faults: noise shared by several messages or rounds. Every score gives valid
@@ -71,8 +70,8 @@ def of_totals(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
 
 
 def of_own(run: PrivateRun, trials: Trials) -> np.ndarray:
-    """Scores (runs, 2) of an adversary who observes the canary's messages by name: log likelihood ratio;
-    largest along v.
+    """Scores (runs, 2) of an adversary who observes the canary by name: log likelihood ratio; largest along
+    v.
     """
     assert trials.messages is not None
     assert trials.place is not None

@@ -107,8 +107,7 @@ def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bound
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Upper bound on the probability of this many correct guesses in one (epsilon, delta)-differentially
-    private run.
+    """Upper bound on the probability of `correct` right guesses in one (epsilon, delta)-private run.
 
     Corollary 5.4 of [SNJ23]: every canary's record is one of two by its own fair coin, and `guesses` of the
     coins are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,

@@ -1,5 +1,5 @@
-"""One run of training itself, with its model, on canary records; the trajectory is used to guess the
-canaries' coins.
+"""One run of training itself, with its model and canary records; the trajectory serves to guess
+their coins.
 
 The test is that of `one_run`, in view "aggregate". The attacker observes the model after every round, hence
 every round's update. It knows all records except those of the canaries, each of which is one of two by its
@@ -66,8 +66,8 @@ class TrainedRun(ByName):
 
 
 def affordable(trained: TrainedRun) -> TrainedRun | None:
-    """The run that is audited: plain steps on one record per client, over the first units of the protocol; or
-    None.
+    """The audited run: plain steps on one record per client, over the first units of the
+    protocol; or None.
 
     The guarantee does not depend on the server's use of the sums, or on how a client computes its update.
     """

@@ -1,5 +1,4 @@
-r"""Lower bounds (L1, L2) from binary randomized response, with all other clients and dummies at the record
-x'.
+r"""Lower bounds (L1, L2) from binary randomized response, with all others and dummies at the record x'.
 
 N0 of M messages show the label that x favours, N0 ~ Bin(M, 1/(p+1)) under Q, and
 

@@ -1,5 +1,4 @@
-r"""Check-ins of eps0-LDP messages: certified privacy profiles (T1, T1h, T2, T2') and lower bounds (L1,
-3-ary).
+r"""Check-ins of eps0-LDP messages: certified profiles (T1, T1h, T2, T2') and lower bounds (L1, 3-ary).
 
 With p = e^eps0, the pair of one unit of every protocol is, for counts of labels in n draws from a base law F
 (N0 and N1 of two special labels, Z a weighted count of the others),
@@ -45,9 +44,7 @@ from checkin_jax.kernels.mixture_profiles import (
 
 @quietly
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
-    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing;
-    shape [1].
-    """
+    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [1]."""
     p = xp.exp(epsilon0)
     neither = rate * xp.expm1(epsilon0) / (p + 1.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
@@ -147,8 +144,8 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
 
 @quietly
 def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
-    """Tables of a mixture's fair signs; tails are upper bounds if `upper` (for lower bounds on H), else lower
-    bounds.
+    """Tables of a mixture's fair signs; tails from above if `upper` (for lower bounds on H), else
+    from below.
     """
     return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
 
@@ -156,9 +153,7 @@ def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper:
 def lines_at(
     mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool
 ) -> tuple[Array, Array]:
-    """`lines_lower` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs with upper
-    tails.
-    """
+    """`lines_lower` at a few losses, from `tails.tabulate` for number - 1 fair signs with upper tails."""
     weight = 0.5 * mix.weight[:, :, None]
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
@@ -188,9 +183,7 @@ def lines_lower(
 
 
 def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
-    """`profile_upper` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs with lower
-    tails.
-    """
+    """`profile_upper` at a few losses, from `tails.tabulate` for number - 1 fair signs with lower tails."""
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
     c_minus_1 = xp.expm1(loss)[None, None, :]
@@ -211,9 +204,7 @@ def profile_upper(
     epsilon0: Float64[Array, ""],
     exact: bool,
 ) -> Float64[Array, " losses"]:
-    """Upper bound on H at e^loss for one round, loss >= 0; zero from epsilon0 on. Arguments as in
-    `lines_lower`.
-    """
+    """Upper bound on H at e^loss for one round, loss >= 0; zero from epsilon0 on. See `lines_lower`."""
     require_float64(mix.weight, loss, epsilon0)
     (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss, count)
     return value

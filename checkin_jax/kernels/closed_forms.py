@@ -27,8 +27,8 @@ def _power(log_base: Array, degrees: Array, log_factor: Array) -> Array:
 
 
 def _best(moments: Array, orders: Array, num_rounds: Array, log_delta: Array) -> tuple[Array, Array]:
-    """Epsilon of all rounds at the best order, and that order; moments [settings, orders] are E
-    (P/Q)^order - 1.
+    """Epsilon of all rounds at the best order, and that order; moments are E (P/Q)^order - 1, [settings,
+    orders].
     """
     logs = num_rounds[:, None] * log1p(moments)
     shape = logs.shape
@@ -89,8 +89,7 @@ def theorem_3(
     orders: Array,
     sharper: bool,
 ) -> tuple[Array, Array]:
-    """Divergences of Theorem 3 (spread 1/2), or of its sharper form, converted to epsilon as if they were
-    upper bounds.
+    """Divergences of Theorem 3 (spread 1/2), or its sharper form, converted to epsilon like upper bounds.
 
     Returns as `theorem_2`. No accountant by Renyi divergences with these orders and this conversion can give
     less.

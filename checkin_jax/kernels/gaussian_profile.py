@@ -63,8 +63,7 @@ def hazard_beyond(x: Array) -> Array:
 def log_delta(
     mu: Float64[Array, "*#settings"], epsilon: Float64[Array, "*#settings"]
 ) -> Float64[Array, "*#settings"]:
-    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile: delta_G of
-    docs/theory_allocation.md.
+    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact profile: delta_G of docs/theory_allocation.md.
 
     Args:
       mu: sensitivity over noise standard deviation, > 0 (float64).
@@ -125,8 +124,8 @@ def _ratio_ahead(mu: Array, x: Array) -> Array:
 
 
 def _short(mu: Array, x: Array) -> Array:
-    """m(x - mu/2) - m(x + mu/2) for mu < _SHORT and x >= 0: mu times the mean of f = -m', by its derivatives
-    at x.
+    """m(x - mu/2) - m(x + mu/2) for mu < _SHORT, x >= 0: mu times the mean of f = -m', from
+    derivatives at x.
 
     f' = x f - m, and f^(k+1) = x f^(k) + (k+1) f^(k-1) for k >= 1. The eighth derivative is at most 385 f.
     """
@@ -145,18 +144,14 @@ def _short(mu: Array, x: Array) -> Array:
 
 
 def delta_ahead(mu: Array, loss: Array) -> Array:
-    """`exp(log_delta)` for losses >= 0, in a tenth of the time; values below 1e-307 may be
-    returned as zero.
-    """
+    """`exp(log_delta)` for losses >= 0, in a tenth of the time; values below 1e-307 may be zero."""
     x = loss / mu
     a = x - 0.5 * mu
     return _ratio_ahead(mu, x) * xp.where(a < 0, 1.0, xp.exp(-0.5 * a * a))
 
 
 def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
-    """Phi(-b) and Phi(-a) - Phi(-b) with a = x - mu/2, b = x + mu/2 for x >= 0; relative errors
-    below 2e-12.
-    """
+    """Phi(-b) and Phi(-a) - Phi(-b), a = x - mu/2, b = x + mu/2, x >= 0; relative errors below 2e-12."""
     half = 0.5 * mu
     a, b = x - half, x + half
     far = xp.exp(-0.5 * b * b) * scaled_tail(b)

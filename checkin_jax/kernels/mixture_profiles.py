@@ -65,9 +65,7 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
 
 
 def with_mass(mix: Buckets) -> Buckets:
-    """In NumPy the mixture without labels of mass zero; under tracing the mixture itself, since sizes are
-    static.
-    """
+    """In NumPy the mixture without labels of mass zero; under tracing the mixture, whose sizes are static."""
     if backend.of_jax(mix):
         return mix
     kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)
@@ -169,8 +167,7 @@ def _stop_loss(
     number: Array,
     log_inverse_mass: Array,
 ) -> tuple[list[Array], list[Array]]:
-    """Points u beyond the middle, and bounds on E(|y - middle| - u)_+ on that side, for counts Bin(trials,
-    prob).
+    """Points u beyond the middle, and bounds on E(|y - middle| - u)_+ on that side, for Bin(trials, prob).
 
     By de Moivre E(X - E X - t)_+ = prob (trials - a + 1) Pr[X = a - 1] - t Pr[X >= a], where a is the least
     whole number above E X + t.

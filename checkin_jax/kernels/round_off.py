@@ -19,8 +19,7 @@ _FFT = 14.0
 
 
 def of_fft(points: int) -> float:
-    """Bound on the relative error of a transform of `points` values, a product of 2, 3 and 5, forwards or
-    backwards.
+    """Bound on the relative error of a transform of `points` values, a product of 2, 3 and 5, either way.
 
     It holds for all outputs together in the 2-norm, and for every single output against the 1-norm of the
     inputs, each of which reaches it on one path of log2(points) butterflies. So the error of an output is at
@@ -32,8 +31,7 @@ def of_fft(points: int) -> float:
 def of_power(
     size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
 ) -> Array | np.ndarray:
-    """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of at most `points`
-    of them.
+    """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
     If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
 

@@ -33,9 +33,7 @@ _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
 class Contour(NamedTuple):
-    """Order t, period L and standard deviation of the added normal variable: positive float64 scalars, or
-    [...].
-    """
+    """Order t, period L and standard deviation of the added normal variable: positive float64, or [...]."""
 
     order: Array
     period: Array
@@ -68,9 +66,7 @@ def multiplicity(points: int) -> Array:
 
 
 def second(z: Array) -> Array:
-    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; in modulus at most its
-    value at Re z.
-    """
+    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
     near = xp.abs(z) < 1.0
     inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
     series = xp.full_like(inner, _SERIES[-1])
@@ -116,8 +112,8 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
 
 
 def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> Sum:
-    """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...]: one sum for each of
-    them.
+    """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...], one sum
+    for each.
     """
     log_step, size = log_one_plus(excess)
     log_real = log1p(xp.square(contour.order) * real)
@@ -151,9 +147,7 @@ def _weights(contour: Contour, theta: Array) -> Array:
 
 
 def _last(contour: Contour, points: int) -> Array:
-    """Upper bound on the contribution of frequencies from 2 pi points / L on, over M(t), from the normal
-    variable alone.
-    """
+    """Upper bound on what frequencies from 2 pi points / L on add, over M(t), from the normal variable."""
     return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
 
 

@@ -19,9 +19,7 @@ from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 class Tables(NamedTuple):
-    """Rows of `points` values from `start` in steps of `stride`: log pmf there, and the tail
-    strictly beyond.
-    """
+    """Rows of `points` values from `start` in steps of `stride`: log pmf, and the tail strictly beyond."""
 
     trials: Array
     start: Array
@@ -91,9 +89,7 @@ def _run(
 def tabulate(
     trials: Array, prob: Array | None, log_inverse_mass: Array, points: int, exact: bool, upper: bool
 ) -> Tables:
-    """Tables for each of `trials` (whole, >= 0, [rows]); tails are upper bounds if `upper`, else lower
-    bounds.
-    """
+    """Tables for each of `trials` (whole, >= 0, [rows]); tails from above if `upper`, else from below."""
     m = trials[:, None]
     start = _start(m, prob)
     mean = 0.5 * m if prob is None else m * prob

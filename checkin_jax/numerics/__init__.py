@@ -1,3 +1,1 @@
-"""Numerics in NumPy float64: lattice laws, occupancy laws, convex functions. Every error is bounded on a
-stated side.
-"""
+"""Numerics in NumPy float64: lattice and occupancy laws, convex functions; every error is one-sided."""

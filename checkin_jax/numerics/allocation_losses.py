@@ -1,5 +1,5 @@
-r"""Sums of m lognormal variables on lattices: both privacy profiles of the random allocation of one Gaussian
-message.
+r"""Sums of m lognormal variables on lattices: both profiles of the random allocation of a
+Gaussian message.
 
 With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), each of mean one, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
 
@@ -64,7 +64,7 @@ _PLACED = 1e-14
 
 
 class Profile(NamedTuple):
-    """Stop-loss tails on a ladder of scales; `ends` holds the largest x of each scale, or the least sum if
+    """Stop-loss tails on a ladder of scales; `ends`: the largest x of each scale, or least sum if
     `reverse`.
 
     number: m, the number of terms. At a sum k, tails are read at k - number, or at shift - k if `reverse`.
@@ -92,8 +92,7 @@ def _step_sd(mu: float, high: float, shared: bool) -> float:
 def profile(
     mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
 ) -> Profile:
-    """Bounds on E(S - x)_+, or on E(-S - x)_+ if `reverse`, for x >= 0, down to about `number`
-    exp(-log_inverse_mass).
+    """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-log_inverse_mass).
 
     Args:
       mu: shift over noise standard deviation, in [1e-6, 100].
@@ -241,8 +240,7 @@ def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarr
 def _line(
     tail: Tail, index: np.ndarray, m: float, used: float, shift: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Line of `lines_lower` for sums beyond one point of the tail; zeros where the tail has no positive
-    value.
+    """Line of `lines_lower` for sums beyond one point of the tail; zeros where the tail is not positive.
 
     shift: of `Profile` if reverse, else None.
     """
@@ -272,9 +270,7 @@ class Kind(NamedTuple):
 
 
 def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]]:
-    """(spacing, units): a spacing near the given one, and each weight as a multiple of the spacing, rounded
-    up.
-    """
+    """(spacing, units): a spacing near the given one, and each weight in units of it, rounded up."""
     first = min(weights)
     best, found = math.inf, (spacing, [1])
     fewest = max(math.ceil(first / spacing), 2)
@@ -333,9 +329,7 @@ class Excess:
         return self._tails[scale]
 
     def _last(self, scale: int) -> bool:
-        """True at the last scale: the rest is negligible, or coarser lattices would not resolve the smaller
-        terms.
-        """
+        """True at the last scale: the rest is negligible, or coarser lattices miss the smaller terms."""
         _, end = self._ends(scale)
         return (
             self._reverse

@@ -1,5 +1,5 @@
-"""Convex functions in NumPy float64: hulls, chords, profiles made convex, and laws above others in convex
-order.
+"""Convex functions in NumPy float64: hulls, chords, convex profiles, and laws above others in
+convex order.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ def falling(
 
 
 def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bounds on both profiles of a pair, lowered by the convexity of hockey-stick divergences; rounded
-    up.
+    """Upper bounds on both profiles of a pair, lowered by convexity of the divergences; rounded up.
 
     H_c(P||Q) is convex in c > 0, and equals 1 - c + c H_{1/c}(Q||P) for c < 1 [docs/theory.md, section 2]:
     chords between any two losses are bounds. The minimum of several theorems need not be convex, and may fall
@@ -138,8 +137,7 @@ def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one:
 
 
 def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1 from 0 on, and
-    values.
+    """Largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1, and values.
 
     The corners of `lowered` for equal bounds.
 

@@ -208,8 +208,7 @@ def _hull(
 def pool(
     sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, log_inverse_mass: float
 ) -> Problem | None:
-    """T1h+ for unequal check-in rates: the problem in which the target is hidden in a pool. None as for
-    `profile`.
+    """T1h+ for unequal check-in rates: the problem of a target hidden in a pool. None as for `profile`.
 
     Args:
       sizes, masses: of n', whole and increasing, [parts]. theta: rate of the pool, in (0, 1).
@@ -240,9 +239,7 @@ def pool(
 
 
 class Weighted(NamedTuple):
-    """Real numbers of slots of weight one and of weight `weight`, with masses, [parts]. clients:
-    n = m / rho.
-    """
+    """Numbers (real) of slots of weight one and of `weight`, with masses, [parts]. clients: n = m / rho."""
 
     clients: float
     whole: np.ndarray
@@ -252,8 +249,7 @@ class Weighted(NamedTuple):
 
 
 def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
-    """T2+ for slots of two weights: the problem to evaluate; None if there are too few slots of either
-    weight.
+    """T2+ for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
       seen: parts with fewer steps than the stages have count as one message alone.
@@ -279,8 +275,7 @@ def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem |
 
 
 def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
-    """T2++ for a message shared evenly by all slots: the problem to evaluate; None if there are too few
-    slots.
+    """T2++ for a message shared evenly by all slots: the problem to evaluate; None if slots are too few.
 
     Args:
       log_inverse_mass: as in `weighted`.

@@ -26,9 +26,7 @@ _LAWS = (3, 6, 12)
 
 
 def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Transforms [losses, laws, knots] of few laws that together dominate the given ones, by decreasing
-    variance.
-    """
+    """Transforms [losses, laws, knots] of few laws that dominate the given ones, by decreasing variance."""
     # Twice the integral of a transform is the variance.
     gaps = np.diff(knots[0])
     variance = 0.5 * (values[0, :, 1:] + values[0, :, :-1]) @ gaps
@@ -50,8 +48,7 @@ def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 
 def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places and masses, without the atom at zero, of laws whose transforms are convex and above the given
-    values.
+    """Places and masses, without the atom at zero, of laws with convex transforms above the given values.
 
     No mass lies beyond the first and the last knot. The side with the smaller mean is raised to the larger
     one, which moves mass from zero outwards: an error upwards. If rounding makes the total mass t > 1, places

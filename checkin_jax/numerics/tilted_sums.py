@@ -1,5 +1,4 @@
-"""E(s - x)_+ for sums s of many independent lattice steps, as an upper or a lower bound: one FFT per
-exponential tilt.
+"""E(s - x)_+ for sums s of many independent lattice steps, from above or below: one FFT per tilt.
 
 Every error is bounded and counted on the side of the bound. Proofs: docs/theory_allocation.md. NumPy float64.
 """
@@ -35,8 +34,8 @@ _FINE, _FEWEST = 0.1, 256.0
 
 
 class Tail(NamedTuple):
-    """One-sided bounds on E(s - x)_+ at x = start + i spacing. Lower bounds come with bounds on Pr[s > x]
-    from both sides.
+    """One-sided bounds on E(s - x)_+ at x = start + i spacing; lower ones with two-sided bounds
+    on Pr[s > x].
     """
 
     start: float
@@ -79,9 +78,7 @@ class Steps:
 
     @functools.cached_property
     def grouped(self) -> tuple[np.ndarray, np.ndarray]:
-        """Masses and means of a few hundred groups: single points near the mean, wider groups
-        away from it.
-        """
+        """Masses and means of a few hundred groups: single points near the mean, wider groups elsewhere."""
         size = self.masses.size
         if size <= 1024:
             return self.masses, self.at
@@ -102,9 +99,7 @@ def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sum:
-    """A sum of independent steps of several kinds on lattices of equal spacing: (steps, number)
-    of each kind.
-    """
+    """A sum of independent steps of several kinds on lattices of equal spacing: (steps, number) of each."""
 
     kinds: tuple[tuple[Steps, float], ...]
 
@@ -204,9 +199,7 @@ class Window(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """A sum's law tilted by e^{order s}: laws of its steps, log E e^{order s}, mean and standard
-    deviation.
-    """
+    """A sum's law tilted by e^{order s}: laws of its steps, log E e^{order s}, mean, standard deviation."""
 
     order: float
     weights: list[np.ndarray]
@@ -307,8 +300,7 @@ def _faded(rate: float, spectrum: _Spectrum) -> tuple[np.ndarray, np.ndarray]:
 def _summed(
     spectrum: _Spectrum, weights: np.ndarray, most: float, low: int, stride: int
 ) -> tuple[np.ndarray, float]:
-    """(values, error): the circular sums sum_j g_j q_{i+j} at every `stride`-th i from `low` on, and an error
-    bound.
+    """(values, error): circular sums sum_j g_j q_{i+j} at every `stride`-th i from `low` on; error bound.
 
     weights: conjugate DFT of g at the computed frequencies. most: its largest modulus at any frequency.
     """
@@ -334,7 +326,7 @@ def _summed(
 
 
 def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper: bool) -> Window:
-    """Tail bounds from one FFT of the law tilted by e^{order s}, at every `stride`-th point from index
+    """Tail bounds from one FFT of the law tilted by e^{order s}, at every `stride`-th point from
     `first` on.
 
     The tail is a circular convolution of the law (known by its DFT) with decaying weights. Wrap-around only
@@ -447,7 +439,7 @@ class Stretch:
 
     @property
     def first(self) -> int:
-        """Index of the lattice point before the interval, a multiple of the stride; the slack shifts the
+        """Index of the lattice point before the interval, a multiple of the stride; slack shifts the
         interval.
         """
         before = math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
@@ -475,9 +467,7 @@ class Stretch:
 
 
 def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
-    """The interval with its tilts. heavy: one large term may dominate; then one tilt to such a term may
-    suffice.
-    """
+    """The interval with its tilts. heavy: one large term may dominate; then one tilt may suffice."""
     place = _FAR * (ends[0] or ends[1])
     order = total.order(place) if heavy else 0.0
     alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place

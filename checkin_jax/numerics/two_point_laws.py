@@ -88,8 +88,8 @@ def of_ends(mu: float, c: float, knots: np.ndarray) -> np.ndarray:
 
 
 def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Gram matrices (in units of mu^2) that dominate those of all triangles with angles within `half` of (a,
-    b).
+    """Gram matrices (in units of mu^2) that dominate those of triangles with angles within `half`
+    of (a, b).
 
     Angles at x and at x' in radians, of triangles of circumradius 1/2: |x - y| = sin b, |x' - y| = sin a.
 
@@ -138,9 +138,7 @@ def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np
 
 
 class _Fit(NamedTuple):
-    """Best lambda of every triple, its deficit at each place [triples, places], and the weighted sum of the
-    deficit.
-    """
+    """Best lambda of every triple, its deficits [triples, places], and their weighted sum."""
 
     shares: np.ndarray
     needed: np.ndarray
@@ -148,9 +146,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(value: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> _Fit:
-    """Best lambda by bisection: the weighted deficit is convex in lambda. Batches of triples fit into the CPU
-    cache.
-    """
+    """Best lambda by bisection, as the weighted deficit is convex in lambda; in batches for the CPU cache."""
     apart = first - second
     slope, found = weight * apart, []
     for start in range(0, len(value), _CHUNK):

@@ -1,5 +1,4 @@
-"""Linear programmes for `two_point_laws`: the smallest W_X and W_Y for which mixtures dominate all given
-triples.
+"""Linear programmes for `two_point_laws`: the smallest W_X and W_Y whose mixtures dominate given triples.
 
 No bound depends on how accurately they are solved.
 """
@@ -39,9 +38,7 @@ def _least(
 
 
 class Problem(NamedTuple):
-    """Transforms of X and Y at all places, weights of the places, and second differences, which must stay
-    nonnegative.
-    """
+    """Transforms of X and Y, weights of the places, and second differences, which must stay nonnegative."""
 
     first: np.ndarray
     second: np.ndarray
@@ -49,9 +46,7 @@ class Problem(NamedTuple):
     bends: Any
 
     def shares(self, value: np.ndarray) -> np.ndarray:
-        """lambda of every triple in the programme that adds one W to both X and Y and minimises its weighted
-        sum.
-        """
+        """lambda of every triple if one W is added to both X and Y and its weighted sum is minimal."""
         rows, places = value.shape
         above = scipy.sparse.hstack(
             [

@@ -40,8 +40,8 @@ def identity(files: Sequence[Digest]) -> str:
 
 
 def keep_audit(folder: Path, found: dict[str, Any]) -> Path:
-    """Writes an audit's findings, with today's date (UTC), atomically into the run's folder; returns the
-    path.
+    """Writes an audit's findings with today's date (UTC) atomically into the run's folder;
+    returns the path.
     """
     out = folder / AUDIT
     dated = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **found}

@@ -103,9 +103,7 @@ def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
 def guarantee(
     g: Stated, view: str, *, attack: bool, message: str | None = None, met: bool | None = None
 ) -> dict[str, Any]:
-    """Plain values of a guarantee in one view. message: the kind of message. met: true if the
-    target is met.
-    """
+    """Plain values of a guarantee in one view. message: kind of message. met: true if the target is met."""
     terms: AttackTerms | None = None
     if attack:
         terms = g.attack if isinstance(g, Guarantee) else getattr(g, "terms", None)

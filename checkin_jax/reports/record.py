@@ -174,9 +174,7 @@ class Record:
 
     @property
     def applies(self) -> str | None:
-        """Key of the guarantees that apply according to the deployer; None: undeclared, or not in
-        the record.
-        """
+        """Key of the guarantees that apply, as declared; None: undeclared, or not in the record."""
         view = self.deployment.view
         return view if view in self.promises[0].guarantees else None
 
@@ -285,17 +283,15 @@ class Record:
 
     @property
     def delta_is_large(self) -> bool:
-        """True if delta is at least 1 over the declared number of clients, although below 1 over the number
-        in the record.
+        """True if delta is at least 1 over the declared number of clients, but below 1 over the
+        recorded one.
         """
         in_all, delta = self.deployment.num_clients, self.stated[0].delta
         return in_all is not None and delta * in_all >= 1.0 > delta * (self.clients or 0)
 
 
 def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> str:
-    """View whose guarantee may be relied on: the declared one if it is in the record, else the one without
-    trust.
-    """
+    """View whose guarantee may be relied on: the declared one if recorded, else the one without trust."""
     declared = deployment.view
     return declared if declared is not None and declared in guarantees else "local"
 

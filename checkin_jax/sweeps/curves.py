@@ -1,6 +1,4 @@
-"""Renyi divergences of a table of settings: all orders of a setting together, on accelerators also many
-settings together.
-"""
+"""Renyi divergences of a table of settings, with all orders of a setting, or of many on accelerators."""
 
 from __future__ import annotations
 
@@ -148,8 +146,8 @@ def _program(choice: kernels.Choice, side_by_side: bool) -> Callable[[kernels.La
 def log_moments(
     lanes: Sequence[renyi_bounds.Plan], devices: Sequence[Any], size: int = _LANES
 ) -> list[np.ndarray]:
-    """Upper bounds on log A of every lane at its orders, lanes of equal sizes in one compiled call; call
-    inside `float64()`.
+    """Upper bounds on log A of every lane at its orders, one compiled call for equal sizes; in
+    `float64()`.
 
     Args:
       devices: share the lanes of a call in parallel, on a CPU one after the other.
@@ -179,8 +177,7 @@ def log_moments(
 def draw(
     runs: Mapping[str, tuple[CheckInProtocol, Randomizer, str]], orders: Sequence[float] | np.ndarray
 ) -> tuple[plotting.Figure, list[dict[str, object]]]:
-    """Draws the divergences of runs between both proven ends: `rdp` as a line, and a band down to
-    `rdp_lower`.
+    """Draws the divergences of runs as brackets: `rdp` as a line, and a band down to `rdp_lower`.
 
     Args:
       runs: protocol, randomizer and view of each, by its name in the legend.

@@ -1,6 +1,4 @@
-"""Evaluation of a block of settings on the host's cores or on accelerators; each row gets results or an
-error.
-"""
+"""Evaluation of a block of settings on CPU cores or accelerators; each row gets results or an error."""
 
 from __future__ import annotations
 

@@ -14,9 +14,7 @@ from pathlib import Path
 
 @functools.cache
 def _host() -> str:
-    """Name of the machine and, on Linux, of its process namespace, within which process numbers
-    are unique.
-    """
+    """Name of the machine and, on Linux, of its process namespace, in which process numbers are unique."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()

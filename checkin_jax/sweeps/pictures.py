@@ -1,6 +1,4 @@
-"""Figures of a sweep: results against one axis, other axes as colours, dashes and panels. Needs
-matplotlib.
-"""
+"""Figures of a sweep: results against one axis, others as colours, dashes and panels. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def axis_along(axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
 
 
 def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """(lines, panels): the other axes told apart by lines and by panels; axes with few values
-    become panels.
-    """
+    """(lines, panels): axes told apart by lines and by panels; axes with few values become panels."""
     lines: list[str] = []
     panels: list[str] = []
     room = {True: _MAX_LINES, False: _MAX_PANELS}
@@ -103,9 +99,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
 
 
 def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[str, str]:
-    """Colour of the first axis's value and dashes of the others'; colours alone if there are too
-    few dashes.
-    """
+    """Colour of the first axis's value and dashes of the others'; colours alone if dashes do not suffice."""
     places = [np.unique(axes[name]).tolist().index(value) for name, value in line.items()]
     sizes = [len(np.unique(axes[name])) for name in line]
     first, rest = (places[0], sizes[0]) if places else (0, 1), (0, 1)
@@ -147,9 +141,7 @@ def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _few_ticks(axis: Axes, ratio: float) -> None:
-    """Labels at 1, 2 and 5 on a logarithmic axis of few decades, where matplotlib would add 2 to
-    6 long ones.
-    """
+    """Labels at 1, 2 and 5 on a logarithmic axis of few decades, instead of matplotlib's 2 to 6 long ones."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.xaxis.set_minor_formatter(NullFormatter())

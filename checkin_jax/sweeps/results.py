@@ -95,8 +95,8 @@ class Question:
 
     @property
     def randomizers(self) -> dict[str, bool]:
-        """Arguments of the randomizer, with True for required ones; without a class one of two is
-        required.
+        """Arguments of the randomizer, with True for required ones; without a class, one of two
+        is required.
         """
         if self.randomizer is None:
             return {"epsilon0": False, "noise_multiplier": False}
@@ -223,9 +223,7 @@ class Results:
         self.seconds[index] = (time.perf_counter() - started) / np.size(index)
 
     def table(self, question: Question, inputs: Mapping[str, np.ndarray]) -> pa.Table:
-        """Inputs and results, one row each; a row with neither result nor error gets an error
-        that says so.
-        """
+        """Inputs and results, one row each; a row without result or error gets an error that says so."""
         for name, column in self.numbers.items():
             self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
         bad = self.errors != ""

@@ -41,9 +41,7 @@ _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 
 
 def kinds(*classes: type) -> dict[str, type]:
-    """int, float or str for every argument that a sweep may vary: those of `NAMES`, and the classes' own
-    fields.
-    """
+    """int, float or str for every argument that a sweep may vary: `NAMES`, and the classes' own fields."""
     own = {
         field.name: _TYPES[_name(field.type)]
         for each in classes
@@ -107,9 +105,7 @@ def _words(name: str, given: Any) -> np.ndarray:
 
 
 def cells(name: str, column: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
-    """Numbers of a column of texts, NaN for cells that are empty or not numbers, and errors of the latter by
-    row.
-    """
+    """Numbers of a column of texts, NaN for empty or invalid cells, and errors of the latter by row."""
     numbers, faults = np.full(len(column), np.nan), {}
     for row, cell in enumerate(column.tolist()):
         try:

@@ -55,9 +55,7 @@ class Executor(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A sweep in a file: number of rows, number of rows with an error instead of a result, and the first
-    error.
-    """
+    """A sweep in a file: number of rows, number of rows with an error, and the first error."""
 
     path: Path
     rows: int
@@ -409,8 +407,8 @@ def _sent(
 def _joined(
     made: Prepared, path: Path, lease: float, devices: Sequence[Any], tell: Callable[[int], None]
 ) -> Written:
-    """Evaluates blocks that no other process has claimed until all are finished; one process joins them into
-    the file.
+    """Evaluates blocks that no other process has claimed until all are finished; one process
+    joins the file.
     """
     try:
         with (

@@ -141,7 +141,7 @@ class Sweep:
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The table as an Arrow stream, missing results null: `polars.DataFrame(found)`,
+        """The table as an Arrow stream, results may be null: `polars.DataFrame(found)`,
         `pyarrow.table(found)`.
         """
         return arrow(self.columns, len(self)).__arrow_c_stream__(requested_schema)
@@ -213,9 +213,7 @@ def arrow(columns: Mapping[str, np.ndarray | str], count: int) -> pa.Table:
 
 
 def of_arrow(table: pa.Table) -> Sweep:
-    """The table in memory: null numbers become NaN, null words empty, and values of other types
-    their text.
-    """
+    """The table in memory: null numbers become NaN, null words empty, other types their text."""
     return Sweep({name: _column(table.column(name)) for name in table.column_names})
 
 
@@ -236,9 +234,7 @@ def write(path: Path, blocks: Iterator[pa.Table]) -> Path:
 
 
 def _write_csv(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
-    """Uses Python's writer, since Arrow's omits the decimal point of whole floats, which are then read as
-    whole numbers.
-    """
+    """Uses Python's writer: Arrow's omits the point of whole floats, which are then read as whole numbers."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     for i, block in enumerate(blocks):

@@ -32,8 +32,7 @@ from checkin_jax.training.run import PrivateRun
 
 @functools.lru_cache(maxsize=16)
 def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
-    """Largest number of rounds whose epsilon, together with all earlier runs, is at most
-    `run.target_epsilon`.
+    """Largest number of rounds whose epsilon, with all earlier runs, is at most `run.target_epsilon`.
 
     Args:
       run: if it has no target, all its rounds fit.
@@ -99,8 +98,8 @@ class Budget:
 
     @property
     def left(self) -> float | None:
-        """target_epsilon minus the spent epsilon in its view; None without a target. Epsilons of parts do not
-        add up.
+        """target_epsilon minus the epsilon spent in its view; None without a target. Epsilons do
+        not add up.
         """
         if self.target_epsilon is None:
             return None

@@ -19,7 +19,7 @@ NOT_STATED = (
 
 
 def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float:
-    """Suggests a learning rate by the rule learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with
+    """Suggests a learning rate by learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with
     linear decay.
 
     B is the expected number of messages per round, T = `rounds` (None: all of the run), and z is the standard

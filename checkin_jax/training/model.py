@@ -1,6 +1,4 @@
-"""Models and data sets for the trainer: any parameters, loss and records. This module imports no
-framework.
-"""
+"""Models and data sets for the trainer: any parameters, loss and records, without a framework."""
 
 from __future__ import annotations
 
@@ -182,9 +180,7 @@ class Dataset(ByName):
         return np.take_along_axis(records, first, axis=1)
 
     def most_held(self, each: int | None) -> int:
-        """Largest number of records of a client that holds `each` of them, or at most `each` of those it
-        owns.
-        """
+        """Largest number of records of a client that holds `each`, or at most `each` of those it owns."""
         if self.owner is None:
             return each or 1
         owned = int(np.unique(np.asarray(self.owner), return_counts=True)[1].max())
@@ -201,9 +197,7 @@ class Dataset(ByName):
         )
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
-        """Describes the sharing of records among clients; None if every record belongs to at most
-        one client.
-        """
+        """Describes the sharing of records among clients; None if no record belongs to several clients."""
         if self.owner is not None:
             owners = len(np.unique(np.asarray(self.owner)))
             if num_clients <= owners:

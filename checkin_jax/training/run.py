@@ -1,6 +1,4 @@
-"""Settings that determine the privacy of a run, shared by the private step, the trainer, reports and the
-audit.
-"""
+"""Settings that determine the privacy of a run; used by private step, trainer, reports and audit."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ _ROUNDING = 1e-15
 
 @quietly
 def log_moments(atoms: pld.Atoms, orders: Array) -> Array:
-    """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1, from laws of `pld.join(..., upper=False)`; nats,
-    [orders].
+    """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1, from `pld.join(..., upper=False)`;
+    nats, [orders].
 
     A - 1 = E_Q phi(P/Q) with phi(r) = r^lam - 1 - lam (r - 1) >= 0, so mass under Q alone and mass at loss 0
     is left out.

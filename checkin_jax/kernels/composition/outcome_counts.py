@@ -1,5 +1,4 @@
-"""Privacy profile of many rounds of one client's own Gaussian messages: a mixture over the binomial number of
-messages.
+"""Profile of many rounds of one client's own Gaussian messages: a mixture over their binomial number.
 
 With K ~ Bin(T, rate) the number of rounds in which the client sends, H_c = E delta_G(mu sqrt(K), log c).
 """
@@ -18,8 +17,7 @@ ROUNDING = 1e-9
 
 @quietly
 def gaussian_profile(mu: Array, number: Array, mass: Array, loss: Array) -> Array:
-    """sum_K mass_K delta_G(mu sqrt(K), loss) at losses >= 0 in nats, with relative error `ROUNDING`;
-    [losses].
+    """sum_K mass_K delta_G(mu sqrt(K), loss) at losses >= 0 in nats, relative error `ROUNDING`; [losses].
 
     mu sqrt(K) is at most 1e3. The term K = 0 is zero.
     """

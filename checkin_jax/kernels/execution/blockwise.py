@@ -30,9 +30,7 @@ def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
-    """evaluate(loss) for the first `count` losses, of MOST if compiled; entries after them are
-    meaningless.
-    """
+    """evaluate(loss) for the first `count` losses, of MOST if compiled; later entries are meaningless."""
     if not backend.of_jax(loss):
         parts = [evaluate(loss[start : start + _BLOCK]) for start in range(0, int(count), _BLOCK)]
         if len(parts) == 1:

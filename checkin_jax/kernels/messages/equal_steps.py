@@ -129,7 +129,7 @@ class _Way(NamedTuple):
 
 
 def _way(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Way:
-    """A good contour for `count` steps of the law (at, weights), at most about `jump` each; every contour is
+    """A good contour for `count` steps of the law (at, weights), at most about `jump` each; each one is
     valid.
     """
     order, deviation = saddle(at[None], weights[None], count, x)
@@ -146,9 +146,7 @@ def _alone(law: Law, epsilon0: Array, loss: Array) -> Array:
 
 
 class PoolSteps(NamedTuple):
-    """Pool of one client (T1h): n' other members with their masses, [parts]; theta, and the
-    client's rate g.
-    """
+    """Pool of one client (T1h): n' other members with their masses, [parts]; theta; the client's rate g."""
 
     sizes: Array
     masses: Array
@@ -168,7 +166,7 @@ def stretched(at: Array, pool: PoolSteps, shift: Array) -> Array:
 
 
 def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
-    """E over n = n' + 1 of (1/n) E( sum_{j <= n} t_j )_+ (T1h): t_j is alpha (1 - c) if absent, else beta
+    """E over n = n' + 1 of (1/n) E( sum_{j <= n} t_j )_+ (T1h): t_j is alpha (1 - c), or beta
     times a step.
     """
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
@@ -194,9 +192,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
 def pooled_upper(
     law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on the round's H at e^losses for clients of unequal rates, 0 <= losses < epsilon0;
-    [losses].
-    """
+    """Upper bounds on H at e^losses for clients of unequal rates, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, pool, epsilon0, losses)
     return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
 

@@ -1,5 +1,4 @@
-r"""Upper bounds on Renyi moments of units that are mixtures of subsampled Gaussians over a public label, at
-real orders.
+r"""Upper bounds on Renyi moments, at real orders, of mixtures of subsampled Gaussians over a public label.
 
 If H_c <= h(c) at every c >= 1 in both directions, the moment of order lam of either direction is at most
 
@@ -48,8 +47,7 @@ class Rare(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """A unit as a mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1),
-    q = 1 / inverse_rate.
+    """A mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1), q = 1 / inverse_rate.
 
     log_weight: log of E[q] in the label; [labels]. rare: labels for which closed forms suffice.
     """

@@ -62,7 +62,7 @@ def _option(call: bool, forward: Array, strike: Array, volatility: Array) -> Arr
 
 
 def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
-    """Both transforms of one triple: +-d = scale F zeta - other z' + ..., where z' is the ratio of smaller
+    """Both transforms of one triple: +-d = scale F zeta - other z' + ..., z' the ratio of smaller
     variance.
     """
     mirrored = gram[0] < gram[2]

@@ -71,8 +71,8 @@ class Law(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A law for one c, or [...]: knots, negative slopes of the chords, values at the knots, and the value at
-    the last left knot.
+    """A law for one c, or [...]: knots, negative chord slopes, values at the knots and at the
+    last left knot.
     """
 
     right: Array
@@ -93,9 +93,7 @@ class Choice(NamedTuple):
 
 
 def _falls(knots: Array, value: Array) -> Array:
-    """Negative slopes, interval by interval, of the smallest convex nonincreasing majorant, relative to its
-    last value.
-    """
+    """Negative slopes of the smallest convex nonincreasing majorant, relative to its last value."""
     gaps = xp.diff(knots)
     falls = xp.where(gaps > 0, (value[..., :-1] - value[..., 1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
     return largest_from_here(xp.maximum(falls, 0.0))
@@ -121,9 +119,7 @@ def steps_of(law: Law) -> Steps:
 
 
 def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
-    """Places and weights of the finite law without the mass right of knot `cut`; the mean is zero up to
-    `_MEAN`.
-    """
+    """Places and weights of the finite law without mass right of knot `cut`; mean zero up to `_MEAN`."""
     right = steps.right[..., 1:]
     weights = _drops(xp.where(xp.arange(right.shape[-1]) < cut[..., None], steps.fall, 0.0))
     mean = xp.sum(weights * right, axis=-1)
@@ -135,8 +131,8 @@ def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
 
 
 class Paths(NamedTuple):
-    """Data for the choice of contours: orders, log M at each order for every cut, and the mass lost by every
-    cut.
+    """Data for the choice of contours: orders, log M at each order for every cut, and mass lost
+    by every cut.
 
     orders: [orders], a geometric sequence of ratio _RATIO. log_m: [orders, cuts], entry j is for cut j + 1.
     lost: [cuts].
@@ -180,8 +176,8 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
 def paths_of(
     rate: Float64[Array, ""], count: Float64[Array, ""], orders: Float64[Array, " orders"], laws: Law
 ) -> Paths:
-    """Paths for sums of `count` steps of the first law, each present with probability `rate`; all laws are
-    cut alike.
+    """Paths for sums of `count` steps of the first law, each present with probability `rate`; one cut for
+    all.
     """
     require_float64(rate, count, orders, laws)
     steps = [steps_of(Law(*(part[i] for part in laws))) for i in range(laws.right.shape[0])]
@@ -244,8 +240,8 @@ def _turn(phase: Array) -> Array:
 
 
 def powers(turn: Array, last: int) -> Array:
-    """(1 + turn)^k - 1 for k = 0 .. last, a power of two, within 30 roundings of k |turn|; [last + 1,
-    places].
+    """(1 + turn)^k - 1, k = 0 .. last, a power of two, within 30 roundings of k |turn|;
+    [last + 1, places].
     """
     if not of_jax(turn):
         found = np.zeros((last + 1, turn.size), dtype=turn.dtype)

@@ -43,8 +43,7 @@ _NODES, _WEIGHTS = (
 
 
 class Cells(NamedTuple):
-    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing from 0;
-    [cells].
+    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing; [cells].
 
     If all others hold a third record, Z - Z' takes the place of Z - 1. right_other, left_other: masses of the
     target's message under the second measure. drawn: probability that the target is present, or would be if

@@ -1,5 +1,4 @@
-r"""T2++: eps0-LDP messages in common slots, the slot of the target's message under a random label; by staged
-domination.
+r"""T2++: eps0-LDP messages in common slots, the target's slot under a random label; by staged domination.
 
 With p = e^eps0, c = e^l >= 1 and m slots the unit's hockey-stick divergence is at most
 

@@ -1,5 +1,4 @@
-"""Laws of one message's likelihood ratios, from which an adversary chooses step by step, and a law that
-dominates them.
+"""Laws of a message's likelihood ratios, from which an adversary chooses, and a law that dominates them.
 
 A step is z - c z', centred and in units of p - 1, where z and z' are the likelihood ratios of x and x' over
 the record that takes their place, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B]
@@ -123,8 +122,8 @@ HEXAGON = Game(
 
 
 def one_bit_places(c_minus_1: Array, message: Message) -> Array:
-    """Places of B0's terms, all others at x' (X) or at x (Y): of X, of Y, of -(c - 1) xi, and the fourth of
-    t*.
+    """Places of B0's terms, all others at x' (X) or x (Y): of X, of Y, of -(c - 1) xi, and the
+    fourth of t*.
     """
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)

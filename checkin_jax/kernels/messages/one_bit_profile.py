@@ -71,9 +71,7 @@ def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
 
 
 class _Intervals(NamedTuple):
-    """Left ends, widths, values and Q at both ends, and bounds, [most] each; their number; the largest value
-    found.
-    """
+    """Left ends, widths, values and Q at both ends, bounds, [most] each; their number; the largest value."""
 
     left: Array
     width: Array
@@ -152,8 +150,8 @@ def curve_between(
     others: Array,
     x: Array,
 ) -> tuple[Curve, Array]:
-    """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and an upper bound on its
-    deficit at any m.
+    """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and a bound on
+    its deficit.
 
     begun includes the normal variable; first and second are one step each. The deficit consists of
     frequencies beyond the nodes and of moduli raised to the floor.
@@ -192,9 +190,7 @@ def curve_between(
 
 
 class _Path(NamedTuple):
-    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable with t*, one X, and one
-    Y.
-    """
+    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable with t*, one X, one Y."""
 
     contour: stop_loss.Contour
     theta: Array
@@ -202,8 +198,8 @@ class _Path(NamedTuple):
     steps: tuple[stop_loss.Sum, stop_loss.Sum]
 
     def curve(self, others: Array, x: Array) -> tuple[Curve, Array]:
-        """g for `others` clients, and its deficit at any m: frequencies beyond the nodes, and moduli raised
-        to the floor.
+        """g for `others` clients, and its deficit: frequencies beyond the nodes, moduli raised to
+        the floor.
         """
         return curve_between(self.contour, self.theta, self.begun, *self.steps, others, x)
 
@@ -271,8 +267,8 @@ def profile_upper(
 
 
 def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
-    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; terms are alpha (1 - c) if absent, else
-    beta times a step.
+    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; terms: alpha (1 - c), or beta
+    times a step.
     """
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     shift, beta = c_minus_1 / unit, pool.rate / pool.theta

@@ -81,9 +81,7 @@ class Played(NamedTuple):
 
 
 def _mixture(shares: Array, laws: Array) -> Array:
-    """shares [..., laws] times complex laws [laws, nodes], in real arithmetic: XLA's complex products are
-    many times slower.
-    """
+    """shares [..., laws] times complex laws [laws, nodes] in real arithmetic, many times faster in XLA."""
     return complex_of(shares @ xp.real(laws), shares @ xp.imag(laws))
 
 
@@ -109,9 +107,7 @@ def laws_on(
 
 
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
-    """Adds `count` steps with the mixture `share` [laws]; domination fails by at most failed e^{t x} M_S(t)
-    for each.
-    """
+    """Adds `count` steps with the mixture `share` [laws]; each fails to dominate by failed e^{t x} M_S(t)."""
     step, real = _mixture(share, game.laws), share @ game.real
     square = xp.square(game.contour.order)
     largest = xp.max(game.real[:-1])
@@ -147,17 +143,15 @@ def begin(game: Laws, first: Array) -> Played:
 
 
 def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
-    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for all laws of d on one period; [laws,
-    points].
-    """
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, on one period; [laws, points]."""
     points = per_node * game.theta.size
     ratio = played.ratio * (points / game.contour.period).astype(game.laws.dtype)
     return irfft(ratio[None, :] * game.laws, points)
 
 
 def _larger(a: Array, b: Array | float) -> Array:
-    """The larger number, three times as fast as XLA's maximum on a CPU. NaN may be lost; then `noise` is NaN
-    as well.
+    """The larger number, three times as fast as XLA's maximum on a CPU. NaN may be lost; `noise`
+    is NaN then.
     """
     return xp.where(a > b, a, b)
 
@@ -167,9 +161,7 @@ def _largest(rows: Array) -> Array:
 
 
 def _peak(values: Array) -> Array:
-    """Upper bound on the maximum of periodic functions sampled on a grid; the caller adds the
-    fourth-derivative term.
-    """
+    """Upper bound on the maximum of sampled periodic functions, without the fourth-derivative term."""
 
     def inside(values: Array) -> Array:
         bend = _larger(2.0 * values[:, 1:-1] - values[:, :-2] - values[:, 2:], 0.0)
@@ -183,8 +175,8 @@ def _peak(values: Array) -> Array:
 def _failure(
     game: Laws, played: Played, grid: Array, share: Array, left_out: Array | float | None = None
 ) -> Array:
-    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d, where w has the mixture
-    `share`.
+    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and laws of d; w has the
+    mixture `share`.
 
     F is the largest excess on the grid, plus terms for points between (second differences and fourth
     derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of
@@ -245,8 +237,7 @@ def stage_law(
     per_node: int = _POINTS,
     left_out: Array | float | None = None,
 ) -> tuple[Array, Array]:
-    """Law of a stage, [laws], and an upper bound on its failure to dominate; only sharpness depends on
-    `allowed`.
+    """Law of a stage, [laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
 
     per_node: grid points per node. left_out: as in `_failure`.
     """
@@ -257,8 +248,7 @@ def stage_law(
 
 
 def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
-    """The game at the contour's first nodes, and an upper bound on the sum of |M_S| / M_S(t) over the other
-    nodes.
+    """The game at the contour's first nodes, and a bound on the sum of |M_S| / M_S(t) over the others.
 
     Further steps only lower that sum.
     """
@@ -345,8 +335,7 @@ def _binomial(
 
 
 class Stages(NamedTuple):
-    """Numbers of steps: `first` with T1's law, then `sizes` [stages]; all steps from `before` on have one
-    law.
+    """Numbers of steps: `first` with T1's law, then `sizes` [stages]; from `before` on one law for all.
 
     tolerance: relative error allowed for failures of domination.
     """
@@ -383,7 +372,7 @@ def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
 
 
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
-    """Saddle point t of a normal sum of this deviation that starts at x; and about E(x + S)_+ e^{-t
+    """Saddle point t of a normal sum of this deviation, starting at x; and about E(x + S)_+ e^{-t
     x} / M(t).
     """
     distance = -x / deviation
@@ -393,8 +382,8 @@ def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
 
 
 def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
-    """Plays the steps before `stages.before` and chooses the law of later ones; only choices depend on mean
-    and worth.
+    """Plays the steps before `stages.before` and chooses the later law; mean and worth only
+    affect choices.
     """
     counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
     allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))

@@ -1,5 +1,4 @@
-r"""G1: shuffled check-in of Gaussian messages, by subsampling; in the aggregate view, the noise of all
-messages adds up.
+r"""G1: shuffled check-in of Gaussian messages, by subsampling; in the aggregate view their noise adds up.
 
 Given that k of n clients check in, the differing client is one of them with probability q = k / n, and
 
@@ -117,8 +116,7 @@ def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
 def lines_lower(
     mix: GaussianBuckets, loss: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, rounded down and up, at any number of losses;
-    [losses].
+    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, rounded down and up; any number of losses.
 
     The second pair exchanges P and Q, for A = {loss of P||Q < -loss}.
     """

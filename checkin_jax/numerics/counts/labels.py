@@ -28,8 +28,7 @@ _LEAST = 1e-290
 
 
 class Labelled(NamedTuple):
-    """m T / (p_0 w) of each part and its mass (with T included), [PARTS], padded with masses 0; and the mass
-    in no part.
+    """m T / (p_0 w) of each part and its mass (with T included), [PARTS], padded; and the mass in no part.
 
     w: upper bound on every slot's share of the target's message, in units of p_0/m. T: lower bound on the
     probability of the labels, over their probability without the target.
@@ -46,8 +45,8 @@ def counted(num_clients: int, num_slots: int) -> bool:
 
 
 def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> Labelled | None:
-    """Shares of n clients' messages in m common slots; each client sends with probability `prob`. None if
-    there is no bound.
+    """Shares of n clients' messages in m common slots; each sends with probability `prob`. None
+    if unknown.
 
     Args:
       num_clients: n > 1. log_inverse_mass: the lost mass is about exp(-log_inverse_mass).
@@ -68,8 +67,7 @@ def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: fl
 
 
 def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool) -> np.ndarray:
-    """Probability that an empty slot taken by the target keeps its label, for each K. Any number in [0, 1] is
-    sound.
+    """Pr[an empty slot taken by the target keeps its label] for each K. Any number in [0, 1] is sound.
 
     Shares are even where true[k] = seen + fewer (filled - true[k-1]). The recursion runs upwards while errors
     shrink, and downwards from the last K, at which no label is false unless K = m (`crowded`).
@@ -123,9 +121,7 @@ def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
 
 
 def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
-    """Shares, T and masses of levels of K and of the number of others, and the mass outside, from tail
-    bounds; None if unknown.
-    """
+    """Shares, T and masses of levels of K and the number of others, and the mass outside; None if unknown."""
     exponents = np.array([*(each for each in _LEVELS if each < mass), mass])
     mean, variance = occupancy.moments(n - 1.0, float(m), prob)
     away = np.array([occupancy.deviation(variance, each) for each in exponents])

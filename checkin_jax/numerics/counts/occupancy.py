@@ -1,5 +1,4 @@
-r"""Number K of occupied slots when each of n clients sends to one of m slots with probability p_0: one-sided
-laws.
+r"""Number K of occupied slots when n clients send to one of m slots with probability p_0: one-sided laws.
 
 K is a sum of independent Bernoulli variables, since its generating polynomial has real roots only. So
 Bernstein's inequality holds with the exact variance of K. If the bulk is narrow, its probabilities are
@@ -86,9 +85,7 @@ def fewest(num_clients: float, prob: float, log_inverse_mass: float) -> tuple[in
 
 
 def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
-    """Law of K, [num_slots + 1], by recursion over the clients, with relative errors of num_clients
-    roundings.
-    """
+    """Law of K, [num_slots + 1], by recursion over clients; relative errors of num_clients roundings."""
     filled = np.arange(num_slots + 1.0)
     stay, step = 1.0 - prob + prob * filled / num_slots, prob * (num_slots - filled) / num_slots
     law = np.zeros(num_slots + 1)
@@ -101,9 +98,7 @@ def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
 
 
 def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, float]:
-    """Lower and upper bound on Pr[K = n]: all clients send, no two of them into one slot
-    (birthday problem).
-    """
+    """Lower and upper bound on Pr[K = n]: all clients send, no two into one slot (birthday problem)."""
     n, m = num_clients, num_slots
     if n > m:
         return 0.0, 0.0
@@ -206,9 +201,7 @@ def law(
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `size` values: the lightest ones move to their neighbour, upwards if `upper`, else
-    downwards.
-    """
+    """At most `size` values: the lightest move to their neighbour, upwards if `upper`, else downwards."""
     values, masses = values.copy(), masses.copy()
     while len(values) > size:
         i = int(np.argmin(masses[:-1] if upper else masses[1:])) + (0 if upper else 1)

@@ -58,8 +58,8 @@ def oriented_gradients(
 
 
 def crops(images: np.ndarray, num_crops: int, *, reach: int = 2, seed: int = 0) -> np.ndarray:
-    """Shifted copies of every image: first the image itself, then random shifts by whole pixels, up to
-    `reach` each way.
+    """Shifted copies of every image: the image itself, then random shifts by up to `reach` pixels
+    each way.
 
     The shifts are public and drawn before training. A client whose update is the clipped mean of the
     gradients at all its crops sends one message about one record, as without crops. So crops cost no privacy.
@@ -116,8 +116,7 @@ def softmax_regression(width: int) -> Model:
 def regression_problem(
     images: LabelledImages, *, directions: int = 8, num_crops: int = 1
 ) -> tuple[Dataset, Model]:
-    """Features of all images with their labels, those of the clients with crops; and softmax regression on
-    them.
+    """Features of all images with their labels, with crops for clients; and softmax regression on them.
 
     Args:
       images: 28x28 (cells of 4 pixels) or smaller (cells of 2).

@@ -1,6 +1,4 @@
-"""Training on small grey images, for `checkin train` and the programs in train/: settings, model,
-optimizer.
-"""
+"""Training on small grey images, for `checkin train` and programs in train/: settings, model, optimizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A function as a flat list of primitive operations, which can be inspected and evaluated with
-replacements.
-"""
+"""A function as a flat list of primitive operations, to be inspected and evaluated with replacements."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class Operations:
     def __call__(
         self, arguments: Sequence[Any], instead: Mapping[int, Callable[..., jax.Array]]
     ) -> list[Any]:
-        """Results of the function, with `instead[i]` in place of operation number i, which must write one
-        value.
-        """
+        """Results of the function with `instead[i]` in place of operation i, which must write one value."""
         values = {**self.constants, **dict(zip(self.arguments, arguments))}
         for i, operation in enumerate(self.listed):
             inputs = [values[number] for number in operation.reads]

@@ -101,9 +101,7 @@ class Lookup:
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """Parameter array number `leaf`, read by operation number `operation` only, and the kind of that
-    operation.
-    """
+    """Parameter array number `leaf`, the number of the only operation that reads it, and its kind."""
 
     leaf: int
     operation: int
@@ -184,8 +182,7 @@ def _dense(equation: JaxprEqn, side: int, layout: Layout) -> Product | None:
 
 
 def _convolution(equation: JaxprEqn, side: int, layout: Layout) -> Product | None:
-    """A convolution with any number of spatial axes, strides and dilation, as an unfolding and one matrix
-    product.
+    """A convolution with any number of axes, strides and dilation, as an unfolding and one matrix product.
 
     Strides that divide the kernel are first moved into the channels, block by block, so that fewer slices are
     cut. On CPUs this is faster than XLA's own convolution within a loop, forwards and backwards.

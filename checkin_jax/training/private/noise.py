@@ -1,5 +1,4 @@
-"""Local mechanisms applied to an update before it leaves the device, and exact shortcuts for sums of
-messages.
+"""Local mechanisms applied to an update before it leaves the device, and exact laws of sums of messages.
 
 Trust model: a client trusts its own device only. `*_messages` draws every client's message. `*_sum` draws the
 sum of the messages from exactly the same distribution without drawing each message; an aggregating server
@@ -31,8 +30,7 @@ FAIR_RADIUS = 1e-8
 
 
 def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
-    """Scales each row to norm at most clip_norm (1 - 1e-6) in float32; the true norm of the result is below
-    clip_norm.
+    """Scales each row to norm at most clip_norm (1 - 1e-6) in float32; its true norm is below clip_norm.
 
     A row whose norm is not finite (NaN, infinity, or overflow of its square) becomes zero: one client's
     broken gradient must not exceed the sensitivity or spoil the sum.
@@ -59,8 +57,7 @@ def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
 def gaussian_messages(
     keys: jax.Array, clipped: jax.Array, clip_norm: float, noise_multiplier: float
 ) -> jax.Array:
-    """Each client's message: its clipped gradient plus N(0, (noise_multiplier clip_norm)^2 I), with its own
-    key.
+    """Each client's message: its clipped gradient plus N(0, (noise_multiplier clip_norm)^2 I), own key.
 
     Args:
       keys: (m,), one key per client.
@@ -99,8 +96,7 @@ def l2_message_norm(dimension: int, clip_norm: float, epsilon0: float) -> float:
 
 
 def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0: float) -> jax.Array:
-    """Each client's epsilon0-LDP message on the sphere of norm B (Duchi, Jordan, Wainwright), with its own
-    key.
+    """Each client's epsilon0-LDP message on the sphere of norm B (Duchi, Jordan, Wainwright), own key.
 
     The message is B v, with v uniform on the half sphere <v, g> >= 0 with probability (1 + |g|
     tanh(epsilon0/2) / C) / 2, else on the other half. One coin combines the sign of the direction and the
@@ -280,8 +276,7 @@ def _flips(keys: jax.Array, radii: jax.Array, epsilon0: float) -> jax.Array:
 
 
 def _cholesky(gram: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Lower Cholesky factor of a small matrix, and its inverse; not finite if the matrix is not positive
-    definite.
+    """Lower Cholesky factor of a small matrix, and its inverse; not finite if not positive definite.
 
     Elimination on [gram | identity] leaves [factor^T | inverse]. Much faster here than LAPACK, whose threads
     contend with XLA's on matrices this small.

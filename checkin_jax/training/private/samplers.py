@@ -28,8 +28,7 @@ SIMULATE = ("aggregate", "messages", "central-limit")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism(abc.ABC):
-    """Draws the messages of one kind of randomizer, and their sums; subclass and register with
-    `register_mechanism`.
+    """Draws messages of one kind of randomizer, and their sums; subclass and `register_mechanism`.
 
     Objects are compared by their fields and compiled into the private step. Methods are pure, and those with
     keys are traced by JAX.
@@ -81,8 +80,7 @@ class Mechanism(abc.ABC):
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
     ) -> jax.Array:
-        """Contribution to a round's sum of a microbatch of consecutive clients; the default draws every
-        message.
+        """Contribution to a round's sum of consecutive clients; the default draws every message.
 
         Args:
           key: of the round; keys of clients are folded from it by their place in the round.
@@ -96,7 +94,7 @@ class Mechanism(abc.ABC):
         return self.drawn(key, position, clipped).combine(present.astype(jnp.float32))
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """Draws the noise of a round's sum once for all of its `count` messages; the default None means no
+        """Draws the noise of a round's sum of `count` messages at once; the default None means no
         such noise.
         """
         return None
@@ -106,8 +104,8 @@ class Mechanism(abc.ABC):
         return self.noise_multiplier * self.clip_norm * math.sqrt(dimension)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
-        """Log density of messages of component `along` on a unit vector v, where the clipped update is update
-        * v.
+        """Log density of messages of component `along` on a unit vector v, for the clipped update
+        update * v.
 
         Used by the audit, up to a term that does not depend on `update`, which is C, -C or 0. The default is
         that of normal noise. The audit's bounds hold for any score, and are sharpest for the true density.
@@ -119,8 +117,8 @@ class Mechanism(abc.ABC):
 
     @property
     def distance(self) -> float:
-        """Approximate shift of a message by a replaced record, in standard deviations; the default is 2 C
-        over the noise.
+        """Approximate shift of a message by a replaced record, in standard deviations; default 2 C over the
+        noise.
         """
         return 2.0 / self.noise_multiplier
 
@@ -279,9 +277,7 @@ class L2Messages(Mechanism):
         return noise.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
-        """Exact log density relative to a uniform direction, from the half sphere that contains
-        the message.
-        """
+        """Exact log density relative to a uniform direction, from the half sphere of the message."""
         if update == 0.0:
             return np.zeros_like(along)
         towards = np.where(along * update >= 0, -self.randomizer.epsilon0, self.randomizer.epsilon0)

@@ -28,9 +28,7 @@ from checkin_jax.training.private.samplers import Mechanism, fold
 
 
 def buffer_capacity(num_clients: int, rate: float, microbatch: int = 1) -> int:
-    """Capacity of an index buffer that a round almost never overflows: mean + 8 sd, at most all clients,
-    rounded up.
-    """
+    """Capacity of an index buffer that rarely overflows: mean + 8 sd, at most all clients, rounded up."""
     mean = num_clients * rate
     wanted = min(num_clients, int(mean + 8.0 * (mean * (1.0 - rate)) ** 0.5) + 1)
     return -(-wanted // microbatch) * microbatch
@@ -240,9 +238,7 @@ def _clipped(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: jax.Array) -> jax.Array:
-    """Adds the noise of `count` messages in one draw, in the modes in which messages have no noise of their
-    own.
-    """
+    """Adds the noise of `count` messages in one draw, if messages have no noise of their own."""
     noise = mechanism.noise_of_sum(key, total.size, count)
     if noise is None:
         return total

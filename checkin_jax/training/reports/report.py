@@ -80,23 +80,19 @@ class Report:
 
     @property
     def leading(self) -> dict[str, Guarantee]:
-        """Guarantees to quote: those of all planned rounds if the run ended early, since results may have
-        decided that.
+        """Guarantees to quote: of all planned rounds if the run ended early, since results may have decided
+        that.
         """
         return self.planned or self.guarantees
 
     @property
     def units(self) -> int:
-        """Rounds of the protocol, or windows, that are accounted for; a window counts whole once it has
-        begun.
-        """
+        """Rounds of the protocol, or windows, that are accounted for; a window counts whole once begun."""
         return self.run.schedule.units(self.rounds)
 
     @property
     def messages_per_client(self) -> float:
-        """Expected number of messages of one client, the fastest one if rates differ, over the units that
-        ran.
-        """
+        """Expected number of messages of one client, the fastest one, over the units that ran."""
         return self.units * self.run.schedule.so_far(self.rounds).rate
 
     def notes(self) -> list[str]:
@@ -318,9 +314,7 @@ def rate_lines(rows: Sequence[RateRow]) -> list[str]:
 
 
 def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[float, float]:
-    """(epsilon0, delta0) of one message: delta0 is 0 if the message has a pure epsilon0, else min(n^-1.5,
-    0.1).
-    """
+    """(epsilon0, delta0) of one message: delta0 is 0 for pure epsilon0, else min(n^-1.5, 0.1)."""
     if (pure := run.mechanism.pure_epsilon0) is not None:
         return pure, 0.0
     number = run.protocol.num_clients

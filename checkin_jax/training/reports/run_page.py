@@ -386,8 +386,7 @@ def _picture(title: str, caption: str, drawn: Callable[[], Drawing]) -> tuple[Fi
 
 
 def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:
-    """Writes the page to `out` atomically and returns the path; `more` and other arguments are those of
-    `build`.
+    """Writes the page to `out` atomically and returns the path; other arguments are those of `build`.
 
     Raises:
       ValueError: see `build`.

@@ -1,6 +1,4 @@
-"""Guarantees of a run under way, for its metrics: the report's figures, computed in a thread beside the
-rounds.
-"""
+"""Guarantees of a run under way, for its metrics: the report's figures, from a thread beside the rounds."""
 
 from __future__ import annotations
 

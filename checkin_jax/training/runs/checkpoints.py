@@ -1,5 +1,4 @@
-"""Checkpoints of a run, from which a killed run continues and ends with the same bits as an uninterrupted
-one.
+"""Checkpoints of a run, from which a killed run ends with the same bits as an uninterrupted one.
 
 They contain the run's entropy, from which the noise of published rounds can be drawn again. A round that is
 repeated bit for bit is the same release and costs no more privacy; repeated with other noise it would. So the
@@ -109,8 +108,7 @@ class Checkpoints:
                 raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
 
     def save(self, number: int, state: State, progress: Mapping[str, Any], *, wait: bool = False) -> None:
-        """Starts to write the checkpoint after round `number` in the background; with `wait`, returns once it
-        is written.
+        """Starts to write the checkpoint after round `number`; with `wait`, returns once it is written.
 
         Raises:
           OSError: this checkpoint or the one before could not be written; earlier ones stay.
@@ -162,9 +160,7 @@ class Checkpoints:
         return None, passed
 
     def _whole(self, step: int, like: State) -> Saved:
-        """Checkpoint after this round; raises if it is damaged, and ResumeError if it belongs to
-        another run.
-        """
+        """Checkpoint after this round; raises if damaged, and ResumeError if of another run."""
         arguments = ocp.args.Composite(note=ocp.args.JsonRestore())
         note = self._manager.restore(step, args=arguments)["note"]
         if _digest({name: value for name, value in note.items() if name != "digest"}) != note["digest"]:
@@ -210,8 +206,7 @@ class Checkpoints:
 def describe(
     config: Mapping[str, Any], dataset: Dataset, program: str, mesh: jax.sharding.Mesh | None
 ) -> dict[str, Any]:
-    """Everything that must agree for two processes to compute the same bits: settings, data, versions,
-    machine.
+    """Settings, data, versions and machine, which two processes must share to compute the same bits.
 
     Args:
       program: text that differs if the model's loss, its parameters or the optimizer differ, see
@@ -284,8 +279,7 @@ def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:
-    """Digest of a function's computation for arguments of these shapes, equal in every process with the same
-    code.
+    """Digest of a function's computation for these shapes, equal in every process with the same code.
 
     Numbers in its closure, such as a learning rate, are part of it; names and comments are not.
     """

@@ -1,5 +1,4 @@
-"""A run's folder: config.json, metrics.jsonl (one line per round), parameters.npz, report.json and
-report.txt.
+"""A run's folder: config.json, metrics.jsonl (a line per round), parameters.npz, report.json, report.txt.
 
 All files except metrics.jsonl are written atomically. The folder has no secrets: no entropy, no names of
 participants, no loss of a single record. (Checkpoints, if requested, have their own folder and do contain the
@@ -28,9 +27,7 @@ _INTERRUPTED = "interrupted"
 
 
 class ResumeError(ValueError):
-    """A run that cannot be resumed, or that could not be resumed if it were killed; the message gives the
-    reason.
-    """
+    """A run that cannot be resumed, or could not be resumed if it were killed; the message says why."""
 
 
 class FinishedError(ResumeError):
@@ -85,9 +82,7 @@ class RunDirectory:
 
     @property
     def stopped(self) -> str | None:
-        """Reason for the end of a complete run before its last round; None if all rounds ran, or the report
-        is unreadable.
-        """
+        """Reason for an end before the last round; None if all rounds ran, or the report is unreadable."""
         try:
             found = json.loads((self.path / _RESULTS[0]).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -96,13 +91,13 @@ class RunDirectory:
 
     @property
     def logged(self) -> dict[str, Any]:
-        """Length in bytes and SHA-256 of metrics.jsonl up to the line logged last; lines to be repeated come
-        after it.
+        """Length in bytes and SHA-256 of metrics.jsonl up to the last logged line; repeated lines
+        come later.
         """
         return {"bytes": self._logged, "sha256": self._digest.hexdigest()}
 
     def set_results_aside(self) -> None:
-        """Moves report and parameters of a continued run to the folder `interrupted`, since they cover fewer
+        """Moves report and parameters of a continued run to the folder `interrupted`: they cover fewer
         rounds.
         """
         for name in _RESULTS:
@@ -113,9 +108,7 @@ class RunDirectory:
     def write_results(
         self, report: Mapping[str, Any], statement: str, parameters: Mapping[str, np.ndarray]
     ) -> None:
-        """Writes parameters and report; the file that marks the run as complete comes last. Then deletes
-        `interrupted`.
-        """
+        """Writes parameters and report, the file that marks the run complete last; deletes `interrupted`."""
         self.write_arrays("parameters.npz", parameters)
         self.write_text("report.txt", statement)
         aside = self.path / _INTERRUPTED

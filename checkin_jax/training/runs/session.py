@@ -217,8 +217,7 @@ class Session:
             self._folder.log(line)
 
     def checkpoint(self, state: State) -> None:
-        """Saves the state in the background if it is time to; the first checkpoint is written before any
-        result is shown.
+        """Saves the state in the background if due; the first time returns once it is written.
 
         Otherwise a round could not be repeated after its results were observed.
 
@@ -239,9 +238,7 @@ class Session:
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
 
     def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
-        """Writes parameters and report; deletes the checkpoints, with the entropy in them, unless
-        interrupted.
-        """
+        """Writes parameters and report; deletes checkpoints and the entropy in them, unless interrupted."""
         if self._folder is None:
             return
         self._folder.write_results(report.as_dict(), str(report), parameters)

@@ -139,9 +139,7 @@ class EntropyFile:
 
 
 def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:
-    """NumPy generator of one stream; streams with different (stream, index...) are independent. No index
-    means 0.
-    """
+    """NumPy generator of one stream; different (stream, index...) are independent. No index means 0."""
     return np.random.Generator(np.random.Philox(_sequence(entropy, stream, *(index or (0,)))))
 
 

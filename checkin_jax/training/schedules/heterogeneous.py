@@ -1,5 +1,4 @@
-"""Clients with unequal check-in rates, each drawn with its own coin, at a cost proportional to the
-participants.
+"""Clients with unequal check-in rates, each with its own coin, at a cost proportional to participants.
 
 Trust model: that of `draws`. Clients are numbered in the order of `Rates`: those of the first value come
 first.
@@ -63,7 +62,7 @@ class Fleet:
             return float(np.exp(self._counts @ np.log1p(-share * self._values)))
 
     def number_cdf(self, at: np.ndarray, share: float) -> np.ndarray:
-        """Probability that fewer than `at` messages arrive, [at], each also thinned with probability `share`;
+        """Pr[fewer than `at` messages arrive], [at], each also thinned with probability `share`;
         for figures.
         """
         law = poisson_binomial.law(poisson_binomial.trials(share * self._values, self._counts), _DEEP)
@@ -71,8 +70,8 @@ class Fleet:
         return np.minimum(below[np.searchsorted(law.values, at)], 1.0)
 
     def present(self, rng: np.random.Generator) -> np.ndarray:
-        """Participants: each client with its own rate, independently, in uniformly random order; (k,) int64,
-        distinct.
+        """Participants: each client with its own rate, independently, in random order; (k,)
+        int64, distinct.
 
         Among clients within a factor of two, a binomial number is drawn at their largest rate, and each is
         then thinned by the ratio of its own rate to that rate. The cost is proportional to the number of

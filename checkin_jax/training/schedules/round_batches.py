@@ -57,8 +57,7 @@ class Rounds(Schedule):
 
 @register_schedule(AvailableCheckIn)
 class AvailableRounds(Schedule):
-    """In round t those of the first n_t clients who check in; sums are divided by their mean number over the
-    log.
+    """In round t those of the first n_t clients who check in; sums are divided by their mean over the log.
 
     So client 0 is available in every round, like the client of the guarantee, and the last one only in the
     largest rounds. With a divisor per round the few messages of a small round would have more weight than
@@ -75,9 +74,7 @@ class AvailableRounds(Schedule):
 
     @property
     def check_ins(self) -> tuple[int, float]:
-        """Largest number of available clients, and the mean rate of a client over these clients
-        and the log.
-        """
+        """Largest number of available clients, and a client's mean rate over these clients and the log."""
         number = self.protocol.num_clients
         return number, float(np.mean(self._log.available * self._log.coin)) / number
 
@@ -117,9 +114,7 @@ class AvailableRounds(Schedule):
         return cells, "Binomial(available, coin) of each round"
 
     def exposure(self, client: int) -> np.ndarray:
-        """Share of the rounds in which this client is available, over their mean number of
-        available clients.
-        """
+        """Share of rounds in which this client is available, over their mean number of available clients."""
         there = self._log.available[self._log.available > client]
         return np.array([there.size / self._log.available.size / there.mean()])
 

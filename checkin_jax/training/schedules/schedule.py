@@ -128,8 +128,8 @@ class Schedule(abc.ABC):
         return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
 
     def exposure(self, client: int) -> np.ndarray:
-        """Probability that a given message of a round is this client's, given their number, (rounds of a
-        unit,).
+        """Probability that a given message of a round is this client's, given their number; [rounds of a
+        unit].
 
         For the audit, whose attacks are sharpest with the true probabilities and sound with any. Its test of
         placement compares the schedule with the ratios between the rounds of a unit, which must be true. The
@@ -140,8 +140,7 @@ class Schedule(abc.ABC):
         return np.full(self.rounds_per_unit, (1.0 - self.dummies) * share)
 
     def fewer_clients(self) -> Any:
-        """A protocol of this kind with one unit and a few clients who check in often, so that leaks are
-        large.
+        """A protocol of this kind with one unit and a few clients who check in often, so leaks are large.
 
         Unequal rates are represented, in proportion, by the slowest, the median and the fastest client.
         """
@@ -158,9 +157,7 @@ class Schedule(abc.ABC):
         return self.rounds_per_unit * self.protocol.repeats
 
     def units(self, rounds: int) -> int:
-        """Number of units begun once `rounds` rounds have begun; a window counts whole from its first slot
-        on.
-        """
+        """Number of units begun after `rounds` rounds; a window counts whole from its first slot on."""
         return -(-rounds // self.rounds_per_unit)
 
     def so_far(self, rounds: int) -> Any:

@@ -61,8 +61,8 @@ class FixedWindowRounds(_OneASlot):
     protocol: FixedWindow
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.fixed_window`, and `heterogeneous.fixed_window` for unequal rates; the last window is
-        cached.
+        """See `draws.fixed_window`, and `heterogeneous.fixed_window` for unequal rates; caches the last
+        window.
         """
         protocol = self.protocol
         drawn = functools.partial(draws.fixed_window, entropy, protocol)
@@ -155,9 +155,7 @@ class SlidingWindowRounds(_OneASlot):
 
 @register_schedule(AveragedUpdates)
 class AveragedUpdatesRounds(Schedule):
-    """A_avg: all clients of one slot are a round; the sum is divided by their number, which is
-    public here.
-    """
+    """A_avg: all clients of one slot are a round; the sum is divided by their number, public here."""
 
     protocol: AveragedUpdates
 
