@@ -141,9 +141,7 @@ class Sweep:
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The table as an Arrow stream, results may be null: `polars.DataFrame(found)`,
-        `pyarrow.table(found)`.
-        """
+        """Arrow stream, missing results null, for `polars.DataFrame(found)` or `pyarrow.table(found)`."""
         return arrow(self.columns, len(self)).__arrow_c_stream__(requested_schema)
 
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
