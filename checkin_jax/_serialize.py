@@ -42,7 +42,7 @@ def _held(value: Any) -> Any:
 
 
 def shown_plain(value: Any) -> dict[str, Any]:
-    """As `to_plain`, with text for fields that JSON cannot hold; for reports, which are not read back."""
+    """Plain values for reports: as `to_plain`, with text for fields that JSON cannot hold."""
     try:
         return to_plain(value)
     except ValueError:

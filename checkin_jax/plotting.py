@@ -220,7 +220,7 @@ class Compared(Protocol):
 
 
 def comparison(rows: Sequence[Compared]) -> Figure:
-    """All bounds on one run on a logarithmic axis of epsilon, coloured by validity; lower bounds point right.
+    """Figure of all bounds on one run, on a logarithmic axis of epsilon, by validity; lower bounds point right.
 
     Bounds of zero or infinity are named with their value at the edge of the axis.
     """

@@ -65,7 +65,7 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
 
 
 def with_mass(mix: Buckets) -> Buckets:
-    """In NumPy the mixture without labels of mass zero; under tracing the mixture, whose sizes are static."""
+    """The mixture without labels of mass zero in NumPy; unchanged under tracing, where sizes are static."""
     if backend.of_jax(mix):
         return mix
     kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)

@@ -169,7 +169,7 @@ class Record:
 
     @property
     def stated(self) -> tuple[Stated, ...]:
-        """All guarantees."""
+        """Guarantees of all promises."""
         return tuple(g for promise in self.promises for g in promise.guarantees.values())
 
     @property

@@ -220,7 +220,7 @@ class Settings:
 
 
 def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Settings:
-    """All combinations of the values; the last argument varies fastest."""
+    """Settings of all combinations of the values; the last argument varies fastest."""
     return _checked(Settings({name: axis(name, values, known) for name, values in given.items()}, False))
 
 

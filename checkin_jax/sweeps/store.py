@@ -132,7 +132,7 @@ class Store:
         return [text for text in _read(self._path(block), ["error"])["error"].to_pylist() if text]
 
     def blocks(self, count: int) -> Iterator[pa.Table]:
-        """All blocks, in order.
+        """Finished blocks in order.
 
         Raises:
           ValueError: one is damaged; the message names it.

@@ -84,7 +84,7 @@ class PrivateRun(ByName):
         return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
 
     def repeated(self, units: int) -> PrivateRun:
-        """The same run with `units` units of the protocol."""
+        """This run with `units` units of the protocol."""
         return dataclasses.replace(self, protocol=self.protocol.repeated(units))
 
     def as_dict(self) -> dict[str, Any]:

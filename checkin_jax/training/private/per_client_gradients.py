@@ -83,7 +83,7 @@ class Block:
         return (squares[0] + _LOST_SQUARES) * (squares[1] + _LOST_SQUARES)
 
     def gram(self) -> jax.Array:
-        """All inner products of rows, (m, m)."""
+        """Inner products of all pairs of rows, (m, m)."""
         first, *others = (_matmul(factor, factor.T) for factor in self.factors)
         return functools.reduce(jnp.multiply, others, first)
 
@@ -104,7 +104,7 @@ class Block:
         return self._ordered(_matmul(left.T, weights[:, None] * right))
 
     def matrix(self) -> jax.Array:
-        """All rows written out in the order of the array, (m, size)."""
+        """Rows written out in the order of the array, (m, size)."""
         values = self.factors[0]
         if len(self.factors) == 2:
             left, right = self.factors
@@ -178,7 +178,7 @@ class TableBlock:
         return jnp.sum(self.values * self.values, axis=(1, 2))
 
     def gram(self) -> jax.Array:
-        """All inner products of rows, (m, m)."""
+        """Inner products of all pairs of rows, (m, m)."""
         one = jnp.ones((1,), jnp.float32)
 
         def column(places: jax.Array, values: jax.Array) -> jax.Array:
@@ -200,7 +200,7 @@ class TableBlock:
         return table.at[self.places.reshape(-1)].add(values, mode="drop").reshape(-1)
 
     def matrix(self) -> jax.Array:
-        """All rows written out in the order of the array, (m, size)."""
+        """Rows written out in the order of the array, (m, size)."""
         one = jnp.ones((1,), jnp.float32)
         return jax.vmap(lambda row: row.combine(one))(jax.tree.map(lambda x: x[:, None], self))
 
@@ -234,7 +234,7 @@ class Rows:
         return jnp.sqrt(sum((block.squared_norms() for block in self.blocks), jnp.float32(0.0)))
 
     def gram(self) -> jax.Array:
-        """All inner products, (m, m)."""
+        """Inner products of all pairs of rows, (m, m)."""
         return sum((block.gram() for block in self.blocks), jnp.float32(0.0))
 
     def dot(self, vector: jax.Array) -> jax.Array:
@@ -248,7 +248,7 @@ class Rows:
         return jnp.concatenate([block.combine(weights) for block in self.blocks])
 
     def matrix(self) -> jax.Array:
-        """All rows written out, (m, d)."""
+        """Rows written out, (m, d)."""
         return jnp.concatenate([block.matrix() for block in self.blocks], axis=1)
 
     def scaled(self, factors: jax.Array, keep: jax.Array) -> Rows:

@@ -204,7 +204,7 @@ def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.n
 def averaged_updates(
     entropy: int, protocol: AveragedUpdates, window_index: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All participants of one window of A_avg ([RCI] Algorithm 2), slot after slot.
+    """Participants of one window of A_avg ([RCI] Algorithm 2), slot after slot.
 
     Formal guarantees: every client takes part with probability `check_in_prob`, independently, in one uniform
     slot; windows are independent. Cost and memory are O(num_clients + num_slots).

@@ -33,7 +33,7 @@ class _Octave(NamedTuple):
 
 
 class Fleet:
-    """All clients with the rates at which their messages arrive.
+    """Clients with the rates at which their messages arrive.
 
     Args:
       rates: in (0, 1], with the number of clients of each.

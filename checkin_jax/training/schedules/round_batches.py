@@ -57,7 +57,7 @@ class Rounds(Schedule):
 
 @register_schedule(AvailableCheckIn)
 class AvailableRounds(Schedule):
-    """In round t those of the first n_t clients who check in; sums are divided by their mean over the log.
+    """Rounds t of those of the first n_t clients who check in; sums are divided by their mean number.
 
     So client 0 is available in every round, like the client of the guarantee, and the last one only in the
     largest rounds. With a divisor per round the few messages of a small round would have more weight than
