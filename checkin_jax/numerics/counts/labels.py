@@ -1,7 +1,7 @@
-"""T2++: how evenly a client's message is spread over m common slots, if every slot has a random label.
+"""T2++: shares of a client's message in m common slots, if the label of its own slot is randomized.
 
-The others occupy K of m slots. Every slot has a label, occupied or empty. The label of the slot with the
-target's message is randomized, so that slots of both labels have nearly the same share of that message
+The others occupy K of m slots, and every slot is labelled occupied or empty. The label of the slot with the
+target's message may be false, so that slots of both labels have nearly the same share of that message
 [docs/theory_hexagon.md, section 5b]. NumPy float64.
 """
 
@@ -95,7 +95,7 @@ def shares(num_clients: int, num_slots: int, prob: float, law: np.ndarray, low: 
     seen = (k + away) / n
     true = _true(k / n, seen, fewer, high == m)
     false = fewer * (1.0 - np.append(1.0, true[:-1]))
-    # Probability that the target's slot is occupied by others, plus false labels of slots of its own.
+    # Probability that the target is drawn in an occupied slot, plus false labels of slots of its own.
     occupied = seen - fewer * (1.0 - k / n) + false
     filled = k / m
     total = 1.0 - prob + prob * (filled * (1.0 + false) + (1.0 - filled) * true)
