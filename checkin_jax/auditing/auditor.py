@@ -220,8 +220,8 @@ def audit(
       delta: of the guarantee in question, in (0, 1).
       views: some of "local", "messages", "aggregate".
       runs: number in each world, from 20 to 1e7; the test of the schedule uses at most 1,000.
-      confidence: joint confidence of all lower bounds, in (0, 1); also bounds the probability of a false
-        alarm.
+      confidence: joint confidence of all lower bounds, in (0, 1); a false alarm has probability at most the
+        rest.
       seed: None draws all runs from the operating system's entropy.
       training: a run whose loop and model are attacked as well, in view "aggregate": see `training_run`.
       on_phase: called with a description of each phase as it begins.

@@ -1,8 +1,7 @@
 """Exact lower confidence bounds on epsilon from the scores of an attack, by many runs or by one run.
 
 Trust model: none. A lower bound holds for all scores; better scores make it larger. All bounds are in nats
-and not
-rounded: their error is statistical, and stated.
+and not rounded. Their error is statistical, and stated.
 """
 
 from __future__ import annotations

@@ -110,8 +110,7 @@ class Runs:
     one.
 
     first, last: values of the sum plus one, [runs]. lower, upper: of the sum in [first - 1, last - 1].
-    next_upper,
-    next_lower: of the sum in [first, last].
+    next_upper, next_lower: of the sum in [first, last].
     """
 
     def __init__(self, law: Law, buckets: int) -> None:

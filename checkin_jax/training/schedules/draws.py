@@ -6,8 +6,7 @@ run. It is on disk only during a run with checkpoints.
 
 Every draw of a run has its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round or
 window t can be drawn without those before it. `schedule.Schedule` cuts windows into rounds of training.
-`jax.random.binomial` is not
-used: its float32 sampler has the wrong law for large n.
+The float32 sampler `jax.random.binomial` is not used, since it has the wrong law for large n.
 """
 
 from __future__ import annotations
