@@ -67,7 +67,7 @@ if _TYPE_CHECKING:
     from checkin_jax.sweeps.sweep import sweep_to_file as sweep_to_file
     from checkin_jax.sweeps.tables import Sweep as Sweep
 
-# Imported when they are used: who wants a protocol's page should not wait for the trainer, nor the shell for JAX.
+# Lazy imports: accounting does not load the trainer, and completion does not load JAX.
 __getattr__, __dir__ = _lazy.attach(
     __name__,
     {

@@ -1,9 +1,9 @@
-"""What is kept on disk for later processes, and its switch: CHECKIN_JAX_CACHE, a folder of one's own, or "off".
+"""Disk cache for later processes, and its switch CHECKIN_JAX_CACHE: a folder, or "off".
 
-Kept are what XLA compiles, in JAX's own compilation cache, and tables that take seconds (`numerics.disk_cache`). JAX
-writes an entry in place, once, and its keys leave out the instructions of the CPU: so each machine and release has its
-own folder, and what a process that was killed left unfinished is removed. An entry that another process is still
-writing is compiled anew.
+It holds XLA's compiled programs, in JAX's own compilation cache, and slow tables (`numerics.disk_cache`). JAX
+writes an entry in place, once, and its keys omit the CPU's instruction set. So each machine and release has
+its own folder, and entries left incomplete by a killed process are removed. An entry that another process is
+still writing is compiled anew.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from pathlib import Path
 
 VARIABLE = "CHECKIN_JAX_CACHE"
 _OFF = ("off", "0", "false", "no")
-# The first byte of an entry that zlib has packed, which JAX uses where there is no zstandard.
+# First byte of an entry compressed by zlib, which JAX uses without zstandard.
 _ZLIB = b"\x78"
 
 
 def keep_compiled() -> None:
-    """Turns on JAX's compilation cache, for all that takes a tenth of a second to compile.
+    """Turns on JAX's compilation cache for programs that take at least a tenth of a second to compile.
 
-    JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, or the
-    settings of the same name in jax.config, come first. Where the folder cannot be written nothing is kept.
+    JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, or
+    the settings of the same names in jax.config, take precedence. Without a writable folder there is no
+    cache.
     """
     import jax
 
@@ -39,7 +40,7 @@ def keep_compiled() -> None:
         return
     with contextlib.suppress(OSError):
         _remove_unfinished_once(chosen)
-    # A full disk, or an entry that another process has not finished, costs a compilation, no more.
+    # A full disk, or an entry not finished by another process, only costs a compilation.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(chosen))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
@@ -47,24 +48,24 @@ def keep_compiled() -> None:
 
 
 def folder(kind: str) -> Path | None:
-    """The folder of this kind for this release and machine, made if need be; None: nothing is to be kept there.
+    """Folder of this kind for this release and machine, created if missing; None without a cache.
 
-    It lies in the one that CHECKIN_JAX_CACHE names, else in $XDG_CACHE_HOME/checkin-jax (~/.cache where that is unset).
-    None where the variable is "off", where the folder cannot be written, or others may write to it.
+    Its parent is the folder in CHECKIN_JAX_CACHE, or $XDG_CACHE_HOME/checkin-jax (~/.cache if unset). None if
+    the variable is "off", or if the folder is not writable or others may write to it.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen.lower() in _OFF:
         return None
     try:
         base = os.environ.get("XDG_CACHE_HOME", "")
-        # The specification of XDG folders: a relative one is to be ignored.
+        # By the XDG specification, a relative path is ignored.
         usual = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "checkin-jax"
         home = (Path(chosen).absolute() if chosen else usual) / kind
         found = home / release_and_machine()
-        # With `parents`, `mode` is the last one's only.
+        # With `parents`, `mode` applies to the last folder only.
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found.mkdir(mode=0o700, exist_ok=True)
-        # What is in there is run as it is: a folder that others own or may write to is none of ours.
+        # Its content is executed, so a folder that others own or may write to is not used.
         mine = os.access(found, os.R_OK | os.W_OK | os.X_OK) and _is_private(home) and _is_private(found)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
@@ -73,7 +74,7 @@ def folder(kind: str) -> Path | None:
 
 @functools.cache
 def release_and_machine() -> str:
-    """A name for the release of jaxlib and the instructions of the CPU."""
+    """Name of the release of jaxlib and the instruction set of the CPU."""
     from jaxlib.version import __version__
 
     try:
@@ -86,28 +87,28 @@ def release_and_machine() -> str:
 
 
 def remove_unfinished(folder: Path, since: float) -> None:
-    """Removes entries, of those written after `since` (seconds since the epoch), that are not whole."""
+    """Removes incomplete entries among those written after `since` (seconds since the epoch)."""
     for entry in folder.glob("*-cache"):
         try:
             if entry.stat().st_mtime >= since and (content := entry.read_bytes())[:1] in (b"", _ZLIB):
                 zlib.decompress(content)
         except zlib.error:
             entry.unlink(missing_ok=True)
-        except OSError:  # another process was quicker
+        except OSError:  # another process has removed it
             continue
 
 
 def _remove_unfinished_once(folder: Path) -> None:
-    """Looks through what was written since the last process did so."""
+    """Checks the entries written since the last check by any process."""
     looked = folder / "looked-through"
-    # Dates of files are coarser than the clock.
+    # Time stamps of files are coarser than the clock.
     since = looked.stat().st_mtime - 2.0 if looked.exists() else 0.0
     looked.touch()
     remove_unfinished(folder, since)
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether only this user may write there; always true where users have no numbers."""
+    """True if only this user may write there; always true without user ids."""
     if not hasattr(os, "getuid"):
         return True
     status = folder.stat()

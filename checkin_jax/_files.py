@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files that one process at a time may have."""
+"""Atomic writes of files, and files locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ except ImportError:  # no such locks outside POSIX systems
 
 # Seconds that `appending` waits for another process.
 PATIENCE = 20.0
-# What file systems say that have no locks.
+# Errors of file systems without locks.
 _LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the name `path` once it is whole and on the disk; nothing is left of a failure.
+    """A stream whose file takes the name `path` once it is complete and on disk; a failure leaves nothing.
 
     A kill leaves `.NAME.tmp`, which the next write of that name replaces.
 
     Raises:
       BlockingIOError: another process is writing it.
-      OSError: it cannot be written, or is a folder; it is named.
+      OSError: it cannot be written, or is a folder; the message names it.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
             if fcntl is None:
-                stream.close()  # elsewhere it is held until it has its name
+                stream.close()  # elsewhere it stays open, hence locked, until it has its name
             os.replace(temporary, path)
         except BaseException:
             if fcntl is None:
@@ -57,7 +57,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
-    """Errors of the disk name `path`: those of an open file, which name none, and those about its `hidden` helper."""
+    """Makes disk errors name `path`, if they name nothing or its `hidden` helper file."""
     try:
         yield
     except OSError as error:
@@ -67,12 +67,12 @@ def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
 
 
 def hold(path: Path, what: str) -> IO[bytes]:
-    """The lock file `path`, held until it is closed or the process ends, however it ends.
+    """Opens the lock file `path` and holds its lock until the file is closed or the process ends.
 
-    Where the operating or the file system has no locks nobody is kept out.
+    Without locks in the operating or file system other processes are not excluded.
 
     Raises:
-      BlockingIOError: another process holds it; says of `what`, and the process's number.
+      BlockingIOError: another process holds it; the message has `what` and the process's number.
       OSError: it cannot be written.
     """
     file = _held(path)
@@ -85,7 +85,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
             file.write(f"{os.getpid()}\n".encode())
             file.flush()
     except OSError:
-        with contextlib.suppress(OSError):  # it has not been written yet
+        with contextlib.suppress(OSError):  # the number has not been written yet
             file.close()
         raise
     return file
@@ -93,13 +93,13 @@ def hold(path: Path, what: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def appending(path: Path) -> Iterator[IO[bytes]]:
-    """The file, made if it is not there, open for reading and writing; other processes that append to it wait.
+    """Opens the file, created if missing, for reading and writing; other processes that append to it wait.
 
-    What was written is on the disk at the end; a file that was made for nothing is deleted.
+    At the end the data are on disk; a file that was created and stayed empty is deleted.
 
     Raises:
       BlockingIOError: another process has held it for `PATIENCE` seconds.
-      OSError: it cannot be written, or is a folder; it is named.
+      OSError: it cannot be written, or is a folder; the message names it.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -119,10 +119,10 @@ def appending(path: Path) -> Iterator[IO[bytes]]:
 
 
 def share(path: Path, what: str) -> IO[bytes]:
-    """The lock file `path`, held together with others that share it: `hold` is refused until all have closed it.
+    """Opens the lock file `path` with a shared lock; `hold` is refused until all sharers have closed it.
 
     Raises:
-      BlockingIOError: a process holds it for itself; says of `what`, and the process's number.
+      BlockingIOError: a process holds it exclusively; the message has `what` and the process's number.
       OSError: it cannot be opened.
     """
     file = _held(path, alone=False)
@@ -134,7 +134,7 @@ def share(path: Path, what: str) -> IO[bytes]:
 
 
 def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
-    """The file, made if it is not there and kept as it is, open and locked; None if another process has locked it."""
+    """The file, created if missing, open and locked; None if another process has locked it."""
     while True:
         file = open(path, "w+b", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
         try:
@@ -147,7 +147,7 @@ def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
             if error.errno not in _LOCKLESS:
                 file.close()
                 raise
-        # Whoever held it may have deleted or renamed the file between our opening and locking it.
+        # The previous holder may have deleted or renamed the file between our opening and locking it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
@@ -155,16 +155,16 @@ def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
 
 
 def delete(folder: Path) -> None:
-    """Deletes a folder; a kill leaves it whole or nothing under its name, and then a rest for `delete_rest`."""
+    """Deletes a folder; a kill leaves all of it, or nothing under its name and remains for `delete_rest`."""
     delete_rest(folder)
     os.replace(folder, _going(folder))
     delete_rest(folder)
 
 
 def delete_rest(folder: Path) -> None:
-    """Deletes what a kill while `folder` was being deleted has left, if there was one."""
+    """Deletes the remains of a `delete` of `folder` that was killed."""
     while _going(folder).exists():
-        with contextlib.suppress(FileNotFoundError):  # another process is at it too
+        with contextlib.suppress(FileNotFoundError):  # another process is deleting them too
             shutil.rmtree(_going(folder))
 
 

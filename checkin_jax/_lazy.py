@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used."""
+"""Names of a package that are imported on first use."""
 
 import importlib
 import sys
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package that imports names when they are used.
+    """`__getattr__` and `__dir__` of a package that imports names on first use.
 
     Args:
       package: its `__name__`.
-      modules: of each name the module below the package that holds it, or that it is.
+      modules: for each name, the module below the package that contains it, or that it is.
     """
     known = vars(sys.modules[package])
 
@@ -22,7 +22,7 @@ def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], An
             hint = did_you_mean(name, modules)
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         module = importlib.import_module(f"{package}.{modules[name]}")
-        # Some functions have their module's name; what holds no such name is itself the name.
+        # Some functions have the name of their module. A module without such a member is itself the value.
         found = getattr(module, name, module) if modules[name].endswith(name) else getattr(module, name)
         known[name] = found
         return found

@@ -1,6 +1,6 @@
-"""Where to get what a plain installation leaves out."""
+"""Installation hints for optional dependencies."""
 
 
 def how_to_install(extra: str) -> str:
-    """What to do, in words that work: the package is on no index, so it is installed from a copy of its repository."""
+    """Instruction for installing an extra from the repository, since the package is on no index."""
     return f"run pip install '.[{extra}]' in a copy of the repository"

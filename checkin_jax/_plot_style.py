@@ -1,6 +1,6 @@
-"""How figures look: colours that can be told apart, the same on a dark screen, and names at the ends of curves.
+"""Style of figures: distinguishable colours, their dark variants, and names at the ends of curves.
 
-Needs matplotlib for what takes a figure.
+Functions that take a figure need matplotlib.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# By validity: what is proven is dark, what is only published lighter, what is no bound at all red (and dashed).
+# By validity: proven is dark, published lighter, invalid red (and dashed).
 COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
-# For curves of one kind. Of Okabe and Ito, told apart by every eye; their brightness differs, so in grey, too.
+# For curves of one kind: colours of Okabe and Ito, distinguishable with all colour vision, and by brightness
+# in grey.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f")
-# Where there are more curves than those.
+# For more than five curves.
 EIGHT = (*SERIES, "#6b5b00", "#b03a5b", "#17a2b8")
 GRID = "#dddddd"
-# The same on a dark ground.
+# Dark variants.
 DARK = {
     "#ffffff": "#1e2129",
     "#000000": "#e6e6e6",
@@ -44,7 +45,7 @@ DARK = {
 
 
 def adaptive(svg: str) -> str:
-    """An SVG of matplotlib's that turns dark where whoever shows it prefers that."""
+    """An SVG by matplotlib that switches to dark colours if the viewer prefers them."""
     rules = [
         f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
         for light, dark in DARK.items()
@@ -59,7 +60,7 @@ def adaptive(svg: str) -> str:
 
 
 def darken(drawn: Figure) -> None:
-    """Recolours a figure for a dark ground, in place."""
+    """Recolours a figure in place for a dark background."""
     from matplotlib.artist import Artist
     from matplotlib.collections import Collection
     from matplotlib.lines import Line2D
@@ -88,7 +89,7 @@ def darken(drawn: Figure) -> None:
 
 
 def _dark(color: Any) -> Any:
-    """The dark one of a colour, or of several; others stay."""
+    """Dark variant of a colour, or of several; unknown ones stay."""
     from matplotlib.colors import to_hex, to_rgba, to_rgba_array
 
     if not isinstance(color, str | tuple):
@@ -109,7 +110,7 @@ def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float
         last = int(np.flatnonzero(np.isfinite(np.asarray(y, float)))[-1])
         ends.append((float(axis.transData.transform((x[last], y[last]))[1]), x[last], y[last], name, color))
     ends.sort(key=lambda end: end[0])
-    # In points from the bottom; a name of several lines needs that many heights.
+    # Heights in points from the bottom; a name of several lines needs that many heights.
     dpi = axis.figure.dpi
     wanted = [end[0] * 72 / dpi for end in ends]
     heights = [11.5 * (1 + end[3].count("\n")) for end in ends]

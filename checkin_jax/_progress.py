@@ -1,4 +1,4 @@
-"""One line on standard error once a computation has taken a few seconds, on terminals and elsewhere."""
+"""One line on standard error after a computation has taken a few seconds, on terminals and elsewhere."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import threading
 from collections.abc import Iterator
 
 PATIENCE = 5.0  # seconds
-# Whether a computation around this one has its own line, or was asked for none.
+# True if an outer computation has its own line, or is silent.
 _inside = contextvars.ContextVar("inside", default=False)
 
 
 @contextlib.contextmanager
 def going_on(what: str, verbose: bool = True) -> Iterator[None]:
-    """Says `checkin: WHAT` on standard error after PATIENCE seconds within, once; nested ones say nothing.
+    """Prints `checkin: WHAT` on standard error once after PATIENCE seconds; nested contexts print nothing.
 
     Args:
-      what: the computation, and why it may take a while.
-      verbose: False: nothing is said, here and in what is called within.
+      what: the computation, and the reason for its duration.
+      verbose: False suppresses the line, also in nested contexts.
     """
     if _inside.get():
         yield
@@ -37,7 +37,5 @@ def going_on(what: str, verbose: bool = True) -> Iterator[None]:
 
 
 def _say(what: str) -> None:
-    with contextlib.suppress(
-        OSError, ValueError, AttributeError
-    ):  # nobody reads it, or there is no such stream
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed, or there is none
         print(f"checkin: {what}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Numbers in text: cut to a few significant digits on the side on which they stay true, and before what they count."""
+"""Formats numbers: upper ends rounded up, lower ends down; counts with plurals."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import re
 
 
 def up(value: float, digits: int = 6) -> str:
-    """The upper end of a bracket: never below it."""
+    """Text of an upper end, rounded up."""
     return _cut(value, digits, decimal.ROUND_CEILING)
 
 
 def down(value: float, digits: int = 6) -> str:
-    """The lower end of a bracket: never above it."""
+    """Text of a lower end, rounded down."""
     return _cut(value, digits, decimal.ROUND_FLOOR)
 
 
 def bracket(lower: float, epsilon: float, spec: str) -> str:
-    """Both ends as a format says, ".4" for four significant digits: "1.355 <= epsilon <= 1.361".
+    """Both ends in a format such as ".4", four significant digits: "1.355 <= epsilon <= 1.361".
 
     Raises:
       ValueError: another format.
@@ -30,13 +30,13 @@ def bracket(lower: float, epsilon: float, spec: str) -> str:
 
 
 def counted(count: int, one: str, more: str = "") -> str:
-    """`1 round`, `2,000 rounds`: a number of things, in their plural (by default with an s) where they are not one."""
+    """`1 round`, `2,000 rounds`: a count with its noun, whose plural has an s by default."""
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def _cut(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return str(float(value))
-    # The shortest text that reads as this float, so that 0.1 stays 0.1.
+    # The shortest decimal of this float, so that 0.1 stays 0.1.
     cut = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     return f"{float(cut):.{digits}g}"

@@ -1,4 +1,4 @@
-"""Descriptions as plain values for JSON, and back: protocols and randomizers, ours and foreign ones."""
+"""Protocols and randomizers, including foreign ones, as plain values for JSON, and back."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ def to_plain(value: Any) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Any:
-    """A field as JSON holds it."""
     if isinstance(value, Part):
         return to_plain(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def shown_plain(value: Any) -> dict[str, Any]:
-    """As `to_plain`, with text in place of what JSON cannot hold: for reports, which nothing is read back from."""
+    """Plain values for reports: as `to_plain`, with text for fields that JSON cannot hold."""
     try:
         return to_plain(value)
     except ValueError:
@@ -55,14 +54,14 @@ def shown_plain(value: Any) -> dict[str, Any]:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with infinities as None: the key stays, and nothing becomes a number that it is not."""
+    """The values with infinities as None; keys stay."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def from_plain(plain: Any, base: type[Described], *, complete: bool = True) -> Described:
-    """The object behind `to_plain`'s values, of a concrete class below `base` that is known to this process.
+    """Inverse of `to_plain`, for a concrete class below `base` that is known to this process.
 
-    complete: whether fields that have a default must be there too.
+    complete: True if fields with a default are required too.
 
     Raises:
       TypeError, ValueError: no such class, other fields than the class has, or a value out of its range.

@@ -1,4 +1,4 @@
-"""Names that were meant: an error about a wrong name says which right one is near."""
+""" "Did you mean ...?" for unknown names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkin_jax._rounding import counted
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What papers and other libraries call our arguments, in lower case and without underscores.
+# Names of our arguments in papers and other libraries, in lower case and without underscores.
 _ELSEWHERE = {
     "n": "num_clients",
     "numdevices": "num_clients",
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 
 
 def meant(word: str, legal: Iterable[str]) -> str | None:
-    """The legal name that is nearest to a word: what others call so, the only one that begins so, or one alike."""
+    """Nearest legal name: an alias, the only name with this beginning, or a similar one; else None."""
     names = {_plain(name): name for name in legal}
     plain = _plain(word)
     known = _ELSEWHERE.get(plain.replace("_", ""))
@@ -69,13 +69,13 @@ def _plain(word: str) -> str:
 
 
 def did_you_mean(word: str, legal: Iterable[str]) -> str:
-    """`; did you mean NAME?`, or nothing where no legal name is near."""
+    """`; did you mean NAME?`, or nothing if no legal name is near."""
     name = meant(word, legal)
     return "" if name is None else f"; did you mean {name}?"
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a function or method: a call it does not take raises a TypeError that says what was meant."""
+    """Decorates a function or method: a call with wrong arguments raises a TypeError that suggests names."""
     signature = inspect.signature(function)
     name = function.__name__
     if name == "__init__":
@@ -95,7 +95,7 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class ByName:
-    """A base of frozen dataclasses whose fields are given by name: other arguments are refused in words that help."""
+    """Base of frozen dataclasses with keyword fields; wrong arguments raise an error that suggests names."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         told = _told(cls.__name__, _made_with(cls), args, kwargs) if args or kwargs else None
@@ -106,13 +106,13 @@ class ByName:
 
 @functools.cache
 def _made_with(cls: type) -> inspect.Signature:
-    """The arguments of a class's `__init__`, but for `self`."""
+    """Signature of a class's `__init__`, without `self`."""
     signature = inspect.signature(cls.__init__)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def _told(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> str | None:
-    """What is wrong with the arguments: too many by position, or a name that is none; None if neither."""
+    """Fault of the arguments: too many positional ones, or an unknown name; None if neither."""
     parameters = signature.parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None

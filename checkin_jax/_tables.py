@@ -1,4 +1,4 @@
-"""Tables of texts: on a terminal in aligned columns, and in Markdown for a page that somebody else writes."""
+"""Tables of texts: aligned columns for a terminal, and Markdown for other pages."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-# A last column that would be narrower is not broken.
+# A last column narrower than this is not wrapped.
 _NARROWEST = 16
-# A line of a statement up to its text, which stands beside its name.
+# Name of a line of a statement, with the space before its text.
 _NAMED = re.compile(r"  (?=.{11}\S)(\S+(?: \S+)?  +|randomizer |prior [.\d]+ )")
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """The columns of the terminal that is printed to (by default standard output's); None: it is a file or a pipe."""
+    """Columns of the terminal behind the stream (standard output by default); None for a file or a pipe."""
     stream = sys.stdout if stream is None else stream
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def broken(text: str, width: int | None) -> str:
-    """Text whose lines are broken between words; what goes on below a named line of a statement stands beside its name.
+    """Text wrapped between words; continuations of a named line of a statement are aligned with its text.
 
     width: of the lines at most, as far as words allow; None: the text as it is.
     """
@@ -42,7 +42,7 @@ def columns(
 ) -> str:
     """Rows, the first of them heads, in columns of their widest cell; a row of one cell is a line of its own.
 
-    least: widths that the first columns have at least. width: of the table, beyond which the last column goes on below.
+    least: minimum widths of the first columns. width: of the table, beyond which the last column is wrapped.
     """
     cells = zip(*(row for row in rows if len(row) > 1))
     widths = [
@@ -64,7 +64,7 @@ def columns(
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """The same as a table of Markdown; a row of one cell stands in the first column."""
+    """The rows as a Markdown table; a row of one cell is in the first column."""
     head, *below = rows
     filled = [head, ["---"] * len(head), *([*row, *[""] * (len(head) - len(row))] for row in below)]
     escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in filled)

@@ -1,4 +1,4 @@
-"""Uniform argument checks: every refusal names the argument, its value and its legal range."""
+"""Argument checks: every error names the argument, its value and its legal range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 200  # characters of a value in an error
 def real(
     low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float
 ) -> float:
-    """Returns the one keyword's value as a float if it lies in the interval; NaN lies in none.
+    """The one keyword's value as a float, if it lies in the interval; NaN lies in none.
 
     Raises:
       ValueError: outside the interval, with the argument's name, value and legal range.
@@ -28,7 +28,7 @@ def real(
         raise TypeError(f"{name}={shown(x)}: expected a real number in {legal}")
     try:
         x = float(x)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         x = math.inf if x > 0 else -math.inf
     # Written so that NaN fails every comparison.
     above = x > low if open_low else x >= low
@@ -39,10 +39,10 @@ def real(
 
 
 def array(name: str, values: object) -> np.ndarray:
-    """Returns a copy of the numbers as float64.
+    """A copy of the numbers as float64.
 
     Raises:
-      TypeError: no numbers. ValueError: a whole number of more than 308 digits.
+      TypeError: no numbers. ValueError: an integer of more than 308 digits.
     """
     try:
         return np.array(values, dtype=np.float64)
@@ -53,14 +53,14 @@ def array(name: str, values: object) -> np.ndarray:
 
 
 def interval(low: float, high: float, open_low: bool = False, open_high: bool = False) -> str:
-    """The interval as an error shows it."""
+    """The interval as errors show it."""
     return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
 
 
 def integer(low: int, high: float = math.inf, **value: int) -> int:
-    """Returns the one keyword's value as an int if it is whole and lies in [low, high].
+    """The one keyword's value as an int, if it is whole and lies in [low, high].
 
-    Whole floats such as 1e9 are accepted, since that is how people write large counts.
+    Whole floats such as 1e9 are accepted, the usual notation of large counts.
 
     Raises:
       ValueError: outside the range or not whole.
@@ -70,14 +70,14 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
     legal = f"[{low}, {high:g}]"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
         raise TypeError(f"{name}={shown(x)}: expected a whole number in {legal}")
-    # Whole numbers too large for a float are whole.
+    # An integer too large for a float is whole.
     if not (low <= x <= high and (isinstance(x, numbers.Integral) or float(x).is_integer())):
         raise ValueError(f"{name}={shown(x)}: expected a whole number in {legal}")
     return int(x)
 
 
 def choice(options: tuple[str, ...], **value: str) -> str:
-    """Returns the one keyword's value if it is one of `options`; ValueError otherwise."""
+    """The one keyword's value, if it is one of `options`; ValueError otherwise."""
     ((name, x),) = value.items()
     if not isinstance(x, str) or x not in options:
         raise ValueError(f"{name}={shown(x)}: expected one of {', '.join(map(repr, options))}")
@@ -85,7 +85,7 @@ def choice(options: tuple[str, ...], **value: str) -> str:
 
 
 def flag(**value: bool) -> bool:
-    """Returns the one keyword's value if it is True or False; TypeError otherwise."""
+    """The one keyword's value, if it is True or False; TypeError otherwise."""
     ((name, x),) = value.items()
     if not isinstance(x, bool):
         raise TypeError(f"{name}={shown(x)}: expected True or False")
@@ -93,7 +93,7 @@ def flag(**value: bool) -> bool:
 
 
 def instance(kind: type[T], **value: object) -> T:
-    """Returns the one keyword's value if it is of this class; TypeError otherwise."""
+    """The one keyword's value, if it is an instance of `kind`; TypeError otherwise."""
     ((name, x),) = value.items()
     if not isinstance(x, kind):
         raise TypeError(f"{name}={shown(x)}: expected a {kind.__name__}")
@@ -101,14 +101,14 @@ def instance(kind: type[T], **value: object) -> T:
 
 
 def shown(value: object) -> str:
-    """The value as an error shows it: one line, cut where it is long."""
+    """The value as errors show it: one line, truncated if long."""
     try:
         text = " ".join(repr(value).split())
-    except ValueError:  # a whole number of more digits than Python writes down
+    except ValueError:  # an integer of more digits than Python prints
         return f"{type(value).__name__} of thousands of digits"
     return cut(text)
 
 
 def cut(text: str, most: int = _SHOWN) -> str:
-    """The text, or its beginning where it has more than `most` characters."""
+    """The text, truncated to `most` characters."""
     return text if len(text) <= most else f"{text[:most]}..."

@@ -10,9 +10,9 @@ class FreeVariable(NamedTuple):
 
     Attributes:
       name: of the field.
-      low, high: the range that is searched.
-      power: epsilon goes about with this power of the value; its sign says on which side values are feasible.
-      whole: whether values are whole numbers.
+      low, high: range of the search.
+      power: epsilon is about proportional to this power of the value; its sign gives the feasible side.
+      whole: True if values are whole numbers.
     """
 
     name: str

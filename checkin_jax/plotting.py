@@ -1,4 +1,4 @@
-"""One look for every figure, and the numbers beside it: a picture and a CSV of the same name. Needs matplotlib."""
+"""Figures of one style, each saved with a CSV of its numbers under the same name. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from checkin_jax.accounting.guarantee import RateRow
 
-# Lines are told apart by these where colours have another meaning, or do not suffice.
+# Distinguish lines if colours have another meaning, or do not suffice.
 DASHES = ("-", "--", ":", "-.")
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -41,16 +41,16 @@ def _matplotlib() -> type[Figure]:
 
 
 def available() -> bool:
-    """Whether there is anything to draw with."""
+    """True if matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def check(out: Path) -> Path:
-    """Returns a name that `save` will take, so that it can be refused before any work.
+    """The path, if `save` accepts it; checked before any work.
 
     Raises:
-      ValueError: out does not end in .png, .svg or .pdf, or is no file in a folder that is there.
-      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
+      ValueError: out does not end in .png, .svg or .pdf, or its folder does not exist.
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` installs.
     """
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
@@ -64,7 +64,7 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
     """A figure with panels side by side, not attached to any window.
 
     Raises:
-      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` brings.
+      ModuleNotFoundError: matplotlib is not installed, which the extra `plots` installs.
     """
     Figure = _matplotlib()
     width = 5.2 if panels == 1 else 4.3 * panels
@@ -78,9 +78,9 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
 
 
 def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
-    """The key below the panels, of one panel's curves or of all, in at most so many columns as fit beside each other.
+    """Legend below the panels, of one panel's curves or of all, in at most `columns` columns that fit.
 
-    A key that fits in no way makes the figure wider: what stands outside of the canvas is cut off.
+    If it does not fit, the figure is widened, since anything outside of the canvas is cut off.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -96,9 +96,9 @@ def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
 
 
 def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
-    """Makes an axis logarithmic for values that span more than a decade; else it begins at zero.
+    """Makes an axis logarithmic for values that span more than a decade; otherwise it begins at zero.
 
-    Labels of a logarithmic axis lie over each other within a decade. Of `values` the positive and finite ones count.
+    Labels of a logarithmic axis would overlap within a decade. Only positive and finite `values` count.
     """
     shown = [value for value in values if 0 < value < math.inf]
     if max(shown, default=1.0) > 10 * min(shown, default=1.0):
@@ -128,9 +128,9 @@ def bracket(
     label: str,
     color: str,
 ) -> list[float]:
-    """The band between proven ends; the upper one is the guarantee, drawn and returned.
+    """Draws the band between proven ends and its upper end, the guarantee; returns the upper ends.
 
-    ends: at each x, guarantees or what else has `lower` and `epsilon`.
+    ends: at each x, a guarantee or another object with `lower` and `epsilon`.
     """
     upper = [each.epsilon for each in ends]
     axis.fill_between(x, [each.lower for each in ends], upper, color=color, alpha=0.25, linewidth=0)
@@ -141,10 +141,10 @@ def bracket(
 def by_rate(
     tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
 ) -> Figure:
-    """Brackets of epsilon against the check-in rate, and beneath them how many clients have which.
+    """Brackets of epsilon against the check-in rate, above the numbers of clients by rate.
 
-    tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates, counts: of all
-    clients, [groups].
+    tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates,
+    counts: of all clients, [groups].
     """
     drawn, (above, beneath) = figure(2, height=4.6)
     drawn.set_figwidth(5.2)
@@ -168,7 +168,7 @@ def by_rate(
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
-    """The rows as CSV with a header, floats in full.
+    """Writes the rows as CSV with a header, floats in full precision; returns the path.
 
     Raises:
       ValueError: no rows.
@@ -186,7 +186,7 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture, whole or not at all: an SVG turns dark with the page around it, NAME-dark.png is dark."""
+    """Writes a picture atomically. An SVG follows the page's theme; NAME-dark.png is dark."""
     if out.suffix != ".svg" and out.stem.endswith("-dark"):
         darken(drawn)
     drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=200)
@@ -207,7 +207,7 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
 
 
 class Compared(Protocol):
-    """What `comparison` draws of a bound; `checkin_jax.accounting.compare.ComparedBound` is one."""
+    """A bound as drawn by `comparison`, such as `checkin_jax.accounting.compare.ComparedBound`."""
 
     @property
     def method(self) -> str: ...
@@ -220,9 +220,9 @@ class Compared(Protocol):
 
 
 def comparison(rows: Sequence[Compared]) -> Figure:
-    """Every bound on one run on a logarithmic axis of epsilon, coloured by validity; lower bounds point right.
+    """Figure of all bounds on one run, on a logarithmic axis of epsilon, by validity; lower bounds point right.
 
-    Bounds of zero or infinity have no place on the axis and are named with their value at its edge.
+    Bounds of zero or infinity are named with their value at the edge of the axis.
     """
     drawn, (axis,) = figure(height=1.4 + 0.3 * len(rows))
     drawn.set_figwidth(8.0)
@@ -246,13 +246,13 @@ def comparison(rows: Sequence[Compared]) -> Figure:
 
 
 class TradeOff(Protocol):
-    """What `trade_off` draws; `checkin_jax.accounting.attack.AttackTerms` is one."""
+    """Attack terms as drawn by `trade_off`, such as `checkin_jax.accounting.attack.AttackTerms`."""
 
     def trade_off(self, fprs: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class OperatingPoint(Protocol):
-    """A test of an audit: how often it said yes where it should not, and where it should."""
+    """A test of an audit: its false and true positive rates."""
 
     @property
     def fpr(self) -> float: ...
@@ -270,9 +270,9 @@ _RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[
 def trade_off(
     terms: Mapping[str, TradeOff], points: Mapping[str, Sequence[OperatingPoint]] | None = None
 ) -> tuple[Figure, list[dict[str, object]]]:
-    """True against false positive rates of the best attacks, by name: bands between certified ends; and the numbers.
+    """Trade-off curves of the best attacks, by name, as bands between certified ends; and the numbers.
 
-    points: tests of an audit, by the same names; a test's whiskers go to what its counts prove.
+    points: tests of an audit, by the same names; whiskers extend to the confidence bounds of their rates.
     """
     drawn, axes = figure(2, height=4.4)
     rows: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""Check-in rates of clients that differ: all of them, or no more than an operator knows (docs/theory_rates.md)."""
+"""Unequal check-in rates of clients: all of them, or limits known to an operator (docs/theory_rates.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkin_jax import _validate
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import ByName
 
-# Rates that differ by less than this, relatively, are taken for the same where a client is looked up by its rate.
+# Relative difference below which rates count as equal in a look-up of a client by its rate.
 _SAME = 1e-12
 _RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
@@ -28,26 +28,26 @@ class CheckInRates(ByName, Part, abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """The assumption about the rates, in words."""
+        """Assumption about the rates, in words."""
 
     @property
     @abc.abstractmethod
     def span(self) -> str:
-        """The range of the rates, in words that go on after "rates"."""
+        """Range of the rates, in words that continue "rates"."""
 
     @property
     def common(self) -> float | None:
-        """The rate of all clients, if it is one."""
+        """The rate of all clients, if it is the same; else None."""
         return None
 
     @property
     @abc.abstractmethod
     def examples(self) -> tuple[float, ...]:
-        """A dozen rates, at most, that show how they differ."""
+        """At most a dozen rates that represent their range."""
 
     @abc.abstractmethod
     def fastest(self, client_rate: float | None = None) -> float:
-        """The rate of the fastest client whose rate is at most `client_rate`; of all when left out.
+        """Rate of the fastest client whose rate is at most `client_rate`; of all clients by default.
 
         Raises:
           ValueError, TypeError: outside its range.
@@ -55,24 +55,25 @@ class CheckInRates(ByName, Part, abc.ABC):
 
     @abc.abstractmethod
     def check_clients(self, num_clients: int) -> None:
-        """Raises ValueError where there cannot be so many clients."""
+        """Raises ValueError if this number of clients contradicts the rates."""
 
     @abc.abstractmethod
     def thinned(self, kept: float) -> Self:
-        """Returns the rates of messages that arrive, each kept with probability `kept` in (0, 1], independently."""
+        """Rates of messages that arrive, each with probability `kept` in (0, 1], independently."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rates(CheckInRates):
-    """The probability with which each client checks in, in every round, given the public past.
+    """Probability with which each client checks in, in every round, given the public past.
 
     Args:
-      values: rates in (0, 1], one for each client, or for each group of `counts` clients. numpy float64, kept.
-      counts: how many clients have each rate, whole, at least 1; default one each.
+      values: rates in (0, 1], one for each client, or for each group of `counts` clients. Stored as NumPy
+        float64.
+      counts: number of clients with each rate, whole, at least 1; default one each.
 
     Raises:
-      ValueError, TypeError: no rates; one outside (0, 1] or NaN; counts that are not whole, below 1, or not one for
-        each value.
+      ValueError, TypeError: no rates; one outside (0, 1] or NaN; counts that are not whole, below 1, or not
+        one for each value.
 
     >>> fleet = Rates([0.05, 0.3], counts=[900, 100])
     >>> fleet.num_clients, fleet.largest, fleet.expected_check_ins
@@ -100,10 +101,10 @@ class Rates(CheckInRates):
 
     @classmethod
     def read(cls, path: str | Path) -> Rates:
-        """Reads the rates in a CSV file with the column `rate`, and `count` where a line stands for several clients.
+        """Reads rates from a CSV file with the column `rate`, and `count` for lines of several clients.
 
         Raises:
-          ValueError: a column that is missing, or a line that is not numbers in their ranges, with its number in the
+          ValueError: a missing column, or a line that is not numbers in their ranges, with its number in the
             file (the header is line 1); no rates.
           OSError: the file cannot be read.
         """
@@ -150,7 +151,7 @@ class Rates(CheckInRates):
 
     @functools.cached_property
     def _digest(self) -> int:
-        """Of all rates, once: a bracket asks for it a hundred times. The same in every process."""
+        """Digest of all rates, cached, since a bracket needs it a hundred times; equal in every process."""
         found = hashlib.sha256(self.values.tobytes() + self.counts.tobytes()).digest()
         return int.from_bytes(found[:7])
 
@@ -193,7 +194,9 @@ class Rates(CheckInRates):
         return self.quantiles(11)
 
     def quantiles(self, count: int) -> tuple[float, ...]:
-        """`count` >= 1 rates evenly over the clients, from the slowest client's to the fastest's; of one the latter."""
+        """`count` >= 1 rates evenly over the clients, from the slowest to the fastest; for one,
+        the fastest.
+        """
         order = np.argsort(self.values)
         reached = np.cumsum(self.counts[order]) / self.num_clients
         shares = np.linspace(0.0, 1.0, count) if count > 1 else np.ones(1)
@@ -217,20 +220,20 @@ class Rates(CheckInRates):
             )
 
     def fastest(self, client_rate: float | None = None) -> float:
-        """The rate of the fastest client whose rate is at most `client_rate`; of all when left out.
+        """Rate of the fastest client whose rate is at most `client_rate`; of all clients by default.
 
         Raises:
-          ValueError, TypeError: outside (0, 1], or no client is so slow.
+          ValueError, TypeError: outside (0, 1], or every client is faster.
         """
         return self.largest if client_rate is None else float(self.values[self._fastest(client_rate)])
 
     def others(self, client_rate: float) -> Rates | None:
-        """Leaves out one client of rate `fastest(client_rate)`; None if nobody else is there.
+        """Rates without one client of rate `fastest(client_rate)`; None if there is no other client.
 
-        With a pool's theta that is not below `client_rate`, what holds for this client holds for all slower ones.
+        With a pool's theta of at least `client_rate`, bounds for this client hold for all slower ones.
 
         Raises:
-          ValueError: outside (0, 1], or no client is so slow.
+          ValueError: outside (0, 1], or every client is faster.
         """
         counts = self.counts.copy()
         counts[self._fastest(client_rate)] -= 1.0
@@ -256,7 +259,7 @@ class Rates(CheckInRates):
         return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
 
     def thinned(self, kept: float) -> Rates:
-        """Returns the rates of messages that arrive, if each is kept with probability `kept` in (0, 1], independently.
+        """Rates of messages that arrive, each with probability `kept` in (0, 1], independently.
 
         Raises:
           ValueError, TypeError: `kept` outside its range.
@@ -267,11 +270,11 @@ class Rates(CheckInRates):
 
 @dataclasses.dataclass(frozen=True)
 class RateLimits(CheckInRates):
-    """Limits on check-in rates that are not known one by one: two numbers, which are enough for a guarantee.
+    """Limits on check-in rates that are not known individually: two numbers, which suffice for a guarantee.
 
     Args:
-      largest: no client's rate is above it, in (0, 1). expected_check_ins: the OTHER clients' rates, all but that of
-        the client the guarantee is for, add up to this at least, > 0.
+      largest: upper bound on every client's rate, in (0, 1). expected_check_ins: lower bound on the sum of
+        the OTHER clients' rates, without that of the client of the guarantee, > 0.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -312,7 +315,7 @@ class RateLimits(CheckInRates):
             )
 
     def fastest(self, client_rate: float | None = None) -> float:
-        """Returns an upper bound on the client's rate: `client_rate` in (0, largest], or the largest when left out.
+        """Upper bound on the client's rate: `client_rate` in (0, largest], or the largest by default.
 
         Raises:
           ValueError, TypeError: outside its range.
@@ -323,11 +326,11 @@ class RateLimits(CheckInRates):
 
     @property
     def weight(self) -> float:
-        """The sum W that the weights w_j of the others reach at least, at theta = largest."""
+        """Lower bound W on the sum of the others' weights w_j, at theta = largest."""
         return self.expected_check_ins / self.largest
 
     def thinned(self, kept: float) -> RateLimits:
-        """Returns the limits of messages that arrive, if each is kept with probability `kept` in (0, 1], independently.
+        """Limits of messages that arrive, each with probability `kept` in (0, 1], independently.
 
         Raises:
           ValueError, TypeError: `kept` outside its range.
@@ -347,7 +350,7 @@ def _legal_counts(found: np.ndarray) -> np.ndarray:
 
 
 def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """A copy as one row of float64."""
+    """A copy of the values as one axis of float64."""
     found = _validate.array(name, values)
     if found.ndim != 1:
         raise ValueError(f"{name} of shape {found.shape}: expected a list of numbers")
@@ -355,7 +358,7 @@ def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _each(name: str, found: np.ndarray, fine: np.ndarray, expected: str) -> None:
-    """Refuses the first entry that is not fine; NaN never is."""
+    """Raises for the first entry that is not fine; NaN never is."""
     wrong = np.flatnonzero(~fine)
     if wrong.size:
         i = int(wrong[0])

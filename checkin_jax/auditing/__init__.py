@@ -1,4 +1,4 @@
-"""Audits of the trainer: what a run is seen to leak, beside what the accountant says it may. See `audit`."""
+"""Audits of the trainer: empirical lower bounds on leakage, beside certified brackets. See `audit`."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if _TYPE_CHECKING:
     from checkin_jax.auditing.placement import Placement as Placement
     from checkin_jax.auditing.training_run import TrainedRun as TrainedRun
 
-# Imported when they are used, as the trainer is.
+# Lazy imports, as for the trainer.
 __getattr__, __dir__ = _lazy.attach(
     __name__,
     {

@@ -1,6 +1,8 @@
-"""`audit`: the trainer's own code attacked, and what the attacks prove about epsilon beside what is certified.
+"""`audit`: attacks on the trainer's own code, and lower bounds on epsilon from them, beside certified
+brackets.
 
-Trust model: the attacker sees what the view's adversary sees, chose all records, and knows all of them but one.
+Trust model: the attacker observes the output in the given view, chose all records, and knows all of them
+except one.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from checkin_jax.training.reports.report import AccountFn
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
 
-# Deltas of which a few thousand runs can tell something; the one to report is chosen on the first half of them.
+# Deltas at which a few thousand runs are informative; one of them is chosen on the first half of the runs.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)
 FEWEST_RUNS, MOST_RUNS = 20, 10**7
-# The part of the error that each test of placement may have: their evidence grows exponentially with the runs.
+# Share of the error for each test of placement; its evidence grows exponentially with the runs.
 PLACEMENT = 0.01
 MANY_RUNS, ONE_RUN, TRAINING = "many runs", "one run", "one run of training"
 SEEDED = "reproducible audit: its runs are those of the seed"
@@ -44,11 +46,11 @@ OnPhase = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
-    """A point of a trade-off curve: how often an attack said yes in the world where it should not, and where it should.
+    """A point of a trade-off curve: rates of an attack's positive answers in the two worlds.
 
     Attributes:
-      fpr, tpr: shares of the runs.
-      fpr_at_most, tpr_at_least: what they prove, at the audit's confidence.
+      fpr, tpr: false and true positive rates in the runs.
+      fpr_at_most, tpr_at_least: their confidence bounds, at the audit's confidence.
     """
 
     fpr: float
@@ -59,17 +61,19 @@ class OperatingPoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One empirical lower bound, beside the certified bracket of what was run.
+    """One empirical lower bound, beside the certified bracket of the attacked protocol.
 
     Attributes:
       test: "many runs", "one run" or "one run of training".
       view: the adversary, see `Guarantee`.
-      protocol: what was run: a stand-in with few clients, or the first units of the protocol itself.
+      protocol: the protocol that was run: a stand-in with few clients, or the first units of the audited one.
       delta: both figures are at this delta.
-      lower: the epsilon that the runs refute, in nats; below the true one unless the audit was unlucky.
-      guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is held against it.
-      evidence: the counts it rests on, in words.
-      point: of the attack by many runs; None for the others.
+      lower: the epsilon that the runs refute, in nats; below the true epsilon, except with the audit's error
+        probability.
+      guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is compared with
+        it.
+      evidence: the underlying counts, in words.
+      point: operating point of the attack by many runs; None for the other tests.
     """
 
     test: str
@@ -83,11 +87,11 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """True if the lower bound respects the certified upper end."""
+        """True if the lower bound is at most the certified upper end."""
         return self.lower <= self.guarantee.epsilon
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+        """Plain values for JSON."""
         certified = self.guarantee.as_dict()
         return {
             "test": self.test,
@@ -106,17 +110,18 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The findings of an audit, beside what is certified.
+    """Findings of an audit, beside the certified brackets.
 
     Attributes:
-      run: what was audited.
+      run: the audited run.
       findings: the lower bounds.
-      placements: tests of where the schedule puts clients.
-      confidence: in (0, 1); with at least this probability all lower bounds hold and no placement is refuted wrongly.
-      runs: in each of the two worlds, of the test by many runs.
+      placements: tests of the places of clients in the schedule.
+      confidence: in (0, 1); with at least this probability all lower bounds hold and no placement is refuted
+        wrongly.
+      runs: number of runs in each of the two worlds, of the test by many runs.
       seed: None: the entropy came from the operating system.
       seconds: wall time.
-      notes: what was left out, and why.
+      notes: omitted tests, with reasons.
     """
 
     run: PrivateRun
@@ -130,11 +135,13 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """True if no lower bound exceeds what is certified and no placement is refuted; no proof of privacy."""
+        """True if no lower bound exceeds its certified upper end and no placement is refuted; no proof of
+        privacy.
+        """
         return all(each.passed for each in (*self.findings, *self.placements))
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+        """Plain values for JSON."""
         audited = self.run.as_dict()
         return {
             "passed": self.passed,
@@ -197,28 +204,31 @@ def audit(
     on_phase: OnPhase | None = None,
     account_fn: AccountFn = account,
 ) -> Audit:
-    """Attacks the trainer's schedule, clipping, noise, keys and sums, and holds what it learns against `account`.
+    """Attacks schedule, clipping, noise, keys and sums of the trainer; compares lower bounds with
+    `account`.
 
-    Two tests in each view. *Many runs*: the protocol, or where it is large a stand-in with the same randomizer
-    (`setting.small`), is run many times in two neighbouring worlds; an attack chosen on the first half is judged on
-    the second by exact binomial bounds, at the delta of `AUDIT_DELTAS` where it came closest to a violation and at
-    `delta`. *One run*: the first units of the protocol itself with up to 500 canaries, see `one_run`; left out where
-    clients are too few or a unit too large. *Placement*: places, rounds and units of a client in the small protocol are
-    held against the laws that the schedule promises, see `placement`.
+    Two tests in each view, and one of the schedule. *Many runs*: the protocol, or for a large one a stand-in
+    with the same randomizer (`setting.small`), is run many times in two neighbouring worlds. An attack chosen
+    on the first half of the runs is evaluated on the second half by exact binomial bounds, at `delta` and at
+    the delta of `AUDIT_DELTAS` at which it came closest to a violation. *One run*: the first units of the
+    protocol itself with up to 500 canaries, see `one_run`; omitted for too few clients or too large a unit.
+    *Placement*: places, rounds and units of a client in the small protocol are compared with the laws
+    promised by the schedule, see `placement`.
 
     Args:
-      run: what to audit.
+      run: the run to audit.
       delta: of the guarantee in question, in (0, 1).
       views: some of "local", "messages", "aggregate".
-      runs: in each world, from 20 to 1e7; of the schedule alone, up to 1,000.
-      confidence: with which all lower bounds hold together, in (0, 1); a false alarm is no likelier than the rest.
+      runs: number in each world, from 20 to 1e7; the test of the schedule uses at most 1,000.
+      confidence: joint confidence of all lower bounds, in (0, 1); a false alarm has probability at most the
+        rest.
       seed: None draws all runs from the operating system's entropy.
       training: a run whose loop and model are attacked as well, in view "aggregate": see `training_run`.
-      on_phase: told in words what begins.
-      account_fn: the accountant that is held against, called as `account` is.
+      on_phase: called with a description of each phase as it begins.
+      account_fn: the accountant for the comparison, called as `account` is.
 
     Returns:
-      An Audit. `passed` says that nothing was found, not that there is nothing.
+      An Audit. `passed` says that no violation was found, not that there is none.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -298,7 +308,7 @@ def _many_runs(
     error: float,
     certified: Callable[[CheckInProtocol, str, float], Guarantee],
 ) -> list[Finding]:
-    """The lower bounds at an audit delta and at `delta`, by attacks chosen on one half of the runs."""
+    """Lower bounds at an audit delta and at `delta`, by attacks chosen on one half of the runs."""
     half = len(first) // 2
     searched, judged = Bounds(half, error), Bounds(len(first) - half, error)
     rules = {at: best_rule(first[:half], second[:half], at, searched) for at in {*AUDIT_DELTAS, delta}}
@@ -328,7 +338,7 @@ def _many_runs(
 
 
 def _guesses(test: str, guarantee: Guarantee, coins: np.ndarray, seen: np.ndarray, error: float) -> Finding:
-    """The lower bound by guessing coins from how much the run looked like +1."""
+    """Lower bound from guesses of the canaries' coins by their scores."""
     bound, guesses, correct = one_run.lower(coins, seen, guarantee.delta, error)
     return Finding(
         test=test,
@@ -350,7 +360,6 @@ def _scores(stand_in: PrivateRun, view: str, canary: int, trials: Trials) -> np.
 
 
 def _entropies(seed: int | None) -> Iterator[int]:
-    """Entropy for one run after another."""
     if seed is None:
         while True:
             yield draws.fresh_entropy()
@@ -361,5 +370,4 @@ def _entropies(seed: int | None) -> Iterator[int]:
 
 
 def _words(protocol: CheckInProtocol) -> str:
-    """The protocol with its numbers."""
     return f"{protocol.num_clients:,} clients, {protocol.what}"

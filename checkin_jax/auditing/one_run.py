@@ -1,7 +1,7 @@
-"""One run with many canaries, each of whose records is decided by a fair coin; how many coins can be guessed.
+"""One run with many canaries, whose records are chosen by independent fair coins, and guesses of these coins.
 
-Privacy auditing with one training run [SNJ23]. Canaries pull the sums along axes of their own, so that they are
-not in each other's way.
+This is privacy auditing with one training run [SNJ23]. Canaries have orthogonal updates, so that they do not
+disturb each other.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
-# What a run may cost; of a longer protocol the first units are run, and accounted for.
+# Limits of a run; of a longer protocol the first units are run, and accounted for.
 MOST_ROUNDS, MOST_MESSAGES, MOST_CLIENTS = 1_000, 2e5, 10_000_000
-ALL_MESSAGES_AT_ONCE = 2e7  # numbers held for one round
-# Guesses on this part of the canaries, those with the clearest scores.
+ALL_MESSAGES_AT_ONCE = 2e7  # most numbers in memory for one round
+# Guesses are made for this share of the canaries, those with the largest absolute scores.
 PARTS = (1.0, 0.3, 0.1)
 
 
 def affordable(run: PrivateRun, view: str) -> PrivateRun | None:
-    """The first units of the protocol, as many as one run may cost; None where one is too many, or clients too few."""
+    """The first units of the protocol within the limits; None if one unit exceeds them or clients are too
+    few.
+    """
     units = units_within(run, MOST_ROUNDS, MOST_MESSAGES)
     clients = run.protocol.num_clients
     if not units or not FEWEST_CANARIES <= clients <= MOST_CLIENTS:
@@ -37,7 +39,7 @@ def affordable(run: PrivateRun, view: str) -> PrivateRun | None:
 
 
 def coins_and_scores(run: PrivateRun, view: str, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs the protocol once; the coins (canaries,), +-1, and (1, canaries) how much the run looks like +1 for each."""
+    """Runs the protocol once; returns coins (canaries,), +-1, and scores (1, canaries), large for coin +1."""
     n = run.protocol.num_clients
     most = MOST_CANARIES if view == "aggregate" else int(ALL_MESSAGES_AT_ONCE / _most_at_once(run))
     number = min(n, MOST_CANARIES, most)
@@ -56,13 +58,13 @@ def coins_and_scores(run: PrivateRun, view: str, entropies: Iterator[int]) -> tu
 
 
 def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> tuple[float, int, int]:
-    """The best lower bound over `PARTS` and attacks; guesses made, and correct ones.
+    """Best lower bound over `PARTS` and attacks; number of guesses, and of correct ones.
 
     Args:
       coins: (canaries,), +-1.
       scores: (attacks, canaries), positive ones guess +1.
       delta: of the bound.
-      error: the chance, at most, that the bound is wrong.
+      error: upper bound on the probability that the bound is wrong.
     """
     found, each = [], error / (len(PARTS) * len(scores))
     for row in scores:
@@ -76,13 +78,13 @@ def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> 
 
 
 def _most_at_once(run: PrivateRun) -> float:
-    """Messages of a round, as expected, and some more."""
+    """Number of messages of a round that is rarely exceeded."""
     number, rate = run.schedule.check_ins
     return 2.0 * number * rate + 40.0
 
 
 def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
-    """Scores where messages have no names, or only their sums are seen."""
+    """Scores if messages have no names, or only their sums are observed."""
     exposure = np.array(
         [run.schedule.exposure(int(client)) for client in canaries]
     )  # (canaries, rounds of a unit)
@@ -102,7 +104,7 @@ def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> n
             np.logaddexp(logs, ratios + log_chance, out=logs)
             exposed += k * exposure[:, place]
         if place == exposure.shape[1] - 1:
-            with np.errstate(divide="ignore"):  # everybody there
+            with np.errstate(divide="ignore"):  # all clients present
                 absent = np.log(np.maximum(1.0 - exposed, 0.0))
             either = np.logaddexp(logs, absent)
             total += either[0] - either[1]
@@ -110,7 +112,7 @@ def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> n
 
 
 def _log_ratios(run: PrivateRun, one: Round, number: int) -> np.ndarray:
-    """(2, canaries): log of the sum of likelihood ratios, of either record to none, over the messages of a round."""
+    """Log of a round's summed likelihood ratios of either record to none, (2, canaries)."""
     k, mechanism, clip_norm = len(one.clients), run.mechanism, run.clip_norm
     if one.total is not None:
         along = one.total[:number].astype(np.float64) / clip_norm
@@ -124,7 +126,7 @@ def _log_ratios(run: PrivateRun, one: Round, number: int) -> np.ndarray:
 
 
 def _own(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
-    """Scores where messages come with names."""
+    """Scores if messages have names."""
     number_of = np.full(run.protocol.num_clients, -1)
     number_of[canaries] = np.arange(len(canaries))
     total = np.zeros(len(canaries))

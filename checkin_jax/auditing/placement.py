@@ -1,12 +1,12 @@
-"""Where clients stand: places among the messages of a round, rounds of a unit, units of a run.
+"""Tests of the places of clients: places among the messages of a round, rounds of a unit, units of a run.
 
-A schedule promises three laws. Given that a client sends one of the k messages of a round, its place is uniform. Given
-that it is used in a unit, the round follows `Schedule.exposure`. Units are independent.
+A schedule promises three laws. Given that a client sends one of the k messages of a round, its place is
+uniform. Given that a client is used in a unit, the round follows `Schedule.exposure`. Units are independent.
 
-Each is tested by a likelihood ratio: the law that pilot runs suggest over the law that is promised, multiplied over
-fresh runs. Where the promise holds the ratio has mean 1, so by Markov's inequality it reaches 1/error with a
-probability of at most `error`, whatever the pilot runs suggested. No noise is in the way: a faulty order is seen even
-where messages would hide it.
+Each law is tested by a likelihood ratio: a law estimated from pilot runs over the promised law, multiplied
+over fresh runs. Under the promised law the ratio has mean 1, so by Markov's inequality it reaches 1/error
+with probability at most `error`, for any pilot runs. Noise plays no role, so a faulty order is detected even
+if noisy messages would hide it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ MOST_RUNS = 1_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """One test of where a client stands.
+    """One test of the place of a client.
 
     Attributes:
       test: "places of a round", "rounds of a unit" or "units of a run".
-      protocol: what was drawn.
-      client: the one whose pilot runs looked worst.
-      log_ratio: log of the likelihood of what was seen under the law that pilot runs suggest, over that promised;
-        infinite where what was seen is promised never to happen.
-      limit: log of the ratio from which the promise counts as broken: 1 over the error allowed to this test.
-      runs: fresh runs that were looked at.
+      protocol: the protocol that was drawn.
+      client: the client with the worst pilot runs.
+      log_ratio: log likelihood of the fresh runs under the law estimated from pilot runs, minus that under
+        the promised law; infinite if an outcome has promised probability 0.
+      limit: the test refutes the promised law from this log ratio on: log of 1 over the error allowed to this
+        test.
+      runs: number of fresh runs.
     """
 
     test: str
@@ -53,7 +54,7 @@ class Placement:
         return self.log_ratio < self.limit
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+        """Plain values for JSON."""
         return {
             "test": self.test,
             "client": self.client,
@@ -72,7 +73,7 @@ class Placement:
 
 
 class _Seen(NamedTuple):
-    """One observation: which law it follows, its outcome 0, 1, ..., and the promised probability of each outcome."""
+    """One observation: its law, its outcome 0, 1, ..., and the promised probability of each outcome."""
 
     law: Hashable
     outcome: int
@@ -80,7 +81,9 @@ class _Seen(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """places: (runs, rounds, clients), -1 where a client sends nothing; counts: (runs, rounds), messages of a round."""
+    """places: (runs, rounds, clients), -1 for clients that send nothing; counts: (runs, rounds),
+    of messages.
+    """
 
     places: np.ndarray
     counts: np.ndarray
@@ -90,9 +93,10 @@ _Looks = Callable[[PrivateRun, _Runs, int], list[_Seen]]
 
 
 def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) -> list[Placement]:
-    """The three tests on a small run, half of `runs` for pilots; each is wrong with probability at most `error`.
+    """Three tests on a small run, half of `runs` for pilots; each is wrong with probability at
+    most `error`.
 
-    A round that takes several slots of a window is looked at slot by slot.
+    A round of several slots of a window is tested slot by slot.
     """
     protocol: Any = run.protocol
     if getattr(protocol, "minibatch", 1) > 1:
@@ -133,10 +137,11 @@ def _drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> _Runs:
 
 
 def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
-    """Log likelihood of fresh observations under the laws of the pilot ones, over the promised laws.
+    """Log likelihood of fresh observations under laws estimated from pilots, minus that under
+    promised laws.
 
-    A law that the pilot runs suggest is their counts and, weighing as much as one run for each outcome, what is
-    promised: so no outcome that may happen is given probability zero.
+    The estimate consists of the pilot counts, plus the promised probabilities with the weight of one run per
+    outcome. So no possible outcome has probability zero.
     """
     counts: dict[Hashable, np.ndarray] = {}
     for one in pilot:
@@ -153,7 +158,7 @@ def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
 
 
 def _places(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
-    """Among the k messages of a round that holds the client's, for each k."""
+    """Places of the client among the k messages of a round, for each k."""
     places, counts = drawn.places[..., client], drawn.counts
     sent = (places >= 0) & (counts > 1)
     pairs = zip(counts[sent].tolist(), places[sent].tolist())
@@ -161,7 +166,7 @@ def _places(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
 
 
 def _rounds(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
-    """Among the rounds of a unit in one of which the client is; none where a unit is a round."""
+    """Rounds of a unit that contain the client; none if a unit is a round."""
     exposure = run.schedule.exposure(client)
     if len(exposure) == 1 or not exposure.sum():
         return []
@@ -171,10 +176,10 @@ def _rounds(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
 
 
 def _units(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
-    """Whether a unit resembles the next one of its own run, or rather that of another run.
+    """Outcome for each unit: it resembles the next unit of its own run, or rather that of another run.
 
-    Of two runs what happened from some unit on may be exchanged if units are independent: the likelier pairing is
-    then that of either side with equal chances, whatever the rates.
+    If units are independent, two runs may be exchanged from some unit on. The likelier pairing is then either
+    one with equal probability, for any rates.
     """
     length = run.schedule.rounds_per_unit
     number = len(drawn.places) // 2 * 2

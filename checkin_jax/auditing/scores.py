@@ -1,8 +1,8 @@
-"""How much a run looks like the first of two worlds rather than the second, to adversaries who know everything else.
+"""Scores that are larger in the first of two worlds than in the second, for adversaries who know all else.
 
-The first column is the log likelihood ratio under the mechanism as it is meant to be (with sums of l2 messages taken
-for normal), the others look for what goes wrong: noise that several messages, or several rounds, have in common.
-Any score gives valid bounds.
+The first column is the log likelihood ratio under the intended mechanism (sums of l2 messages are treated as
+normal). The other columns detect faults: noise shared by several messages or rounds. Every score gives valid
+bounds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from checkin_jax.training.run import PrivateRun
 
 
 def of_messages(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
-    """(runs, 5), to somebody who sees every message without its name.
+    """Scores (runs, 5) of an adversary who observes every message without its name.
 
-    Columns: log likelihood ratio; sum along v; the largest distance of a message from the median of its round; the
-    largest message along v; how far messages are from those of the round before.
+    Columns: log likelihood ratio; sum along v; largest distance of a message from the median of its round;
+    largest message along v; distance of messages from those of the round before.
     """
     assert trials.messages is not None
     along, present = trials.messages[..., 0], _present(trials)
     first = message_log_ratio(run, along)
-    # Against what a message of another client or of a dummy looks like.
+    # Relative to the density of a message of another client or of a dummy.
     dummies = run.schedule.dummies
     other = np.zeros_like(along)
     if dummies:
@@ -45,14 +45,14 @@ def of_messages(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
 
 
 def of_totals(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
-    """(runs, 3), to somebody who sees the sum of each round.
+    """Scores (runs, 3) of an adversary who observes the sum of each round.
 
-    Columns: log likelihood ratio; sum along v; the spread over rounds of the noise there would be in the second world.
+    Columns: log likelihood ratio; sum along v; spread over rounds of the noise implied by the second world.
     """
     assert trials.totals is not None
     along, counts = trials.totals[..., 0], trials.counts
     clip_norm = run.clip_norm
-    if run.mechanism.groups_clients:  # the others hold what is orthogonal to v
+    if run.mechanism.groups_clients:  # the others hold vectors orthogonal to v
         rest, shifts = 0.0 * counts, (clip_norm, -clip_norm)
     else:
         rest, shifts = -clip_norm * counts * (1.0 - run.schedule.dummies), (2.0 * clip_norm, 0.0)
@@ -70,7 +70,9 @@ def of_totals(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
 
 
 def of_own(run: PrivateRun, trials: Trials) -> np.ndarray:
-    """(runs, 2), to somebody who sees the canary's messages with its name: log likelihood ratio; largest along v."""
+    """Scores (runs, 2) of an adversary who observes the canary by name: log likelihood ratio; largest along
+    v.
+    """
     assert trials.messages is not None
     assert trials.place is not None
     sent = trials.place >= 0
@@ -82,27 +84,28 @@ def of_own(run: PrivateRun, trials: Trials) -> np.ndarray:
 
 
 def message_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
-    """log density of a message of record +v over that of one of record -v, by its component along v."""
+    """Log density of a message of record +v minus that of record -v, by its component along v."""
     mechanism, clip_norm = run.mechanism, run.clip_norm
     return mechanism.log_likelihood(along, clip_norm) - mechanism.log_likelihood(along, -clip_norm)
 
 
 def _dummy_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
-    """The same for a dummy against a message of record -v."""
+    """Log density of a dummy's message minus that of record -v."""
     mechanism, clip_norm = run.mechanism, run.clip_norm
     return mechanism.log_likelihood(along, 0.0) - mechanism.log_likelihood(along, -clip_norm)
 
 
 def _hidden(run: PrivateRun, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
-    """(runs,): the log likelihood ratio of a client that is hidden among the messages, against one that is not there.
+    """Log likelihood ratio of a client hidden among the messages against an absent one, (runs,).
 
     Args:
-      ratios: (runs, rounds, messages), log likelihood ratio of each message if it is the client's; -inf: no message.
+      ratios: (runs, rounds, messages), log likelihood ratio of each message if it is the client's; -inf: no
+        message.
     """
     exposure = run.schedule.exposure(canary)
     shape = len(counts), -1, len(exposure)
     absent = 1.0 - np.sum(counts.reshape(shape) * exposure, axis=2)
-    with np.errstate(divide="ignore"):  # never there, or there for sure
+    with np.errstate(divide="ignore"):  # certainly absent, or certainly present
         weighted = ratios + np.log(np.tile(exposure, counts.shape[1] // len(exposure)))[:, None]
         log_absent = np.log(np.maximum(absent, 0.0))
     units = logsumexp(weighted.reshape(*absent.shape, -1), axis=2)
@@ -110,10 +113,10 @@ def _hidden(run: PrivateRun, canary: int, counts: np.ndarray, ratios: np.ndarray
 
 
 def _unlike_before(trials: Trials) -> np.ndarray:
-    """(runs,): the largest distance of a message from the nearest one of the round before.
+    """Largest distance of a message from the nearest one of the round before, (runs,).
 
-    Of the smaller of the two rounds every message is compared; where both have the same noise, place by place, all
-    distances between messages of like records are zero.
+    Every message of the smaller of the two rounds is compared. If both rounds have the same noise, place by
+    place, all distances between messages of equal records are zero.
     """
     assert trials.messages is not None
     present, farthest = _present(trials), np.zeros(len(trials.counts))
@@ -131,6 +134,6 @@ def _unlike_before(trials: Trials) -> np.ndarray:
 
 
 def _present(trials: Trials) -> np.ndarray:
-    """(runs, rounds, most): whether there is such a message."""
+    """True for existing messages, (runs, rounds, most)."""
     assert trials.messages is not None
     return np.arange(trials.messages.shape[2]) < trials.counts[..., None]

@@ -1,4 +1,4 @@
-"""What is audited: the private run itself where it is small, and a small one in its place where it is large."""
+"""The protocol that is audited: the private run itself if it is small, else a small stand-in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from checkin_jax import _validate
 from checkin_jax.training.run import PrivateRun
 
-# A protocol is small where it has no more clients than this, and one unit of it is no more.
+# A protocol is small if it and its units are within these numbers.
 MOST_CLIENTS, MOST_MESSAGES, MOST_ROUNDS = 8, 64, 16
 # Units of the stand-in: enough for an epsilon of one.
 LEAST_UNITS, MOST_UNITS = 2, 8
@@ -18,7 +18,8 @@ def check_auditable(run: PrivateRun) -> PrivateRun:
     """The run itself.
 
     Raises:
-      TypeError, ValueError: no PrivateRun, or one with simulate="central-limit", which is not the mechanism.
+      TypeError, ValueError: not a PrivateRun, or one with simulate="central-limit", which is not the
+        mechanism.
     """
     if _validate.instance(PrivateRun, run=run).simulate == "central-limit":
         raise ValueError(
@@ -28,7 +29,7 @@ def check_auditable(run: PrivateRun) -> PrivateRun:
 
 
 def units_within(run: PrivateRun, rounds: int, messages: float) -> int:
-    """The largest number of units within a budget of rounds and expected messages; 0 if one unit exceeds it."""
+    """Largest number of units within a budget of rounds and expected messages; 0 if one unit exceeds it."""
     schedule = run.schedule
     number, rate = schedule.check_ins
     affordable = messages / max(number * rate * schedule.rounds_per_unit, 1e-300)
@@ -36,10 +37,10 @@ def units_within(run: PrivateRun, rounds: int, messages: float) -> int:
 
 
 def small(run: PrivateRun) -> PrivateRun:
-    """The run where it is small, or its first units; else a protocol of its kind with few clients in its place.
+    """The run if it is small, or its first units; otherwise a protocol of its kind with few clients.
 
-    The randomizer is the same. Few clients, who check in often, make leaks large beside the statistical error,
-    and the certified bounds tight; the less one message tells the more units there are.
+    The randomizer is the same. With few clients who check in often, leaks are large compared with the
+    statistical error, and certified bounds are tight. The less one message reveals, the more units there are.
     """
     units = units_within(run, MOST_ROUNDS, MOST_MESSAGES)
     if units and run.protocol.num_clients <= MOST_CLIENTS:

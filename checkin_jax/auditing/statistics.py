@@ -1,7 +1,7 @@
-"""What scores of an attack prove about epsilon: exact lower confidence bounds, from many runs or from one.
+"""Exact lower confidence bounds on epsilon from the scores of an attack, by many runs or by one run.
 
-Trust model: none. A lower bound holds whatever the scores are; better scores make it larger. All bounds are in
-nats and rounded nowhere: their error is statistical, and stated.
+Trust model: none. A lower bound holds for all scores; better scores make it larger. All bounds are in nats
+and not rounded. Their error is statistical, and stated.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MOST_COINS = 10**6
 
 
 class Rule(NamedTuple):
-    """An attack that says yes or no: whether the score in one column is at or beyond a threshold.
+    """An attack with a yes-or-no answer: the score in one column is at or beyond a threshold.
 
     Attributes:
       column: of the scores.
       threshold: of the score.
-      above: yes for scores >= threshold; False: for scores <= threshold.
-      first: yes speaks for the first of the two worlds.
+      above: True: yes for scores >= threshold; False: yes for scores <= threshold.
+      first: True if yes means the first of the two worlds.
     """
 
     column: int
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
     first: bool
 
     def counts(self, first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
-        """How often it says yes where it should, and where it should not."""
+        """Numbers of correct and of wrong positive answers."""
         right, wrong = (first, second) if self.first else (second, first)
         return self._yes(right), self._yes(wrong)
 
@@ -43,11 +43,11 @@ class Rule(NamedTuple):
 
 
 class Bounds:
-    """One-sided bounds of [CP34] on a probability, for every number of successes in `trials`.
+    """One-sided confidence bounds of [CP34] on a probability, for every number of successes in `trials`.
 
     Args:
       trials: >= 1.
-      error: the chance, at most, that one of the two bounds is wrong, in (0, 1).
+      error: upper bound on the probability that one of the two bounds is wrong, in (0, 1).
 
     Attributes:
       low, high: (trials + 1,), each wrong with probability at most error / 2.
@@ -61,18 +61,19 @@ class Bounds:
         self.high = np.concatenate([stats.beta.isf(error / 2, k[:-1] + 1, trials - k[:-1]), [1.0]])
 
     def epsilon(self, right: np.ndarray, wrong: np.ndarray, delta: float) -> np.ndarray:
-        """log((low[right] - delta) / high[wrong]), at least 0: (epsilon, delta) with less is refuted.
+        """Lower bound on epsilon: log((low[right] - delta) / high[wrong]), at least 0.
 
-        Every event has P(event) <= e^epsilon Q(event) + delta in (epsilon, delta)-differential privacy.
+        Under (epsilon, delta)-differential privacy every event has P(event) <= e^epsilon Q(event) + delta.
         """
         excess = np.maximum(self.low[right] - delta, 1e-300)
         return np.maximum(0.0, np.log(excess) - np.log(self.high[wrong]))
 
 
 def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bounds) -> tuple[float, Rule]:
-    """The rule with the largest lower bound on these runs, over all columns, thresholds, sides and roles.
+    """Rule with the largest lower bound on these runs, over all columns, thresholds, sides and roles.
 
-    The bound it comes with was searched for, so it holds for nobody: evaluate the rule on other runs.
+    The maximised bound is not valid, since the rule was selected on the same runs: evaluate the rule on other
+    runs.
 
     Args:
       first, second: (runs, columns), the scores of independent runs in two neighbouring worlds.
@@ -80,7 +81,7 @@ def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bound
       bounds: for `runs` trials.
 
     Raises:
-      ValueError: scores that are NaN, or not of one shape.
+      ValueError: scores that are NaN, or of different shapes.
     """
     if first.shape != second.shape or first.ndim != 2:
         raise ValueError(f"scores of shapes {first.shape} and {second.shape}: expected (runs, columns) twice")
@@ -105,10 +106,10 @@ def best_rule(first: np.ndarray, second: np.ndarray, delta: float, bounds: Bound
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Bounds the chance of so many correct guesses in one (epsilon, delta)-differentially private run.
+    """Upper bound on the probability of `correct` right guesses in one (epsilon, delta)-private run.
 
-    Corollary 5.4 of [SNJ23]: every canary's record is one of two by a fair coin of its own; `guesses` of the coins
-    are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,
+    Corollary 5.4 of [SNJ23]: every canary's record is one of two by its own fair coin, and `guesses` of the
+    coins are guessed from the output. With q = 1 / (1 + e^-epsilon) and B binomial,
 
         Pr[B(r, q) >= v] + 2 m delta max_i Pr[v > B(r, q) >= v - i] / i.
 
@@ -135,10 +136,10 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
 
 
 def one_run_lower(canaries: int, guesses: int, correct: int, delta: float, error: float) -> float:
-    """The largest epsilon that `one_run_p_value` refutes at level `error`; 0 where it refutes none.
+    """Largest epsilon that `one_run_p_value` refutes at level `error`; 0 if it refutes none.
 
     Args:
-      error: the chance, at most, that the true epsilon is below; in (0, 1).
+      error: upper bound on the probability that the true epsilon is below the result; in (0, 1).
     """
     _validate.real(0, 1, open_low=True, open_high=True, error=error)
 
@@ -149,7 +150,7 @@ def one_run_lower(canaries: int, guesses: int, correct: int, delta: float, error
     if not refuted(low):
         return low
     while refuted(high):
-        low, high = high, 2.0 * high  # ends: where the chance rounds to one nothing is refuted
+        low, high = high, 2.0 * high  # ends: once the probability rounds to one, nothing is refuted
     for _ in range(40):
         middle = (low + high) / 2.0
         low, high = (middle, high) if refuted(middle) else (low, middle)

@@ -1,7 +1,9 @@
-"""One run of training itself, model and all, with canary records; how many of them the trajectory betrays.
+"""One run of training itself, with its model and canary records; the trajectory serves to guess
+their coins.
 
-The test is that of `one_run`, in the view "aggregate": the attacker sees the model after every round, hence every
-round's update, and knows all records but those of the canaries, each of which is one of two by a coin of its own.
+The test is that of `one_run`, in view "aggregate". The attacker observes the model after every round, hence
+every round's update. It knows all records except those of the canaries, each of which is one of two by its
+own coin.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.server import descent
 
 MOST_CANARIES, OTHERS = 100, 100
-NOISE = 1.0, 1e-6  # variances the attacker may suppose, over the variance meant
-# What the run may cost; of a longer protocol the first units are run.
+NOISE = 1.0, 1e-6  # variances that the attacker assumes, over the intended variance
+# Limits of the run; of a longer protocol the first units are run.
 MOST_ROUNDS, MOST_MESSAGES = 100, 5e4
-MOST_BYTES = 1e9  # of the records of all clients
+MOST_BYTES = 1e9  # most bytes of the records of all clients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,10 +45,10 @@ class TrainedRun(ByName):
     """A run of training to attack.
 
     Attributes:
-      run: what fixes its privacy.
-      model, dataset: what is trained; single records are dealt out to clients, whoever owns them.
-      alternative: records -> the other records that canaries may hold in their place, such as another label each.
-      learning_rate: of the plain steps that are taken, so that parameters move about as far as in training.
+      run: the settings that determine its privacy.
+      model, dataset: of the training; single records are dealt out to clients, without regard to owners.
+      alternative: records -> the records that canaries may hold instead, such as the same with another label.
+      learning_rate: of the audit's plain gradient steps, so that parameters move about as far as in training.
 
     Raises:
       ValueError, TypeError: learning_rate outside its range.
@@ -64,9 +66,10 @@ class TrainedRun(ByName):
 
 
 def affordable(trained: TrainedRun) -> TrainedRun | None:
-    """The run that is audited: plain steps on one record a client, over the first units of the protocol; or None.
+    """The audited run: plain steps on one record per client, over the first units of the
+    protocol; or None.
 
-    What the server does with the sums, and how a client comes by its update, changes nothing in what is promised.
+    The guarantee does not depend on the server's use of the sums, or on how a client computes its update.
     """
     run = trained.run
     units, n = units_within(run, MOST_ROUNDS, MOST_MESSAGES), run.protocol.num_clients
@@ -77,9 +80,9 @@ def affordable(trained: TrainedRun) -> TrainedRun | None:
 
 
 def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Trains once; (canaries,) the coins, +-1, and how much the trajectory looks like +1 for each.
+    """Trains once; returns the canaries' coins (canaries,), +-1, and scores, large if the coin looks like +1.
 
-    The latter is (attacks, canaries), a row for each of `NOISE`.
+    Scores are (attacks, canaries), one row for each of `NOISE`.
     """
     run, model = trained.run, trained.model
     rng = np.random.default_rng(next(entropies))
@@ -88,7 +91,7 @@ def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.
     records = jax.tree.map(lambda x: np.asarray(x)[chosen], trained.dataset.records)
     number = min(n, MOST_CANARIES)
     coins = rng.integers(2, size=number) * 2 - 1
-    # Record i is held by one client, nobody but the entropy knows which.
+    # Each record i has one holder, determined by the entropy.
     either = _part(records, slice(number)), trained.alternative(_part(records, slice(number)))
     held = jax.tree.map(
         lambda one, other: np.where((coins > 0).reshape(-1, *(1,) * (one.ndim - 1)), one, other), *either
@@ -147,10 +150,10 @@ def _evidence(
     rest: np.ndarray,
     variance: float,
 ) -> np.ndarray:
-    """(canaries,): the log likelihood ratios of a round's sum, were everything normal.
+    """Log likelihood ratios of a round's sum, (canaries,), in a normal model.
 
-    What canaries that checked in add is known but for a sign; that of all clients varies with who checked in, which is
-    told apart from signs by its directions.
+    The contribution of canaries that checked in is known up to a sign. The contribution of all clients varies
+    with who checked in; its directions distinguish it from the signs.
 
     Args:
       total: (d,), the sum of `count` messages of `num_clients` clients.
@@ -160,13 +163,13 @@ def _evidence(
     """
     rate = count / num_clients
     middle, difference = (one + other) / 2.0, one - other
-    each = (num_clients - len(one)) / max(1, len(rest))  # clients that one of the sample stands for
+    each = (num_clients - len(one)) / max(1, len(rest))  # clients represented by one of the sample
     expected = rate * (middle.sum(axis=0) + each * rest.sum(axis=0))
     spread = math.sqrt(rate * (1.0 - rate))
     varies = np.concatenate(
         [spread * middle, math.sqrt(rate) / 2.0 * difference, spread * math.sqrt(each) * rest]
     )
-    # The inverse covariance (Woodbury), applied to what is unexpected.
+    # The inverse covariance (Woodbury), applied to the deviation from the mean.
     unexpected = total - expected
     small = varies @ varies.T + variance * np.eye(len(varies))
     whitened = (unexpected - varies.T @ np.linalg.solve(small, varies @ unexpected)) / variance
@@ -174,7 +177,6 @@ def _evidence(
 
 
 def _clipped(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> np.ndarray:
-    """(records, d): the clipped gradient of each record."""
     each = jax.tree.map(lambda x: x[:, None], records)
     return np.asarray(_clipped_rows(loss, clip_norm, parameters, each), np.float64)
 
@@ -183,7 +185,7 @@ def _clipped(loss: Loss, clip_norm: float, parameters: Any, records: Records) ->
 def _clipped_rows(loss: Loss, clip_norm: float, parameters: Any, records: Records) -> jax.Array:
     number = len(jax.tree.leaves(records)[0])
     weights = jnp.ones((number, 1), jnp.float32)
-    # Clients' own coins are unknown to the attacker, who tries others.
+    # Clients' own coins are unknown to the attacker, who uses other ones.
     coins = jax.random.split(jax.random.key(0), number)
     rows = clients.update_rows(loss, parameters, records, weights, "auto", coins)
     return noise.clip(rows, clip_norm).matrix()

@@ -1,7 +1,7 @@
-"""Runs of the trainer's own rounds on canary clients, whose updates are vectors of the auditor's choice.
+"""Runs of the trainer's own rounds on canary clients, whose updates are vectors chosen by the auditor.
 
-The "model" is linear: the gradient of a record's loss is the record. So who checks in, clipping, noise, keys and sums
-are those of a training run, and only the network is not.
+The "model" is linear: the gradient of a record's loss is the record. So schedule, clipping, noise, keys and
+sums are those of a training run; only the network is replaced.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, Stream
 
-OVERSHOOT = 3.0  # length of every record over the clip norm: clipping has work to do
+OVERSHOOT = 3.0  # norm of every record over the clip norm, so that clipping takes effect
 DIMENSION = 4
-# Sums of l2 messages are drawn together in at least 80 dimensions, where the updates differ.
+# Sums of l2 messages are drawn by groups only in at least 80 dimensions with different updates.
 SUM_DIMENSION = 96
 PILOT = 100
 _PERFORMANCE = Performance(microbatch=GROUP)
 
 
 class Round(NamedTuple):
-    """One round as its adversaries see it.
+    """One round as its adversaries observe it.
 
     Attributes:
-      clients: (k,) whose messages they are; DUMMY for a dummy's.
-      messages: (k, d), or None where they were not asked for.
-      total: (d,) their sum, drawn as `run.simulate` says; None likewise.
+      clients: (k,) senders of the messages; DUMMY for a dummy's.
+      messages: (k, d), or None if not requested.
+      total: (d,) their sum, drawn according to `run.simulate`; None if not requested.
     """
 
     clients: np.ndarray
@@ -46,9 +46,9 @@ class Stage:
     """The trainer's rounds on fixed records.
 
     Args:
-      run: what is run.
+      run: the run.
       records: (number, d) float32, the possible updates before clipping.
-      messages, totals: what to draw.
+      messages, totals: which of them to draw.
     """
 
     def __init__(self, run: PrivateRun, records: np.ndarray, *, messages: bool, totals: bool) -> None:
@@ -62,7 +62,7 @@ class Stage:
         self._rows = buffer_capacity(*self._schedule.check_ins)
 
     def rounds(self, entropy: int, held: np.ndarray) -> Iterator[Round]:
-        """One run; `held` (n,) is the record of every client."""
+        """Rounds of one run; `held` (n,) is the index of every client's record."""
         clients, noise_key = self._schedule.draw(entropy), draws.jax_key(entropy, Stream.NOISE)
         for index in range(self._schedule.num_rounds):
             chosen = clients(index)
@@ -80,13 +80,13 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Independent runs in which all is alike but their randomness.
+    """Independent runs that differ in their randomness only.
 
     Attributes:
       counts: (runs, rounds), messages of each round.
-      messages: (runs, rounds, most, d), zero beyond the count; None where not drawn.
-      place: (runs, rounds), which message is the canary's, -1 where it sent none; None likewise.
-      totals: (runs, rounds, d); None likewise.
+      messages: (runs, rounds, most, d), zero beyond the count; None if not drawn.
+      place: (runs, rounds), index of the canary's message, -1 if it sent none; None if not drawn.
+      totals: (runs, rounds, d); None if not drawn.
     """
 
     counts: np.ndarray
@@ -100,8 +100,9 @@ def two_worlds(
 ) -> tuple[int, Trials, Trials]:
     """Runs in two neighbouring worlds: one client, the canary, holds +v in the first and -v in the second.
 
-    What the others hold the adversary knows: -v too, which hides the canary of the second world among its like; where
-    sums are drawn by groups of clients (`Mechanism.groups_clients`), vectors orthogonal to v and to each other.
+    The adversary knows the others' records. They are -v as well, which hides the canary of the second world.
+    If sums are drawn by groups of clients (`Mechanism.groups_clients`), they are orthogonal to v and to each
+    other.
 
     Returns:
       The canary's number, and `runs` runs in each world.
@@ -141,7 +142,7 @@ def _collect(runs: list[list[Round]], canary: int) -> Trials:
 
 
 def _most_present(run: PrivateRun, entropies: Iterator[int]) -> int:
-    """The client that checks in most often in a few runs of its own: guarantees are for every client."""
+    """Client that checks in most often in a few separate runs; guarantees hold for every client."""
     seen = np.zeros(run.protocol.num_clients, np.int64)
     for _ in range(PILOT):
         clients = run.schedule.draw(next(entropies))

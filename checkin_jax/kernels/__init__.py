@@ -1,7 +1,8 @@
-"""Pure jitted float64 functions: arrays in, arrays out, no validation, no state.
+"""Pure float64 functions, jitted or in NumPy: arrays in, arrays out, no validation, no state.
 
-Call them inside `devices.float64()`; every public function of `checkin_jax.accounting` does. Shapes stand in the
-signatures (`Float64[Array, " knots"]`: one axis, of the same length wherever it has that name); the tests check them.
+Call them inside `devices.float64()`, as every public function of `checkin_jax.accounting` does. Signatures
+state the shapes (`Float64[Array, " knots"]`: one axis, of the same length wherever the name occurs), and the
+tests check them.
 """
 
 from typing import cast
@@ -12,26 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# XLA flushes numbers below 2.3e-308 to zero. A sum of up to 4,000 terms loses less than this by it; every bound adds
-# it (times what the terms are multiplied by) on its own side.
+# XLA flushes numbers below 2.3e-308 to zero. A sum of up to 4,000 terms loses less than this. Every bound
+# adds it on its own side, times the factor that multiplies the terms.
 FLUSHED = 1e-304
 
-# What all float64 rounding of a profile value can amount to, relatively, with a wide margin (the largest
-# part is the rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12).
+# Bound on the relative float64 rounding error of a profile value, with a wide margin. The largest part is the
+# rounding of pi, amplified by n pi * deviation: below 1e-9 for n <= 1e12.
 ROUNDING = 1e-8
 
 
 def host(value: object) -> Array:
-    """A number or array of the host as a float64 kernel argument; it stays numpy until the kernel is entered.
+    """A number or array of the host as a float64 kernel argument, in NumPy until a kernel is entered.
 
-    Arithmetic on jax arrays outside of jit compiles each operation by itself; on the host numpy serves.
+    Outside of jit, arithmetic on jax arrays would compile each operation separately.
     """
     return cast(Array, np.asarray(value, dtype=np.float64))
 
 
 def require_float64(*arguments: object) -> None:
-    """Fails, while a kernel is traced, where an array among its arguments is not float64.
+    """Raises while a kernel is traced if an array among its arguments is not float64.
 
-    Outside of `jax.enable_x64` JAX halves the digits without a word, and a bound would no longer be one.
+    Outside of `jax.enable_x64` JAX silently computes in float32, which voids every bound.
     """
     chex.assert_type(jax.tree.leaves(arguments), jnp.float64)

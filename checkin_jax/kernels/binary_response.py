@@ -1,12 +1,12 @@
-r"""Lower bounds from binary randomized response, all other clients (and dummies) at the record x' (L1, L2).
+r"""Lower bounds (L1, L2) from binary randomized response, with all others and dummies at the record x'.
 
-Of M messages N0 show the label that x favours, N0 ~ Bin(M, 1/(p+1)) under Q, and
+N0 of M messages show the label that x favours, N0 ~ Bin(M, 1/(p+1)) under Q, and
 
     P/Q = 1 + kappa D,     D = (p + 1) N0 - M,     kappa = (1 - 1/p) scale / n,
 
-so Q is the base law and D has mean zero given M. Given M the profile is nondecreasing in M (a martingale, Jensen): a
-bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1) Pr[N0 = a - 1], and with
-B = M - N0 for the other direction E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
+so Q is the base law, and D has mean zero given M. The profile given M is nondecreasing in M (a martingale,
+Jensen), so a bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1)
+Pr[N0 = a - 1]. In the other direction, with B = M - N0, E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Messages(NamedTuple):
 def check_in_messages(
     num_clients: Array, rate: Array, epsilon0: Array, log_inverse_mass: Array, buckets: int
 ) -> Messages:
-    """Shuffled check-in: the number of messages is binomial; what is outside the window is dropped."""
+    """Shuffled check-in: the number of messages is binomial. Mass outside the window is dropped."""
     cut = binomial.cells(num_clients, rate, log_inverse_mass, buckets)
     kappa = -xp.expm1(-epsilon0) / num_clients
     return Messages(cut.first, cut.mass_lower, xp.broadcast_to(kappa, cut.first.shape))
@@ -47,19 +47,19 @@ def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> 
 def lines_at(
     mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
 ) -> tuple[Array, Array]:
-    """`lines_lower` at a few losses, from its tables."""
+    """`lines_lower` at a few losses, from precomputed tables."""
     p = xp.exp(epsilon0)
     m, kappa = mix.number[:, None], mix.kappa[:, None]
-    # Both orders by the same code: every copy of it would be compiled.
+    # One code path for both directions: each copy would be compiled.
     sign, times = xp.where(reverse, -1.0, 1.0), xp.where(reverse, p, 1.0)
     least = (times * m + sign * xp.expm1(sign * loss)[None, :] / kappa) / (p + 1.0)
-    # Any threshold gives a valid line; rounding can move it off the best one only.
+    # Every threshold gives a valid line; rounding only moves it off the best one.
     a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
     apart = kappa * (m - a + 1.0) * pmf * times
     difference = xp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
     base = xp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
-    # Q is the base law: in the reverse direction the second measure is P = base - apart.
+    # Q is the base law. In the reverse direction the second measure is P = base - apart.
     return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
 
 
@@ -86,8 +86,9 @@ def lines_lower(
     exact: bool,
     reverse: Array | bool,
 ) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) for A = {loss > loss}, loss > 0, rounded down and up; reverse: of Q||P.
+    """(P(A) - Q(A), Q(A)) for A = {privacy loss > loss}, loss > 0, rounded down and up; of Q||P if `reverse`.
 
-    The line first - (c - 1) second is below the round's profile at every c. Arguments as in `clones.lines_lower`.
+    The line first - (c - 1) second is below the round's profile at every c. Arguments as in
+    `clones.lines_lower`.
     """
     return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact, reverse), loss, count)  # type: ignore[return-value]

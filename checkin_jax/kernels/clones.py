@@ -1,23 +1,25 @@
-r"""Check-ins of eps0-LDP messages: certified privacy profiles (T1, T1h, T2, T2') and lower bounds (L1, 3-ary).
+r"""Check-ins of eps0-LDP messages: certified profiles (T1, T1h, T2, T2') and lower bounds (L1, 3-ary).
 
-With p = e^eps0 the pair of one unit of every protocol is, for counts of labels drawn n times under a base law F
+With p = e^eps0, the pair of one unit of every protocol is, for counts of labels in n draws from a base law F
 (N0 and N1 of two special labels, Z a weighted count of the others),
 
     P/F = scale (p N0 + N1 + B + Z) / n,     Q/F = scale (N0 + p N1 + B + Z) / n,
 
-with a constant B (`Law` says which). Given N = N0 + N1, N0 is Bin(N, 1/2), so with y = (B + Z) / N
+with a constant B (fields of `Law`). Given N = N0 + N1, N0 is Bin(N, 1/2), so with y = (B + Z) / N
 
     H_c = E_F[ scale (N / n) h(N, y; c) ],
     h = [ f ((p - c) - (c - 1) y) - (c - 1) R ((p + 1) + 2 y) ] / 2,
 
 f = Pr[Bin(N-1, 1/2) = a-1], R = Pr[Bin(N-1, 1/2) >= a], a = the least N0 whose loss exceeds log c. Three
-facts turn this two-dimensional sum into a few hundred terms, whatever n is, with every error on one side:
+facts reduce this two-dimensional sum to a few hundred terms for every n, with one-sided errors:
 
-* F(N) N / n is pi times a binomial law of N - 1, pi = F's probability of a special label (`binomial.cells`).
-* h is convex and nonincreasing in y: for the upper bound the law of y given N is spread over a few points with
-  its mean kept; for the lower bound it is replaced by its mean (Jensen).
-* At fixed y, h(N, y) is nonincreasing in N: it is the hockey-stick of an average of N signs, and averages
-  shrink in convex order. A bucket of N is replaced by its first value (upper) or its last (lower).
+* F(N) N / n is pi times a binomial law of N - 1, where pi is F's probability of a special label
+  (`binomial.cells`).
+* h is convex and nonincreasing in y. The upper bound spreads the law of y given N over a few points with the
+  same mean; the lower bound uses the mean (Jensen).
+* At fixed y, h(N, y) is nonincreasing in N: it is the hockey-stick divergence of an average of N signs, and
+  averages shrink in convex order. A bucket of N is replaced by its first value (upper bound) or its last
+  (lower bound).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from checkin_jax.kernels.mixture_profiles import (
 
 @quietly
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
-    """T1: labels 0 and 1 with probability rate/(p+1) each; the others are absent or count nothing; shape [1]."""
+    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [1]."""
     p = xp.exp(epsilon0)
     neither = rate * xp.expm1(epsilon0) / (p + 1.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
@@ -52,9 +54,10 @@ def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
 
 @quietly
 def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
-    """L1 with 3-ary randomized response, all other clients at a third record; shape [1].
+    """L1 for 3-ary randomized response, all other clients at a third record; shape [1].
 
-    Labels 0 and 1 with probability rate/(p+2) each; the third label, with probability rate p/(p+2), counts 1/p.
+    Labels 0 and 1 have probability rate/(p+2) each. The third label has probability rate p/(p+2) and adds
+    1/p.
     """
     p = xp.exp(epsilon0)
     third = rate * p / (p + 2.0)
@@ -65,10 +68,11 @@ def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
 
 @quietly
 def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> Law:
-    """T2 (upper) or its instance with 3-ary randomized response, all [parts].
+    """T2 (`upper`), or its lower bound by 3-ary randomized response; all [parts].
 
-    slots: m >= 1, one message each. used: rho in (0, 1], probability that the target's message is one of them, in a
-    uniform slot. T2' takes m = K and rho = K/n for each number K of occupied slots, with probabilities `weight`.
+    slots: m >= 1, one message each. used: rho in (0, 1], probability that the target's message is in one of
+    them, uniformly. T2' has m = K and rho = K/n for each number K of occupied slots, with probabilities
+    `weight`.
     """
     p = xp.exp(epsilon0)
     zero = xp.zeros_like(slots)
@@ -78,10 +82,10 @@ def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: 
 
 @quietly
 def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> Law:
-    """T1h: the target comes with probability `rate`, each of `pool` other clients with probability theta.
+    """T1h: the target checks in with probability `rate`, each of `pool` other clients with probability theta.
 
     pool: n' >= 0, whole, [parts]. weight: of the parts, a public label. theta: in (0, 1). rate: g in (0, 1].
-    An absent draw counts alpha = (1-g)/(1-theta), one of the labels beta = g/theta times what it counts in T1.
+    An absent draw adds alpha = (1-g)/(1-theta). A present one adds beta = g/theta times its value in T1.
     """
     p, zero = xp.exp(epsilon0), xp.zeros_like(pool)
     neither = theta * xp.expm1(epsilon0) / (p + 1.0)
@@ -100,7 +104,7 @@ def _terms(
 ) -> tuple[Array, Array, Array]:
     """f, R and y, each [labels, ratios, losses] or broadcasting to it, for A = {loss of N0 > loss}.
 
-    N1 / N < ((p - c) - (c - 1) y) / ((p - 1) (c + 1)), divided through by p c so that p = e^50 loses nothing.
+    A is N1 / N < ((p - c) - (c - 1) y) / ((p - 1) (c + 1)), divided by p c so that p = e^50 loses no digits.
     """
     y, loss = mix.ratio[:, :, None], loss[None, None, :]
     per_c, per_p = xp.exp(-loss), xp.exp(-epsilon0)
@@ -115,8 +119,8 @@ def _terms(
 class Cut(NamedTuple):
     """Static choices for a law's mixture and its tables.
 
-    buckets: 0 for the law itself, absent counts below `absences`. offsets: of `buckets_upper`. table: the
-    `tails.table_size` of the fair signs.
+    buckets: 0 for the law itself, with absent counts below `absences`. offsets: of `buckets_upper`. table:
+    the `tails.table_size` of the fair signs.
     """
 
     buckets: int
@@ -127,7 +131,7 @@ class Cut(NamedTuple):
 
 @quietly
 def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
-    """A mixture on one side of the law, and tables of its fair signs, tails rounded to that side."""
+    """A mixture on one side of the law, and tables of its fair signs with tails rounded to that side."""
     if cut.buckets == 0:
         mix = buckets_exact(law, cut.absences)
     elif upper:
@@ -140,14 +144,16 @@ def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple
 
 @quietly
 def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
-    """Tables of the fair signs of a mixture, tails bounded from above (for lower bounds) or from below."""
+    """Tables of a mixture's fair signs; tails from above if `upper` (for lower bounds on H), else
+    from below.
+    """
     return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
 
 
 def lines_at(
     mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool
 ) -> tuple[Array, Array]:
-    """`lines_lower` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, upper tails."""
+    """`lines_lower` at a few losses, from `tails.tabulate` for number - 1 fair signs with upper tails."""
     weight = 0.5 * mix.weight[:, :, None]
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
@@ -167,15 +173,17 @@ def lines_lower(
 ) -> tuple[Float64[Array, " losses"], Float64[Array, " losses"]]:
     """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
 
-    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss and a lower bound on H_c at every other c >= 1; by
-    symmetry the same holds for Q||P. For the first `count` of `losses.MOST` losses; exact: whether the tables are.
+    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss, and a lower bound on H_c at every other
+    c >= 1. By symmetry the same holds for Q||P. Only the first `count` of `blockwise.MOST` losses are
+    computed.
+    exact: whether the tables are.
     """
     require_float64(mix.weight, loss, epsilon0)
     return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss, count)  # type: ignore[return-value]
 
 
 def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
-    """`profile_upper` at a few losses, from tables of `tails.tabulate` for number - 1 fair signs, lower tails."""
+    """`profile_upper` at a few losses, from `tails.tabulate` for number - 1 fair signs with lower tails."""
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
     c_minus_1 = xp.expm1(loss)[None, None, :]

@@ -1,6 +1,7 @@
-"""Theorems 2 and 3 of [SCI], from setting to epsilon, for thousands of settings at once; float64.
+"""Theorems 2 and 3 of [SCI]: epsilon of thousands of settings at once, in float64.
 
-Moments are sums of positive terms in plain numbers, not logarithms, so that all orders are one matrix product.
+Moments are sums of positive terms in plain numbers, not logarithms, so that all orders are one matrix
+product.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from jax import Array
 from checkin_jax.kernels import conversions
 from checkin_jax.kernels.elementary import log1p
 
-# Weights above e^CAP leave the orders that use them without a bound; with orders up to MAX_ORDER nothing overflows.
+# Weights are capped at e^CAP. Orders that use a capped weight give no bound; orders up to MAX_ORDER do not
+# overflow.
 CAP = 300.0
 MAX_ORDER = 512
 
@@ -25,7 +27,9 @@ def _power(log_base: Array, degrees: Array, log_factor: Array) -> Array:
 
 
 def _best(moments: Array, orders: Array, num_rounds: Array, log_delta: Array) -> tuple[Array, Array]:
-    """Epsilon of all rounds at the best order, and that order; moments [settings, orders] are E (P/Q)^order - 1."""
+    """Epsilon of all rounds at the best order, and that order; moments are E (P/Q)^order - 1, [settings,
+    orders].
+    """
     logs = num_rounds[:, None] * log1p(moments)
     shape = logs.shape
     epsilon = conversions.epsilon_from_log_moments(
@@ -47,12 +51,12 @@ def theorem_2(
     binomials: Array,
     log_gamma: Array,
 ) -> tuple[Array, Array]:
-    """Epsilon by Theorem 2 (appendix form, spread 1/2) and the best order, [settings]; rounded to nearest.
+    """Epsilon of Theorem 2 (appendix form, spread 1/2) and the best order, [settings]; rounded to nearest.
 
     Args:
       n, gamma, epsilon0, num_rounds, log_delta: [settings]; epsilon0 > 0.
-      orders: whole, 2 to MAX_ORDER. binomials: C(order, j), [orders, degrees]; log_gamma: log(j Gamma(j/2)), [degrees];
-        degrees j = 2, 3, ....
+      orders: whole, 2 to MAX_ORDER. binomials: C(order, j), [orders, degrees]; log_gamma: log(j Gamma(j/2)),
+        [degrees]; degrees j = 2, 3, ....
     """
     degrees = jnp.arange(2.0, 2.0 + log_gamma.shape[0])
     big, mean = jnp.exp(epsilon0), n * gamma
@@ -67,7 +71,7 @@ def theorem_2(
     main = jnp.concatenate([second[:, None], (fixed + falling)[:, 1:]], axis=1)
     rest = jnp.exp(chernoff) + jnp.exp(-mean / (16.0 * big))
     weights = main + _power(log_x, degrees, jnp.log(rest)[:, None])
-    # Orders that use a weight which the cap cut say nothing.
+    # Orders with a capped weight give no bound.
     largest = weights >= jnp.exp(CAP)
     first_cut = jnp.min(jnp.where(largest, degrees[None, :], jnp.inf), axis=1)
     moments = jnp.minimum(weights, jnp.exp(CAP)) @ binomials.T
@@ -85,15 +89,16 @@ def theorem_3(
     orders: Array,
     sharper: bool,
 ) -> tuple[Array, Array]:
-    """The divergences of Theorem 3 (spread 1/2), or its sharper form, converted as if they were upper ones.
+    """Divergences of Theorem 3 (spread 1/2), or its sharper form, converted to epsilon like upper bounds.
 
-    Returns as `theorem_2`: what no accountant by Renyi divergences and this conversion can go below with these orders.
+    Returns as `theorem_2`. No accountant by Renyi divergences with these orders and this conversion can give
+    less.
     """
     if sharper:
         share = gamma / n
     else:
         share = -jnp.expm1(-0.1 * n * gamma) * gamma / (1.5 * n)
     pairs = 0.5 * orders * (orders - 1.0)
-    # Without the barrier XLA computes the setting's part again for every order.
+    # The barrier prevents XLA from recomputing the setting's part for every order.
     scale = jax.lax.optimization_barrier(share * jnp.square(jnp.expm1(epsilon0)) * jnp.exp(-epsilon0))
     return _best(scale[:, None] * pairs[None, :], orders, num_rounds, log_delta)

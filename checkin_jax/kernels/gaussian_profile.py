@@ -1,4 +1,4 @@
-"""The privacy profile of the Gaussian mechanism, exact in both tails, and its inverse."""
+"""The privacy profile of the Gaussian mechanism, accurate in both tails, and its inverse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log_cdf(x: Array) -> Array:
 
 
 def _asymptotic_one_minus_x_mills(x: Array) -> Array:
-    """1 - x Mills(x) by six terms: relative error below 3e-13 from x = 30 on."""
+    """1 - x Mills(x) by six terms of its asymptotic series; relative error below 3e-13 for x >= 30."""
     v = 1.0 / xp.square(x)
     return v * (1.0 - v * (3.0 - v * (15.0 - v * (105.0 - v * (945.0 - v * 10395.0)))))
 
@@ -37,8 +37,8 @@ def _asymptotic_one_minus_x_mills(x: Array) -> Array:
 def _mills(x: Array) -> Array:
     """Phi(-x) / phi(x), the Mills ratio, for x > -30 or so.
 
-    Not by jax.scipy.special.erfcx, which is 0 between 26.55 and 26.64, where XLA flushes erfc to zero and it does not
-    yet use its series, and which jax 0.10.0 does not have.
+    jax.scipy.special.erfcx is not used: jax 0.10.0 does not have it, and it is 0 between 26.55 and 26.64,
+    where XLA flushes erfc to zero and its own series does not apply yet.
     """
     direct = math.sqrt(0.5 * math.pi) * backend.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
     if backend.holds(x < 30.0):
@@ -48,7 +48,7 @@ def _mills(x: Array) -> Array:
 
 
 def _one_minus_x_mills(x: Array) -> Array:
-    """1 - x Mills(x) > 0; for large x from the asymptotic series, since 1 - x M cancels as x^-2."""
+    """1 - x Mills(x) > 0; for large x by the asymptotic series, since 1 - x M cancels as x^-2."""
     near = 1.0 - x * _mills(xp.minimum(x, 30.0))
     if backend.holds(x < 30.0):
         return near
@@ -56,23 +56,23 @@ def _one_minus_x_mills(x: Array) -> Array:
 
 
 def hazard_beyond(x: Array) -> Array:
-    """phi(x) / Phi(-x) - x for x > -30 or so, by how much the normal law's hazard exceeds x; within 1e-12 of itself."""
+    """phi(x) / Phi(-x) - x for x > -30 or so: the normal hazard rate minus x, with relative error 1e-12."""
     return _one_minus_x_mills(x) / _mills(x)
 
 
 def log_delta(
     mu: Float64[Array, "*#settings"], epsilon: Float64[Array, "*#settings"]
 ) -> Float64[Array, "*#settings"]:
-    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact privacy profile: delta_G of docs/theory_allocation.md.
+    """log H_{e^epsilon}(N(mu, 1) || N(0, 1)), the exact profile: delta_G of docs/theory_allocation.md.
 
     Args:
       mu: sensitivity over noise standard deviation, > 0 (float64).
-      epsilon: any real number (float64); broadcasts with mu.
+      epsilon: any real number in nats (float64); broadcasts with mu.
 
     Returns:
-      log delta, relative error of delta below 1e-12 for mu in [1e-8, 40] down to delta = 1e-300.
-      With a = epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)); the
-      difference is an integral of 1 - x M(x) when mu is small, so that nothing cancels.
+      log delta, relative error of delta below 1e-12 for mu in [1e-8, 40] down to delta = 1e-300. With
+      a = epsilon/mu - mu/2, b = a + mu and M the Mills ratio, delta = phi(a) (M(a) - M(b)). For small mu the
+      difference is an integral of 1 - x M(x), so that nothing cancels.
     """
     require_float64(mu, epsilon)
     mu, epsilon = xp.broadcast_arrays(mu, epsilon)
@@ -83,7 +83,7 @@ def log_delta(
     # Long steps in the right tail: M(b) is well below M(a).
     right = xp.clip(a, 0.0, None)
     long_value = log_phi + xp.log(xp.maximum(_mills(right) - _mills(right + mu), 1e-300))
-    # Left of the mode delta is not small and the plain difference is exact.
+    # Left of the mode delta is not small, and the plain difference is accurate.
     log_first = log_cdf(-a)
     left_value = log_first + log1p(-xp.exp(xp.minimum(epsilon + log_cdf(-b) - log_first, -1e-300)))
     value = xp.where(a >= 0, long_value, left_value)
@@ -97,18 +97,18 @@ def log_delta(
     return xp.where(short & (a > xp.where(mu < 1e-5, -30.0, -8.0)), short_value, value)
 
 
-# Steps of at most this much, in standard deviations (and relative to what is beyond): few terms of a Taylor series are
-# enough; longer ones are differences that keep their digits.
+# Below this step in standard deviations (relative to the hazard) few terms of a Taylor series suffice;
+# differences over longer steps are accurate.
 _SHORT = 0.15
-# From here on the derivatives' leading terms are enough.
+# From here on the leading terms of the derivatives suffice.
 _FAR = 100.0
 
 
 def _ratio_ahead(mu: Array, x: Array) -> Array:
-    """The profile H_{e^loss}(N(mu, 1) || N(0, 1)) at losses x mu, x >= 0, over exp(-a^2/2) if a = x - mu/2 >= 0.
+    """H_{e^loss}(N(mu, 1) || N(0, 1)) at losses x mu, x >= 0, over exp(-a^2/2) if a = x - mu/2 >= 0.
 
-    Where a < 0 the profile itself. Relative error below 2e-12 for mu from 1e-8 on. With m(x) = e^{x^2/2} Phi(-x) it is
-    m(a) - m(a + mu): over short steps mu times the mean of -m'.
+    If a < 0, the profile itself. Relative error below 2e-12 for mu >= 1e-8. With m(x) = e^{x^2/2} Phi(-x),
+    the value is m(a) - m(a + mu), over short steps mu times the mean of -m'.
     """
     half = 0.5 * mu
     a, b = x - half, x + half
@@ -124,9 +124,10 @@ def _ratio_ahead(mu: Array, x: Array) -> Array:
 
 
 def _short(mu: Array, x: Array) -> Array:
-    """m(x - mu/2) - m(x + mu/2) for mu < _SHORT and x >= 0: mu times the mean of f = -m', by its derivatives at x.
+    """m(x - mu/2) - m(x + mu/2) for mu < _SHORT, x >= 0: mu times the mean of f = -m', from
+    derivatives at x.
 
-    f' = x f - m, and f^(k+1) = x f^(k) + (k+1) f^(k-1) for k >= 1; the eighth is at most 385 f.
+    f' = x f - m, and f^(k+1) = x f^(k) + (k+1) f^(k-1) for k >= 1. The eighth derivative is at most 385 f.
     """
     near, square, f = x < _FAR, mu * mu, scaled_tail_fall(x)
     at = xp.where(near, x, 1.0)
@@ -143,14 +144,14 @@ def _short(mu: Array, x: Array) -> Array:
 
 
 def delta_ahead(mu: Array, loss: Array) -> Array:
-    """`exp(log_delta)` for losses of at least zero, at a tenth of the time; what is below 1e-307 may be zero."""
+    """`exp(log_delta)` for losses >= 0, in a tenth of the time; values below 1e-307 may be zero."""
     x = loss / mu
     a = x - 0.5 * mu
     return _ratio_ahead(mu, x) * xp.where(a < 0, 1.0, xp.exp(-0.5 * a * a))
 
 
 def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
-    """Phi(-b) and Phi(-a) - Phi(-b) with a = x - mu/2, b = x + mu/2 for x >= 0; relative errors below 2e-12."""
+    """Phi(-b) and Phi(-a) - Phi(-b), a = x - mu/2, b = x + mu/2, x >= 0; relative errors below 2e-12."""
     half = 0.5 * mu
     a, b = x - half, x + half
     far = xp.exp(-0.5 * b * b) * scaled_tail(b)
@@ -167,7 +168,7 @@ def tails_ahead(mu: Array, x: Array) -> tuple[Array, Array]:
 def _mass_between(mu: Array, x: Array) -> Array:
     """Phi(mu/2 - x) - Phi(-mu/2 - x) for mu max(x, 1) < 0.2: mu times the mean density, by a series in mu.
 
-    By Hermite polynomials: h^2k He_2k(x) / (2k + 1)!, h = mu/2; in powers of (h x)^2.
+    The terms are Hermite polynomials h^2k He_2k(x) / (2k + 1)!, h = mu/2, in powers of (h x)^2.
     """
     h = xp.square(0.5 * mu)
     y = h * xp.square(x)
@@ -180,27 +181,27 @@ def _mass_between(mu: Array, x: Array) -> Array:
 
 
 def log_delta_ahead(mu: Array, loss: Array) -> Array:
-    """`log_delta` for losses of at least zero."""
+    """`log_delta` for losses >= 0."""
     x = loss / mu
     return xp.log(_ratio_ahead(mu, x)) - 0.5 * xp.square(xp.maximum(x - 0.5 * mu, 0.0))
 
 
-# Losses evaluated at a time, whose temporaries stay in the cache.
+# Losses per block; the temporaries of a block fit into the CPU cache.
 _BLOCK = 4096
 
 
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """`log_delta` of one mu on the host: any shape of epsilon, numpy in and out."""
+    """`log_delta` of one mu in NumPy, for any shape of epsilon."""
     return _in_blocks(log_delta, mu, epsilon)
 
 
 def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
-    """`delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    """`delta_ahead` of one mu in NumPy, for losses >= 0 of any shape."""
     return _in_blocks(delta_ahead, mu, loss)
 
 
 def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
-    """`log_delta_ahead` of one mu on the host: losses of at least zero, of any shape, numpy in and out."""
+    """`log_delta_ahead` of one mu in NumPy, for losses >= 0 of any shape."""
     return _in_blocks(log_delta_ahead, mu, loss)
 
 
@@ -228,13 +229,13 @@ def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian profile at epsilon is at most delta; the feasible end, rounded down.
+    """Largest mu whose Gaussian profile at epsilon is at most delta, rounded down to a feasible value.
 
-    The analytic Gaussian mechanism, never sqrt(2 log(1.25/delta))/epsilon. delta down to 1e-300; mu is
-    searched in [1e-9, 1e3], and the end 1e-9 is returned as 0 when even that is infeasible.
+    This is the analytic Gaussian mechanism, not sqrt(2 log(1.25/delta))/epsilon. delta may be as small as
+    1e-300. mu is searched in [1e-9, 1e3]; 0 is returned if 1e-9 is infeasible.
     """
     with float64():
-        # The profile's own rounding error is below 1e-12; ask for that much less.
+        # The profile's rounding error is below 1e-12; this margin covers it.
         target = xp.float64(math.log(delta) - 1e-11)
         mu = float(_bisect_log_mu(xp.float64(epsilon), target))
         return mu if mu > 1.01e-9 else 0.0

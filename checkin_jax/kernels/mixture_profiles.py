@@ -1,7 +1,7 @@
-"""One unit of a protocol as a mixture over a public label: what the clones' counts leave to be known, in few buckets.
+"""One unit of a protocol as a mixture over a public label, in few buckets.
 
-`buckets_upper` and `buckets_lower` replace a `Law` of counts by a mixture whose privacy profile is certainly not below,
-or not above, its own; `kernels.clones` has the laws and evaluates the mixtures.
+`buckets_upper` and `buckets_lower` replace a `Law` of counts by a mixture whose privacy profile is proved to
+be at least, or at most, that of the law. `kernels.clones` has the laws and evaluates the mixtures.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from checkin_jax.kernels.execution.backend import quietly, xp
 class Law(NamedTuple):
     """The base law of one round: float64 scalars, or [parts] for a mixture over a public label.
 
-    n: number of draws. special: pi, probability that a draw gives one of the two special labels.
-    absent: probability that a draw with neither special label is an absent client, which adds `per_absent` to Z.
-    other: what such a draw adds if the client is present. always: B. scale: probability that the target is used
-    when all n draws are counted, for B = 0; more generally what the sum over n is multiplied by. weight: of the part.
+    n: number of draws. special: pi, probability that a draw gives one of the two special labels. absent:
+    probability that a draw with neither special label is an absent client, which adds `per_absent` to Z.
+    other: addition to Z by a present client without a special label. always: B. scale: factor of the sum over
+    n; for B = 0 the probability that the target is used when all n draws are counted. weight: of the part.
     """
 
     n: Array
@@ -39,8 +39,9 @@ class Law(NamedTuple):
 class Buckets(NamedTuple):
     """A round as a mixture over a public label: N = number fair signs and a ratio y = Nabs / N.
 
-    number: [labels]; ratio, weight: [labels, ratios]; weight is E_F[N / n] of the label, bounded from the side that
-    the mixture is for. tail: bound on the weight of everything left out.
+    number: [labels]; ratio, weight: [labels, ratios]; weight bounds E_F[N / n] of the label on the side of
+    the mixture.
+    tail: bound on the weight of everything left out.
     """
 
     number: Array
@@ -49,12 +50,12 @@ class Buckets(NamedTuple):
     tail: Array
 
 
-# Up to this many draws every (N, Nabs) is its own bucket and the mixture is the round itself.
+# Up to this many draws every (N, Nabs) is a bucket of its own, and the mixture is the round itself.
 SMALL = 48
 
 
 def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
-    """The parts' mixtures side by side, weighted."""
+    """Concatenation of the parts' mixtures, times their weights."""
     mix = backend.vmap(one)(law)
     ratios = mix.ratio.shape[-1]
     weight = mix.weight * law.weight[:, None, None]
@@ -64,7 +65,7 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
 
 
 def with_mass(mix: Buckets) -> Buckets:
-    """In NumPy without the labels that have no mass; sizes must stay what they are where it is traced."""
+    """The mixture without labels of mass zero in NumPy; unchanged under tracing, where sizes are static."""
     if backend.of_jax(mix):
         return mix
     kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)
@@ -74,7 +75,7 @@ def with_mass(mix: Buckets) -> Buckets:
 
 @quietly
 def buckets_exact(law: Law, absences: int) -> Buckets:
-    """The round itself, for n <= SMALL: one bucket for each (N, Nabs < absences); no error but rounding.
+    """The round itself, for n <= SMALL: one bucket for each (N, Nabs < absences), exact up to rounding.
 
     absences: SMALL, or 1 for a law with absent = 0.
     """
@@ -99,14 +100,15 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
 def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     """A mixture whose profile is at least that of the round, for every c >= 1.
 
-    All but 4 exp(-log_inverse_mass) of the law is inside; that much weight is returned as `tail`, and its
+    It covers all but 4 exp(-log_inverse_mass) of the law. That weight is returned as `tail`, and its
     contribution to H_c is at most tail (p - c)_+ / 2.
 
     Args:
       law: of `upper_law` or `slots_law` (other = 0).
       buckets: number of runs of N, for each part.
       offsets: y given N is spread over its mean, these multiples of its standard deviation to both sides, and
-        the two ends. () costs three points a bucket and suits large n; more points follow small n's tails.
+        the two ends. () costs three points a bucket and suits large n; more points follow the tails for small
+        n.
     """
     return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets), law)
 
@@ -117,8 +119,8 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     # cells() counts N - 1.
     first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0
     weight = scale * special * cut.mass_upper
-    # E[y | N] = (always + (n - N) absent each) / N: 1/N is convex, so Jensen bounds its average from below, and
-    # h is nonincreasing in y.
+    # E[y | N] = (always + (n - N) absent each) / N. 1/N is convex, so Jensen gives a lower bound on its mean,
+    # and h is nonincreasing in y.
     at_first, at_last = ((always + (n - number) * (absent * each)) / number for number in (first, last))
     middle = (always + absent * each * n) / (cut.mean_upper + 1.0) - absent * each
     middle = xp.clip(middle, at_last, at_first)
@@ -128,10 +130,10 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     up_end = xp.minimum((always + (n - first) * each) / first, at_first + each * radius / first) - middle
     down_end = middle - xp.maximum(at_last - each * radius / first, 0.0)
     steps = [k * each * xp.sqrt(variance) / first for k in offsets]
-    # Absent clients for one unit of y; what does not count spreads nothing.
+    # Absent clients per unit of y; a zero addition has no spread.
     per_ratio = first / xp.where(each > 0, each, 1.0)
-    # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean within
-    # the bucket, and at most what the two ends can hold.
+    # E (y - middle)_+ = E (middle - y)_+: exact for a binomial law (de Moivre), plus the drift of its mean
+    # within the bucket, and at most the value for a law on the two ends.
     both = xp.where(up_end + down_end > 0, up_end + down_end, 1.0)
     above = xp.minimum(xp.floor((n - first) * absent) + 1.0, n - first)
     exact = above * (1.0 - absent) * xp.exp(binomial.log_pmf(above, n - first, absent)) * each / first
@@ -141,7 +143,7 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
         at, loss = _stop_loss(steps, drift, end, n - first, prob, per_ratio, log_inverse_mass)
         return at, _weights(at, loss, centre)
 
-    # Both sides at once: two copies of the code would be compiled.
+    # Both sides in one call: two copies of the code would be compiled.
     at, share = backend.vmap(side)(
         xp.stack([at_first - middle, middle - at_last]),
         xp.stack([up_end, down_end]),
@@ -165,9 +167,10 @@ def _stop_loss(
     number: Array,
     log_inverse_mass: Array,
 ) -> tuple[list[Array], list[Array]]:
-    """Points u beyond the middle and bounds on E(|y - middle| - u)_+ on that side, for counts Bin(trials, prob).
+    """Points u beyond the middle, and bounds on E(|y - middle| - u)_+ on that side, for Bin(trials, prob).
 
-    By de Moivre E(X - E X - t)_+ = prob (trials - a + 1) Pr[X = a - 1] - t Pr[X >= a], a the least whole number above.
+    By de Moivre E(X - E X - t)_+ = prob (trials - a + 1) Pr[X = a - 1] - t Pr[X >= a], where a is the least
+    whole number above E X + t.
     """
     inner = [xp.minimum(step, end) for step in steps]
     if not inner:
@@ -179,7 +182,7 @@ def _stop_loss(
     m = trials[:, None]
     a = xp.clip(xp.floor(m * prob + xp.maximum(t, 0.0)) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, prob, a, exact, False)
-    # The difference of two terms of one sign loses (t / sd)^2 of its digits at most.
+    # The difference of two terms of one sign loses at most (t / sd)^2 of its digits.
     exact = xp.maximum(prob * (m - a + 1.0) * pmf * (1.0 + ROUNDING) - t * tail, 0.0) / number[:, None]
     deviation = xp.sqrt(m * prob * (1.0 - prob)) / number[:, None]
     loss = xp.where(t > 0, exact, 0.5 * deviation + drift[:, None])
@@ -205,7 +208,7 @@ def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Ar
     for k in range(last):
         gap = x[k + 1] - x[k]
         slopes.append(xp.where(gap > 0, (hull[k] - hull[k + 1]) / xp.where(gap > 0, gap, 1.0), 0.0))
-    # A gap of zero repeats a point: it takes the slope after it, and no mass.
+    # A gap of zero repeats a point, which takes the next slope and no mass.
     slopes.append(xp.zeros_like(centre))
     for k in range(last - 1, -1, -1):
         slopes[k] = xp.where(x[k + 1] > x[k], slopes[k], slopes[k + 1])
@@ -214,13 +217,13 @@ def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Ar
 
 @quietly
 def buckets_lower(law: Law, log_inverse_mass: Array, buckets: int) -> Buckets:
-    """A mixture whose profile is at most that of the round, for every c > 0; one ratio a label."""
+    """A mixture whose profile is at most that of the round, for every c > 0; one ratio per label."""
 
     def one(law: Law) -> Buckets:
         n, special, absent, other, always, scale, _, each = law
         cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
         first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0
-        # E[1/N] from above: h is nonincreasing in y.
+        # Upper bound on E[1/N]: h is nonincreasing in y.
         inverse = binomial.mean_inverse(first, last, xp.clip(cut.mean_lower + 1.0, first, last))
         ratio = (
             xp.maximum(n * inverse - 1.0, 0.0) * (absent * each + (1.0 - absent) * other) + always * inverse

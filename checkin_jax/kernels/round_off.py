@@ -1,6 +1,6 @@
-"""Round-off of float64: the unit, and how far a Fourier transform and powers of it are from the truth.
+"""Round-off of float64: the unit, and error bounds for discrete Fourier transforms and powers of them.
 
-Serves jax and numpy arrays alike: the kernels and the host numerics count the same errors by the same statements.
+The functions take jax and numpy arrays, so kernels and host numerics count the same errors.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# Unit round-off, and twice the constant of the FFTs that run: of M = 2^k points, relative error in the 2-norm below
-# 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2; docs/accounting.md counts it for the radices of real libraries.
+# Unit round-off; and twice the constant of FFTs in use: for M = 2^k points the relative error in the 2-norm
+# is below 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2. docs/accounting.md counts the radices of real
+# libraries.
 UNIT = 2.0**-53
 _FFT = 14.0
 
 
 def of_fft(points: int) -> float:
-    """Bounds the relative error of a transform of `points` values, a product of 2, 3 and 5, forwards or backwards.
+    """Bound on the relative error of a transform of `points` values, a product of 2, 3 and 5, either way.
 
-    All outputs together, in the 2-norm; and every single output against the 1-norm of the inputs, each of
-    which reaches it on one path of log2(points) butterflies. So no output is off by more than this times the smaller
-    of the inputs' 1-norm and sqrt(points) times their 2-norm.
+    It holds for all outputs together in the 2-norm, and for every single output against the 1-norm of the
+    inputs, each of which reaches it on one path of log2(points) butterflies. So the error of an output is at
+    most this times the smaller of the inputs' 1-norm and sqrt(points) times their 2-norm.
     """
     return _FFT * UNIT * math.log2(points)
 
@@ -30,9 +31,9 @@ def of_fft(points: int) -> float:
 def of_power(
     size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
 ) -> Array | np.ndarray:
-    """Bounds the error of prod_i phi_i^counts_i at each frequency, and of a transform of `points` of it or fewer.
+    """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
-    With |phi| known to a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
+    If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
 
     Args:
       size: |phi_i| as computed by a real transform, [events, frequencies]. off: a, [events, 1] or a number.
@@ -43,7 +44,7 @@ def of_power(
     log_padded = xp.log(padded)
 
     def summed(values: Array | np.ndarray) -> Array | np.ndarray:
-        # Not a product on the host: BLAS starts threads for it.
+        # No matrix product on the host: BLAS starts threads for it.
         return counts @ values if xp is jnp else np.sum(counts[:, None] * values, axis=0)
 
     relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
@@ -53,13 +54,13 @@ def of_power(
 def of_powers(
     size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
 ) -> Array | np.ndarray:
-    """Bounds the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power`, by Parseval.
+    """Bound on the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power` and Parseval.
 
     Args:
       size: at all points / 2 + 1 frequencies; off, counts, points: as in `of_power`.
     """
     xp = jnp if isinstance(size, Array) else np
     wrong = of_power(size, off, counts, points)
-    # Interior frequencies stand for two each.
+    # Interior frequencies count twice.
     twice = xp.where((xp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
     return xp.sqrt(xp.sum(twice * xp.square(wrong)) / points)

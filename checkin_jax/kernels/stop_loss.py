@@ -1,14 +1,14 @@
-r"""E(x + S)_+ for a sum S of any number of independent steps, bounded from above by one contour integral.
+r"""Upper bound on E(x + S)_+ for a sum S of any number of independent steps, by one contour integral.
 
 For every order t > 0 and period L, by Poisson's summation, with M(theta) = E e^{theta S},
 
     E(x + S)_+  <=  sum_m e^{-t m L} E(x + m L + S)_+  =  (1/L) sum_k e^{theta_k x} M(theta_k) / theta_k^2,
     theta_k = t + 2 pi i k / L,
 
-since all terms in the middle are positive: the trapezoidal rule errs upwards. A centred normal variable is added to S
-(Jensen: upwards again), so that the sum over k ends. With t near the saddle point there is no cancellation, whatever
-the size of the answer, and the cost does not grow with the number of steps. Contour integrals for stop-loss
-transforms are classical [Dan87]; the one-sided use of the trapezoidal rule is ours.
+since all terms in the middle are positive: the trapezoidal rule errs upwards. A centred normal variable is
+added to S (upwards as well, by Jensen), which makes the sum over k finite. With t near the saddle point there
+is no cancellation, however small the answer, and the cost does not grow with the number of steps. Contour
+integrals for stop-loss transforms are classical [Dan87]; the one-sided use of the trapezoidal rule is ours.
 
 A step has mean zero and enters by T(theta) = (E e^{theta d} - 1) / theta^2, which has no cancellation near 0.
 """
@@ -25,15 +25,15 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import complex_of, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
-# |M| of one step is kept above this, times M(t); what that changes is counted.
+# Floor of |M| of one step, relative to M(t); its effect is counted.
 FLOOR = 1e-4
-# Rounding of theta^2 T, of its logarithm and of the sum of them, in units of |theta|^2 T(t), with a wide margin.
+# Rounding of theta^2 T, of its logarithm and of their sum, in units of |theta|^2 T(t), with a wide margin.
 _PER_STEP = 128.0 * UNIT
 _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
 class Contour(NamedTuple):
-    """Order t, period L and standard deviation of the added normal variable: positive, float64; scalars or [...]."""
+    """Order t, period L and standard deviation of the added normal variable: positive float64, or [...]."""
 
     order: Array
     period: Array
@@ -41,10 +41,11 @@ class Contour(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A sum of independent steps at the nodes of a contour, or some of them along leading axes.
+    """A sum of independent steps at the nodes of a contour, or several sums along leading axes.
 
-    log_mgf: log M(t). log_ratio: log M(theta_k) / M(t), complex [points]. drift: bound on the error of log_ratio,
-    [points]. absolute: bound on what else M(theta_k) / M(t) may be wrong by.
+    log_mgf: log M(t). log_ratio: log M(theta_k) / M(t), complex [points]. drift: bound on the error of
+    log_ratio, [points].
+    absolute: bound on any further error of M(theta_k) / M(t).
     """
 
     log_mgf: Array
@@ -60,12 +61,12 @@ def nodes(contour: Contour, points: int) -> Array:
 
 
 def multiplicity(points: int) -> Array:
-    """How many frequencies each node stands for: 1 at k = 0, 2 elsewhere."""
+    """Number of frequencies that each node represents: 1 at k = 0, 2 elsewhere."""
     return xp.where(xp.arange(points) == 0, 1.0, 2.0)
 
 
 def second(z: Array) -> Array:
-    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; at most its value at Re z in modulus."""
+    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
     near = xp.abs(z) < 1.0
     inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
     series = xp.full_like(inner, _SERIES[-1])
@@ -75,13 +76,13 @@ def second(z: Array) -> Array:
 
 
 def squared(excess: Array) -> Array:
-    """|1 + excess|^2 - 1 for complex excess, the modulus kept above FLOOR."""
+    """|1 + excess|^2 - 1 for complex excess, with the modulus raised to FLOOR."""
     a, b = xp.real(excess), xp.imag(excess)
     return xp.maximum(2.0 * a + a * a + b * b, FLOOR**2 - 1.0)
 
 
 def log_one_plus(excess: Array) -> tuple[Array, Array]:
-    """(log(1 + excess), |1 + excess|^2) for complex excess, the modulus kept above FLOOR."""
+    """(log(1 + excess), |1 + excess|^2) for complex excess, with the modulus raised to FLOOR."""
     size = squared(excess)
     angle = xp.arctan2(xp.imag(excess), 1.0 + xp.real(excess))
     return complex_of(0.5 * log1p(size), angle), 1.0 + size
@@ -103,7 +104,7 @@ def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
 
 
 def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, count: Array) -> Sum:
-    """`count` >= 0 more steps with T(theta) = step [points] and T(t) = real.
+    """Adds `count` >= 0 steps with T(theta) = step [points] and T(t) = real.
 
     n clients that take a step with probability gamma each are n steps with gamma T.
     """
@@ -111,7 +112,9 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
 
 
 def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> Sum:
-    """`add` of steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...]: a sum for each of them."""
+    """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...], one sum
+    for each.
+    """
     log_step, size = log_one_plus(excess)
     log_real = log1p(xp.square(contour.order) * real)
     floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1) & (count > 0)
@@ -125,7 +128,7 @@ def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: 
 
 
 def beyond(contour: Contour, points: int) -> Array:
-    """sum_{k >= points} |M(theta_k)| / M(t), at most, by the normal variable alone."""
+    """Upper bound on sum_{k >= points} |M(theta_k)| / M(t) from the normal variable alone."""
     rate = 0.5 * xp.square(contour.smoothing * 2.0 * math.pi / contour.period)
     return xp.exp(-rate * points**2) / -xp.expm1(-2.0 * rate * points)
 
@@ -139,23 +142,23 @@ def inaccuracy(total: Sum) -> Array:
 
 
 def _weights(contour: Contour, theta: Array) -> Array:
-    """1 / (L |theta|^2), for each frequency that a node stands for."""
+    """1 / (L |theta|^2), for each frequency that a node represents."""
     return multiplicity(theta.shape[-1]) / (contour.period[..., None] * xp.square(xp.abs(theta)))
 
 
 def _last(contour: Contour, points: int) -> Array:
-    """At most what frequencies from 2 pi points / L on add to a sum, over M(t), by the normal variable alone."""
+    """Upper bound on what frequencies from 2 pi points / L on add, over M(t), from the normal variable."""
     return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
 
 
 def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum, Array]:
-    """The sum at the first nodes alone, and the `tail` to give to `stop_loss` for it, however many steps follow.
+    """The sum at the first nodes, and its `tail` for `stop_loss`, valid after any further steps.
 
-    The other nodes are taken by their moduli, which further steps only lower against M(t): a factor E e^{theta d} of a
-    step has at most the modulus E e^{t d} that M(t) is multiplied by. It has been read in two ways, and holds in both.
-    Binomial number of steps, J of them in `total`: |sum_{K >= J} Pr[K] M^{K-J}| <= sum_{K >= J} Pr[K] M(t)^{K-J};
-    a phase for each step changes no modulus. A second kind of steps: tails of either kind's first steps bound the
-    whole, so the smaller one does.
+    The other nodes enter by their moduli relative to M(t), which further steps only lower: a factor E
+    e^{theta d} has modulus at most E e^{t d}, the factor of M(t). This also covers two extensions. With a
+    binomial number of steps, J of them in `total`, |sum_{K >= J} Pr[K] M^{K-J}| <= sum_{K >= J} Pr[K]
+    M(t)^{K-J}, and a phase for each step changes no modulus. With two kinds of steps, the first steps of
+    either kind give a bound, so the smaller one holds.
     """
     sizes = xp.exp(xp.real(total.log_ratio)) + inaccuracy(total)
     beyond = xp.sum((_weights(contour, theta) * sizes)[..., points:], axis=-1)
@@ -168,12 +171,12 @@ def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array, tail: Array 
     """Upper bound on E(x + S)_+, every rounding included.
 
     Args:
-      total: S, at the nodes `theta` of `contour`. x: scalar, or one for each of several sums, in the unit of the
-        steps. Contours of several sums have an axis for each of theirs. tail: from `fewer` of S or of its first
-        steps; if left out, what the normal variable tells.
+      total: S, at the nodes `theta` of `contour`. x: scalar, or one for each of several sums, in the unit of
+        the steps. Contours of several sums have one axis for each of theirs. tail: from `fewer` of S or of
+        its first steps; None uses the normal variable alone.
 
-    Good where t is near the saddle point of e^{t x} M(t) / t^2, where t L exceeds about 15, and where L is
-    a dozen standard deviations of S or more; valid everywhere, infinity where nothing is known.
+    Sharp if t is near the saddle point of e^{t x} M(t) / t^2, t L exceeds about 15, and L is at least a dozen
+    standard deviations of S. Valid everywhere; infinity where no bound is known.
     """
     points = theta.shape[-1]
     frequency = xp.imag(theta)

@@ -1,9 +1,9 @@
-"""Tails of Bin(M, q) above its mean, bounded on the side that is asked for, at a cost that does not grow with M.
+"""One-sided bounds on the tails of Bin(M, q) above its mean, at a cost that does not grow with M.
 
-Everywhere `prob` is q, or None for fair signs, q = 1/2, which are cheaper and more accurate.
-A table per row holds the pmf from about M q upwards. Where every value fits it is exact; otherwise every stride-th
-value is held and the tail between is summed by the log-concavity of the pmf: chords of its logarithm from below,
-tangents from above (relative gap about (stride / standard deviation)^2 / 12).
+`prob` is q, or None for fair signs (q = 1/2), which are cheaper and more accurate. The table in each row has
+the pmf from about M q upwards. It is exact if every value fits. Otherwise it has every stride-th value, and
+log-concavity of the pmf bounds the sums between: chords of its logarithm from below, tangents from above
+(relative gap about (stride / standard deviation)^2 / 12).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 class Tables(NamedTuple):
-    """Rows of `points` values from start in steps of stride: log pmf there and the tail strictly beyond."""
+    """Rows of `points` values from `start` in steps of `stride`: log pmf, and the tail strictly beyond."""
 
     trials: Array
     start: Array
@@ -28,13 +28,13 @@ class Tables(NamedTuple):
     beyond: Array
 
 
-# Sizes of exact tables, and the size that serves any number of trials.
+# Sizes of exact tables, and the size for any number of trials.
 POINTS = (128, 512)
 STRIDED = (256, False)
 
 
 def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
-    """Chooses a static table size, (points, exact), for up to this many trials, from a short ladder."""
+    """(points, exact): a static table size for up to this many trials, from a short ladder."""
     reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
     for points in POINTS:
         if points >= min(reach, (1.0 - prob) * largest_number + 4.0):
@@ -51,7 +51,7 @@ def _log_odds(prob: Array | None) -> Array | float:
 
 
 def _start(trials: Array, prob: Array | None) -> Array:
-    """Where tables begin: not above the mean, whatever the rounding of M q."""
+    """First value of tables, at most the mean for every rounding of M q."""
     if prob is None:
         return xp.ceil(0.5 * trials)
     return xp.maximum(xp.floor(trials * prob) - 1.0, 0.0)
@@ -66,9 +66,10 @@ def _run(
     prob: Array | None,
     upper: bool,
 ) -> Array:
-    """Sum of the pmf over `length` values from `first`, bounded on one side.
+    """One-sided bound on the sum of the pmf over `length` values from `first`.
 
-    Lower: the chord of log pmf from `first` to the value after the run, log_next. Upper: the tangent at `first`.
+    Lower: the chord of log pmf from `first` to the value after the run, log_next. Upper: the tangent at
+    `first`.
     """
     if upper:
         at_end = first >= trials
@@ -76,7 +77,7 @@ def _run(
         slope = xp.where(at_end, 0.0, step)
         length = xp.where(at_end, xp.minimum(length, 1.0), length)
     else:
-        # A run that reaches past the last value has an infinite chord: its first term alone is left.
+        # A run beyond the last value has an infinite chord; its first term alone remains.
         finite = xp.isfinite(log_next)
         slope = xp.where(finite, (log_next - log_first) / xp.maximum(length, 1.0), 0.0)
         length = xp.where(finite, length, xp.minimum(length, 1.0))
@@ -88,7 +89,7 @@ def _run(
 def tabulate(
     trials: Array, prob: Array | None, log_inverse_mass: Array, points: int, exact: bool, upper: bool
 ) -> Tables:
-    """Tables for each of `trials` (whole, >= 0, [rows]); the tail is an upper bound if `upper`, else a lower one."""
+    """Tables for each of `trials` (whole, >= 0, [rows]); tails from above if `upper`, else from below."""
     m = trials[:, None]
     start = _start(m, prob)
     mean = 0.5 * m if prob is None else m * prob
@@ -125,8 +126,9 @@ def tabulate(
 def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bool) -> tuple[Array, Array]:
     """(Pr[Bin = a - 1], Pr[Bin >= a]) for whole a with a - 1 >= trials prob - 1, [rows, queries].
 
-    The tail is bounded as the tables are (`upper`); the pmf is exact but past the end of an exact table, where it is
-    bounded the other way: a high pmf with a low tail, a zero with a high tail.
+    The tail is bounded on the side of the tables (`upper`). The pmf is exact, except beyond the end of an
+    exact table, where its error has the opposite direction: a pmf from above with a lower tail, zero with an
+    upper tail.
     """
     m, start = tables.trials[:, None], tables.start[:, None]
     if exact:
@@ -152,7 +154,7 @@ def look_up(tables: Tables, prob: Array | None, a: Array, exact: bool, upper: bo
     log_next = xp.take_along_axis(tables.log_pmf, index, axis=1)
     partial = _run(log_here, xp.where(gap > 0, log_next, 0.0), held, gap, m, prob, upper)
     tail = xp.take_along_axis(tables.beyond, index, axis=1) + xp.where(gap > 0, partial, 0.0)
-    # Past the table: what lies outside altogether (upper), or the first term alone (lower).
+    # Beyond the table: all mass outside of it (upper), or the first term alone (lower).
     first_only = xp.where(xp.isfinite(log_here), xp.exp(log_here), 0.0)
     tail = xp.where(
         grid < held, xp.take_along_axis(tables.beyond, index, axis=1) if upper else first_only, tail

@@ -1,1 +1,1 @@
-"""Host numerics in numpy float64: lattice laws, occupancies, convex functions; errors bounded on a stated side."""
+"""Numerics in NumPy float64: lattice and occupancy laws, convex functions; every error is one-sided."""

@@ -1,18 +1,20 @@
-r"""Sums of m lognormal variables on lattices: the two profiles of a random allocation of one Gaussian message.
+r"""Sums of m lognormal variables on lattices: both profiles of the random allocation of a
+Gaussian message.
 
-With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), mean one each, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
+With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), each of mean one, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
 
     H_c(P||Q) = (rho/m) E(S - x)_+ ,    x = m (c - 1)/rho,            P = (1-rho) Q + (rho/m) sum_i N(mu e_i, I),
     H_c(Q||P) = (c rho/m) E(-S - x)_+ , x = m (1 - 1/c)/rho,          Q = N(0, I).
 
-L is replaced by a law on a lattice that is above it in convex order (mass moved to both neighbours, the mean kept) or
-below it (a convex function below its stop-loss transform delta_G). The sum comes from one FFT for each of a few
-exponential tilts, every error bounded and counted on its side; heavy tails by a ladder of lattices, since
+For upper bounds, L is replaced by a lattice law above it in convex order: mass moves to both neighbouring
+levels and the mean is preserved. For lower bounds, the stop-loss transform delta_G of L is replaced by a
+smaller convex function. One FFT per exponential tilt gives the law of the sum. Every error is counted on the
+side of the bound. Heavy tails use a ladder of lattices, since, for every B,
 
-    E(S - x)_+ = E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+    for x + m <= B  ("<=" for every B),
+    E(S - x)_+ <= E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+ ,    with equality for x + m <= B,
 
-and -S > x forces every L_i below m - x. Slots may be of two kinds, with shifts and weights of their own: `excess`.
-docs/theory_allocation.md has the proofs. Host code, numpy float64.
+and -S > x forces every L_i below m - x. `Excess` allows terms of several shifts and weights. Proofs:
+docs/theory_allocation.md. NumPy float64.
 """
 
 from __future__ import annotations
@@ -37,32 +39,35 @@ from checkin_jax.numerics.tilted_sums import (
     tail_of,
 )
 
-# Lattice spacing in standard deviations of one step; it shrinks where there are few steps, grows where there are many.
+# Lattice spacing in standard deviations of one step. It shrinks below _FEW steps and grows above _MANY.
 _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
 _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _RATIO = 4.0
 _MAX_SCALES = 200
-# More lattice points than this are not kept for any one scale.
+# Most lattice points of one scale.
 _MAX_GRID = 2**23
-# Nor is the law of a single term of two kinds made of more.
+# Most lattice points of the law of one term, for sums of several kinds.
 _MAX_LAW = 2**24
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
-# Beyond this loss c leaves float64.
+# Losses are capped here, so that c = e^loss stays finite in float64.
 _MAX_LOSS = 690.0
-# More slots than this are treated as this many: H falls with m, so that this only loosens the upper end.
+# Larger numbers of slots are replaced by this one: H decreases with m, so the upper end only grows.
 MAX_SLOTS = 10**9
-# Of two kinds of terms: spacing in standard deviations of the smaller one, and most points of the lattice of sums.
+# For sums of several kinds: spacing in standard deviations of the smallest term, and most points of the
+# lattice of sums.
 _FINE_STEP, _MOST_POINTS, _MOST_POINTS_FAR = 0.1, 2**18, 2**16
-# Subsampling alone is a better bound for fewer slots, or where less than this many times the last value is left.
+# The subsampling bound is also evaluated below _FEW_SLOTS slots, and where the bound is at most _NEAR_END
+# times the last value of the ladder.
 _FEW_SLOTS, _NEAR_END = 4.0, 1e3
-# Relative: what the places of lattice points are rounded by, with a wide margin.
+# Relative rounding error of lattice points, with a wide margin.
 _PLACED = 1e-14
 
 
 class Profile(NamedTuple):
-    """Tails on a ladder of scales, each good as far as its end: the largest x, or the least sum if `reverse`.
+    """Stop-loss tails on a ladder of scales; `ends`: the largest x of each scale, or least sum if
+    `reverse`.
 
-    number: how many terms the sum has. At a sum of k the tails are read at k - number, or at shift - k if `reverse`.
+    number: m, the number of terms. At a sum k, tails are read at k - number, or at shift - k if `reverse`.
     """
 
     number: float
@@ -73,13 +78,12 @@ class Profile(NamedTuple):
 
 
 def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
-    """Beyond these L has mean excess below exp(-log_inverse_mass - 7)."""
+    """(least, most): levels beyond which the mean excess of L is below exp(-log_inverse_mass - 7)."""
     spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
     return math.exp(-spread), math.exp(min(spread, 600.0))
 
 
 def _step_sd(mu: float, high: float, shared: bool) -> float:
-    """About the standard deviation of one term."""
     if shared:
         return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
     return step_sd(mu, high)
@@ -88,12 +92,14 @@ def _step_sd(mu: float, high: float, shared: bool) -> float:
 def profile(
     mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
 ) -> Profile:
-    """E(S - x)_+, or E(-S - x)_+ if reverse, for x >= 0, down to about `number` exp(-log_inverse_mass).
+    """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-log_inverse_mass).
 
     Args:
       mu: shift over noise standard deviation, in [1e-6, 100].
-      number: m, how many terms. If more than MAX_SLOTS: `upper` takes that many, in the average; nothing below.
-      shared: terms above both kinds of `lognormal`; `upper` only.
+      number: m, the number of terms. Above MAX_SLOTS, the upper bound uses MAX_SLOTS terms and the lower one
+        is empty.
+      upper: upper bound if true, lower bound if false.
+      shared: terms above both laws of `lognormal`; for upper bounds only.
     """
     m = float(min(number, MAX_SLOTS))
     found = Profile(m, reverse, [], [], [])
@@ -108,15 +114,15 @@ def profile(
     reached = 0.0
     for _ in range(30):
         reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
-    # One scale: the x from start to end, or the sums from start down to end.
+    # One scale covers x from start to end, or sums from start down to end.
     start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
     for scale in range(_MAX_SCALES):
         high = min(most, start if reverse else m + end)
         if not reverse:
-            # One such term outweighs what the others may lack, so that little is lost by cutting there.
+            # A term of this size exceeds any deficit of the others, so truncation there costs little.
             high = min(high, 1.0 + 2.5 * end)
         if high <= least:
-            break  # no sum of the truncated terms is so small: the last scale serves from here on
+            break  # truncated terms have no smaller sum: this scale covers the rest
         step = _step_sd(mu, high, shared)
         sd = math.sqrt(m) * step
         spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
@@ -124,7 +130,7 @@ def profile(
         if scale > 0:
             spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.125 * points))
         if not upper and mu > _HEAVY and (reverse or scale == 0):
-            # The law below has little under one spacing.
+            # The lower law has little mass within one spacing.
             finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
             spacing = min(spacing, finest)
         spacing = max(
@@ -137,7 +143,7 @@ def profile(
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
         centred = scale == 0 or not reverse
         if (ends[1] - ends[0]) / law.spacing > _MAX_GRID:
-            break  # terms nearly without spread, far from their mean
+            break  # terms with nearly no spread, far from their mean
         steps = steps_of(law, reverse, centred)
         tail = tail_of(Sum(((steps, m),)), ends, not reverse, points, upper)
         if upper:
@@ -158,7 +164,7 @@ def profile(
 
 
 def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.ndarray:
-    """x of the forward direction, or the sum k of the reverse one, at losses >= 0."""
+    """x for the forward direction, or the sum k for the reverse one, at losses >= 0."""
     if not reverse:
         with np.errstate(over="ignore"):
             return np.minimum(number * np.expm1(np.minimum(loss, 700.0)) / used, 1e300)
@@ -166,7 +172,7 @@ def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.nda
 
 
 def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
-    """Relative and absolute error of a sum so computed, with a wide margin."""
+    """Bounds on the relative and absolute error of `_sums`, with a wide margin."""
     return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
 
 
@@ -175,7 +181,8 @@ def profile_upper(
 ) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
-    The sum's or, where it may be smaller, rho delta_G(mu, log(1 + (c - 1)/rho)), which counts no gain from other slots.
+    The smaller of the sum's bound and of subsampling without other slots, rho delta_G(mu,
+    log(1 + (c - 1)/rho)).
     """
     m, reverse = above.number, above.reverse
     sums = _sums(m, used, loss, reverse)
@@ -186,12 +193,12 @@ def profile_upper(
     last = len(above.ends) - 1
     for i, (end, shift, tail) in enumerate(zip(above.ends, above.shifts, above.tails)):
         here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
-        # The values fall with x: beyond the last scale its last one serves.
+        # Values decrease in x, so the last value bounds all beyond the last scale.
         at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
         value[here] = convex.falling(at, grid, tail.value, left=math.inf)
         left &= ~here
-    # Of many slots the other bound is larger but for where the ladder ends and rounding may show.
+    # With many slots, the subsampling bound can only be smaller near the end of the ladder.
     least = float(above.tails[-1].value[-1]) if above.tails else math.inf
     few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS)
     value = value / m
@@ -204,9 +211,9 @@ def profile_upper(
 
 
 def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P(A) - Q(A), Q(A)), or the same with P and Q exchanged if below.reverse, of a set near {its loss > loss}.
+    """(P(A) - Q(A), Q(A)) for a set A near {privacy loss > loss}, with P and Q exchanged if below.reverse.
 
-    The first rounded down, the second up; zeros where nothing is known.
+    The difference is rounded down and the mass up. Zeros where the ladder has no value.
     """
     m, reverse = below.number, below.reverse
     sums = _sums(m, used, loss, reverse)
@@ -218,7 +225,7 @@ def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarr
         index = np.clip(np.floor((at - tail.start) / tail.spacing), 0, tail.value.size - 1).astype(np.int64)
         above = np.expm1(np.minimum(loss[here], _MAX_LOSS))
         best = np.zeros(at.shape)
-        # Of the sets beside the place the one whose line is higher there.
+        # The higher line of the two neighbouring grid points.
         for beside in (index, np.minimum(index + 1, tail.value.size - 1)):
             apart, away = _line(tail, beside, m, used, shift if reverse else None)
             value = apart - above * away
@@ -233,9 +240,9 @@ def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarr
 def _line(
     tail: Tail, index: np.ndarray, m: float, used: float, shift: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The line of `lines_lower` of the sums beyond a point of the tail; zeros where nothing is known.
+    """Line of `lines_lower` for sums beyond one point of the tail; zeros where the tail is not positive.
 
-    shift: as in `Profile` if reverse, else None.
+    shift: of `Profile` if reverse, else None.
     """
     x = tail.start + tail.spacing * index
     value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
@@ -255,7 +262,7 @@ def _line(
 
 
 class Kind(NamedTuple):
-    """`number` terms weight (L - 1), L of the shift mu; 0 < weight <= 1."""
+    """`number` independent terms weight (L - 1), L with shift mu; 0 < weight <= 1."""
 
     number: int
     mu: float
@@ -263,7 +270,7 @@ class Kind(NamedTuple):
 
 
 def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]]:
-    """A spacing near this one, and how many of it each weight is; rounded up, and as little as may be."""
+    """(spacing, units): a spacing near the given one, and each weight in units of it, rounded up."""
     first = min(weights)
     best, found = math.inf, (spacing, [1])
     fewest = max(math.ceil(first / spacing), 2)
@@ -277,10 +284,10 @@ def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]
 
 
 def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[float], list[float]]:
-    """Where each L is cut, and about the standard deviation of a term so cut.
+    """Truncation level of each L, and approximate standard deviation of each truncated term.
 
-    Upwards, one such term outweighs what the others may lack, so that little is lost by cutting there; downwards so
-    large a term hardly ever counts.
+    Forward, a term at the truncation level exceeds any deficit of the others. In reverse, such large terms
+    hardly count.
     """
     highs = [
         math.exp(min(5.0 * kind.mu + 0.5 * kind.mu**2, 600.0)) if reverse else 1.0 + 2.5 * end / kind.weight
@@ -290,13 +297,14 @@ def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[f
 
 
 class Excess:
-    """E(S - x)_+, or E(-S - x)_+ if reverse, from above for x >= 0, down to about exp(-log_inverse_mass) for each term.
+    """Upper bound on E(S - x)_+, or on E(-S - x)_+ if reverse, for x >= 0, down to about
+    exp(-log_inverse_mass) per term.
 
-    On a ladder of scales, each good as far as its end; what is not asked for is not made.
+    Scales of the ladder are computed on first use.
 
     Raises:
-      ValueError: from `at`, where the law of one term would not fit into memory: read downwards with mu above 2.4, or
-        less where weights differ.
+      ValueError: from `at`, if the law of one term needs too many lattice points: in reverse with mu above
+        2.4, or below that with unequal weights.
     """
 
     def __init__(self, kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> None:
@@ -321,7 +329,7 @@ class Excess:
         return self._tails[scale]
 
     def _last(self, scale: int) -> bool:
-        """Whether the ladder ends here: little is left, or lattices beyond are coarser than the smaller terms."""
+        """True at the last scale: the rest is negligible, or coarser lattices miss the smaller terms."""
         _, end = self._ends(scale)
         return (
             self._reverse
@@ -330,7 +338,7 @@ class Excess:
         )
 
     def at(self, x: np.ndarray) -> np.ndarray:
-        """The bound at x, any number of them; beyond the last end its last value serves."""
+        """Upper bound at each x, any shape. Beyond the last scale its last value is used."""
         value = np.full(np.shape(x), math.inf)
         left, scale = np.ones(np.shape(x), dtype=bool), 0
         while left.any():
@@ -344,14 +352,13 @@ class Excess:
 
 
 def _far_spacing(end: float) -> float:
-    """The spacing for a scale that ends there, in lattices of so few points."""
     return end / (0.12 * _MOST_POINTS_FAR)
 
 
 def _scale(
     kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
 ) -> TailWhereAsked:
-    """The tail from the first of `ends` to the second."""
+    """Upper tail on one scale, from ends[0] to ends[1]."""
     start, end = ends
     highs, sds = _spreads(kinds, end, reverse)
     spreads = [kind.mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * kind.mu**2 for kind in kinds]
@@ -372,7 +379,7 @@ def _scale(
             )
     for kind, spread, high, count in zip(kinds, spreads, highs, units):
         low, scale = math.exp(-spread), count * spacing
-        # One is a lattice point: so many spacings are one.
+        # 1 is a lattice point: `count` spacings.
         law = law_upper(kind.mu, low if low > 0.3 else 0.0, high, 1.0 / (count - 0.5))
         first = round(law.start * count) - count
         masses = law.masses[::-1] if reverse else law.masses

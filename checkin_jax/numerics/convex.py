@@ -1,4 +1,6 @@
-"""Convex functions on the host: below points, between them, and laws that are above others. numpy float64."""
+"""Convex functions in NumPy float64: hulls, chords, convex profiles, and laws above others in
+convex order.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ import numpy as np
 
 from checkin_jax.kernels.round_off import UNIT
 
-# Less than this, relatively, is rounding, or not worth a hull.
+# Relative differences below this are treated as rounding.
 _CONVEX = 1e-9
-# How often all points are looked at before they are one by one.
+# Vectorised passes over all points before the point-by-point hull.
 _PASSES = 8
-# Numbers of a block that stays in the cache from one operation to the next.
+# Numbers in one block; a block fits into the CPU cache.
 _IN_CACHE = 1 << 15
 
 
 def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of the corners of the largest convex function below the points, from the first to the last."""
-    # All at once first: a point that is not below the chord of those beside it is no corner.
+    """Indices of the corners of the lower convex hull of the points, from the first to the last."""
+    # Vectorised first: a point on or above the chord of its neighbours is no corner.
     left = np.arange(len(x))
     for _ in range(_PASSES):
         u, v = x[left], y[left]
@@ -29,7 +31,7 @@ def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             return left
         left = left[np.concatenate([[True], below, [True]])]
     kept: list[int] = []
-    # Lists: the loop goes point by point.
+    # Lists are faster in the point-by-point loop.
     u, v = x[left].tolist(), y[left].tolist()
     for i in range(len(u)):
         while len(kept) > 1:
@@ -42,7 +44,7 @@ def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def highest(at_zero: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Which of the lines at_zero - slopes x is highest at each x, of any shape; the first one where several are."""
+    """Index of the highest of the lines at_zero - slopes x at each x (any shape); the first one in a tie."""
     places, some = np.ravel(x), max(_IN_CACHE // len(at_zero), 1)
     found = [
         np.argmax(at_zero - here[:, None] * slopes, axis=1)
@@ -52,13 +54,13 @@ def highest(at_zero: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarra
 
 
 def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:
-    """Values at any `loss` >= losses[0] of the function that is linear in e^loss between knots, rounded up.
+    """Values at `loss` >= losses[0] of the function that is linear in e^loss between knots, rounded up.
 
-    Zero from the last of `losses` on: for a function that does not vanish there, ask for none beyond.
+    Zero from losses[-1] on: evaluate a function that does not vanish there only below that knot.
     """
     right = np.clip(np.searchsorted(losses, loss, side="right"), 1, len(losses) - 1)
     left = right - 1
-    # (c_1 - c) / (c_1 - c_0), without the rounding of c.
+    # (c_1 - c) / (c_1 - c_0), without rounding c.
     part = np.expm1(loss - losses[right]) / np.expm1(losses[left] - losses[right])
     value = upper[right] + (upper[left] - upper[right]) * np.maximum(part, 0.0)
     return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
@@ -71,34 +73,35 @@ def falling(
     left: float | None = None,
     right: float | None = None,
 ) -> np.ndarray:
-    """np.interp of nonnegative values that fall, rounded up; infinite where it is not known.
+    """np.interp of nonnegative decreasing values, rounded up; infinity where np.interp gives NaN.
 
-    Its sums are good to a few roundings of the value before: where the next is smaller by sixteen orders it may come
-    out below it, or below 0.
+    The rounding allowance is relative to the left knot's value: where the right one is sixteen orders
+    smaller, the inputs' own rounding may leave a value below the right one, or below 0.
     """
     before = values[np.maximum(np.searchsorted(knots, x) - 1, 0)]
-    with np.errstate(invalid="ignore"):  # knots that are infinite
+    with np.errstate(invalid="ignore"):  # infinite knots
         found = np.interp(x, knots, values, left=left, right=right) + 16.0 * UNIT * before
     return np.where(np.isnan(found), math.inf, found)
 
 
 def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on both profiles of a pair, lowered to what all of them say together; rounded up.
+    """Upper bounds on both profiles of a pair, lowered by convexity of the divergences; rounded up.
 
-    H_c(P||Q) is convex in c > 0, and 1 - c + c H_{1/c}(Q||P) at c < 1 [docs/theory.md, section 2]: between any two
-    losses chords are bounds. The least of several theorems need not be convex, and may fall faster at c = 1 than any
-    pair's: a law made of it would have mass above one, every round again.
+    H_c(P||Q) is convex in c > 0, and equals 1 - c + c H_{1/c}(Q||P) for c < 1 [docs/theory.md, section 2]:
+    chords between any two losses are bounds. The minimum of several theorems need not be convex, and may fall
+    faster at c = 1 than the profile of any pair. A loss distribution built from such a minimum would have
+    total mass above one.
 
     Args:
-      losses: increasing from 0. forward, backward: bounds on H(P||Q) and H(Q||P) at e^losses.
+      losses: increasing from 0. forward, backward: upper bounds on H(P||Q) and H(Q||P) at e^losses.
 
     Returns:
-      Both at the same losses; the same arrays where they say nothing of each other.
+      Both bounds at the same losses; the arguments themselves where convexity gives nothing.
     """
     at_one, above = min(float(forward[0]), float(backward[0])), np.expm1(losses)
     if not _bent(losses, forward, backward, at_one):
         return forward, backward
-    # Profiles fall. Nothing cancels below where bounds do, too.
+    # Profiles decrease. Decreasing bounds keep the differences below free of cancellation.
     forward, backward = (np.minimum.accumulate(np.minimum(upper, at_one)) for upper in (forward, backward))
     *corners, value_at_one = _both_corners(above, forward, backward)
     at_one = min(at_one, value_at_one)
@@ -112,12 +115,12 @@ def lowered(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> tu
 
 
 def _between(left: Any, at_left: Any, right: Any, at_right: Any) -> float:
-    """The value at zero of the chord of two points, rounded up; all numbers, left < 0 < right, values >= 0."""
+    """Value at zero of the chord of two points, rounded up; left < 0 < right, values >= 0."""
     return float((at_right * -left + at_left * right) / (right - left)) * (1.0 + 1e-12)
 
 
 def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one: float) -> bool:
-    """Whether some chord is below these bounds by more than _CONVEX of them."""
+    """True if some chord is below the bounds by more than a relative _CONVEX."""
     if max(float(forward[0]), float(backward[0])) > at_one * (1.0 + _CONVEX):
         return True
     gaps = np.diff(losses)
@@ -134,9 +137,9 @@ def _bent(losses: np.ndarray, forward: np.ndarray, backward: np.ndarray, at_one:
 
 
 def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1 from 0 on, and values.
+    """Largest convex profile of a symmetric pair below bounds at c = 1 + above: knots c - 1, and values.
 
-    The case of `lowered` with equal bounds, at its corners alone.
+    The corners of `lowered` for equal bounds.
 
     Args:
       above: c - 1, increasing from 0. upper: bounds on the hockey-stick divergence there.
@@ -148,15 +151,16 @@ def full_hull(above: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _both_corners(
     above: np.ndarray, forward: np.ndarray, backward: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The largest convex function below a pair's profiles at all c > 0: its corners at c > 1, for P||Q and for Q||P.
+    """Corners at c > 1 of the largest convex function below both profiles of a pair, for P||Q and for Q||P.
 
-    A bound f on the profile of Q||P at c is one of 1 - 1/c + f(c)/c on that of P||Q at 1/c, and lines stay lines.
+    A bound f on the profile of Q||P at c gives 1 - 1/c + f(c)/c on that of P||Q at 1/c. The map preserves
+    lines.
 
     Args:
       above: c - 1, increasing from 0. forward, backward: bounds on both profiles there.
 
     Returns:
-      The indices from 1 on of either's corners, and the value at c = 1.
+      Indices (from 1 on) of the corners of each profile, and the value at c = 1.
     """
     x = np.concatenate([-above[:0:-1] / (1.0 + above[:0:-1]), above])
     mirrored = (above[:0:-1] + backward[:0:-1]) / (1.0 + above[:0:-1])
@@ -172,11 +176,11 @@ def _both_corners(
 def spread(
     values: np.ndarray, masses: np.ndarray, offsets: tuple[float, ...] = (), single: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A law on few values under which no growing convex function has a smaller mean: chords are above it.
+    """A law on few values that gives every increasing convex function at least its mean under the given law.
 
     Args:
-      values, masses: of the law, positive. offsets: the values besides the least and the largest, in standard
-        deviations from the mean. single: so many different values are kept as they are.
+      values, masses: of the given law, positive. offsets: the new values besides the least and the largest,
+        in standard deviations from the mean. single: laws on at most this many values are returned unchanged.
     """
     few, which = np.unique(values, return_inverse=True)
     low, high, total = float(few[0]), float(few[-1]), float(masses.sum())
@@ -188,7 +192,7 @@ def spread(
     deviation = float(np.sqrt(masses @ np.square(values - mean) / total))
     places = np.unique(np.clip(np.append([low, high], mean + deviation * np.array(offsets)), low, high))
     i = np.clip(np.searchsorted(places, values, side="right") - 1, 0, places.size - 2)
-    # The mean rounded up.
+    # The mean is rounded up.
     part = np.minimum((values - places[i]) / (places[i + 1] - places[i]) * (1.0 + 1e-12), 1.0)
     lower = np.bincount(i, masses * (1.0 - part), places.size)
     return places, lower + np.bincount(i + 1, masses * part, places.size)

@@ -1,7 +1,7 @@
-"""Tables that take seconds to make: held by the process, and kept on disk for later ones (`checkin_jax._compiled`).
+"""Cache of slow tables, in memory and on disk (`checkin_jax._compiled`).
 
-A table's file has a name that is made from the sources that it comes from, releases, platform and arguments: no other
-version's table is ever used.
+The file name is a hash of the package's sources, library versions, platform and arguments, so that a table of
+another version is never read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from checkin_jax._files import replacing
 from checkin_jax.kernels.execution import devices
 
 Table = TypeVar("Table", bound=tuple)
-# Tables that nobody has read for so long are removed.
+# Files that were not read for this many days are removed.
 _KEPT_DAYS = 90
 
 
 def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., Table]]:
-    """Keeps what a function of numbers returns, a named tuple of arrays of the type `table`."""
+    """Decorator that caches a function of numbers which returns `table`, a named tuple of arrays."""
 
     def decorate(function: Callable[..., Table]) -> Callable[..., Table]:
         @functools.lru_cache(maxsize=64)
@@ -65,7 +65,7 @@ def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[
 
 @functools.cache
 def _surroundings(device: Any) -> str:
-    """What a table depends on besides its arguments."""
+    """Sources, versions and platform that a table depends on."""
     package = Path(_compiled.__file__).parent
     sources = sha256()
     for folder in ("kernels", "numerics"):
@@ -78,7 +78,7 @@ def _surroundings(device: Any) -> str:
 
 
 def _read(path: Path, table: type[Table]) -> Table | None:
-    """The table of this file, if it is there and whole."""
+    """Table of this file; None if the file is missing or damaged."""
     try:
         content = path.read_bytes()
         os.utime(path)
@@ -86,12 +86,12 @@ def _read(path: Path, table: type[Table]) -> Table | None:
             return None
         with np.load(io.BytesIO(content[32:])) as arrays:
             return table(*(arrays[name] for name in arrays.files))
-    except Exception:  # missing, or something else under its name: it is made anew, and replaced
+    except Exception:  # missing or damaged: computed again and replaced
         return None
 
 
 def _write(path: Path, found: tuple) -> None:
-    """Keeps the table; the file appears whole or not at all, and nothing happens on failure."""
+    """Writes the table atomically; does nothing on failure."""
     buffer = io.BytesIO()
     np.savez(buffer, *found)
     content = buffer.getvalue()
@@ -99,6 +99,6 @@ def _write(path: Path, found: tuple) -> None:
         with replacing(path) as file:
             file.write(sha256(content).digest() + content)
         for old in path.parent.iterdir():
-            with contextlib.suppress(OSError):  # another process was quicker
+            with contextlib.suppress(OSError):  # another process has removed the file
                 if old.stat().st_mtime < time.time() - _KEPT_DAYS * 86_400:
                     old.unlink()

@@ -1,6 +1,6 @@
-"""Stop-loss transforms of sums of lattice steps, made only where they are asked for: one FFT for each tilt in use.
+"""Stop-loss transforms of sums of lattice steps, evaluated on demand: one FFT for each tilt in use.
 
-Host code, numpy float64; proofs in docs/theory_allocation.md.
+Proofs: docs/theory_allocation.md. NumPy float64.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from checkin_jax.numerics.tilted_sums import Sum, Window, stretch_of
 
 
 class TailWhereAsked:
-    """E(s - x)_+ from above on a stretch, tilts made as values are asked for; what `at` gives does not depend on order.
+    """Upper bound on E(s - x)_+ on an interval. Tilts are computed on first use; values do not depend on the
+    order of calls.
 
     Args:
-      total, ends, most: the sum, the stretch, and the most points of a lattice. far: of large
-        terms, `heavy` in `stretch_of`; then all tilts serve everywhere, else the two around each x.
-      slack, beyond: the bound is that of s at x - slack, plus beyond.
+      total, ends, most: the sum, the interval, and the most lattice points.
+      far: `heavy` of `stretch_of`. If true, every tilt is used at every x, else the two nearest.
+      slack, beyond: the bound at x is that of s at x - slack, plus beyond.
     """
 
     def __init__(
@@ -36,7 +37,6 @@ class TailWhereAsked:
         self._made: dict[int, Window] = {}
 
     def _at(self, index: int, x: np.ndarray) -> np.ndarray:
-        """By one of the tilts."""
         if index not in self._made:
             self._made[index] = self._within.tilted(self._within.orders[index])
         window, total = self._made[index], self._within.total
@@ -48,7 +48,7 @@ class TailWhereAsked:
         return convex.falling(x, grid, window.value, left=math.inf, right=math.inf)
 
     def at(self, x: np.ndarray) -> np.ndarray:
-        """The bound at x >= 0 of the stretch, any number of them."""
+        """Upper bound at each x >= 0 of the interval, any shape."""
         moved, tilts = x - self._slack, self._within.centres
         after = np.searchsorted(tilts, moved)
         value = np.full(np.shape(x), math.inf)

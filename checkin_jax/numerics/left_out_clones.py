@@ -1,13 +1,14 @@
-r"""E+: shuffled messages of everybody, none depending on another of its round; a chain of clients that are spared.
+r"""E+: one shuffled round in which every client sends, no message depending on another of its round.
 
-The client's message takes the place of another one's, whose own message joins those of r spared clients. With m = r + 1
-and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs/theory_shuffle.md],
+The target's message displaces another client's message, which is hidden among the messages of r left-out
+clients. With m = r + 1 and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs/theory_shuffle.md],
 
     n H_c <= E V_w(m T*) + tau (p - c) (N / (p + 1) + m) ,
 
-V_w the game of `kernels.messages.games` with steps of nearly even weights w_1, ..., w_N, which kappa and tau give; T* a
-law that a profile D of m shuffled messages gives; and D is this bound again with fewer clients, down to T1. Arrays are
-numpy's, float64. Profiles are kept as logarithms, because exponential moments weigh their tails.
+where V_w is the game of `kernels.messages.likelihood_polytopes` with steps of nearly even weights w_1, ...,
+w_N, given by kappa and tau. T* is the law given by a profile D of m shuffled messages. D is this bound for m
+clients, recursively down to T1. NumPy float64. Profiles are stored as logarithms, since exponential moments
+weigh their tails.
 """
 
 from __future__ import annotations
@@ -29,39 +30,41 @@ from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.staged_clones import distances, nodes_for
 
-# Most links; the shares of the clients that may be spared; fewer clients than _FEWEST have T1 alone.
+# Most links of the recursion; shares of left-out clients that are tried; below _FEWEST clients T1 alone is
+# used.
 _LINKS, _SHARES, _FEWEST = 3, (0.45, 0.3, 0.2, 0.1, 0.05), 100
-# Of the forecast: the variance that a link must leave of T1's, the weights' largest distance from one, the share of its
-# square that is their variance, and how much more than its own variance a pool adds.
+# Constants of the forecast: largest variance of a link relative to T1's, largest distance of a weight from
+# one, variance of the weights over the square of that distance, and variance added by a pool over its own.
 _GAIN, _WIDEST, _VARIANCE, _POOLED = 0.99, 0.8, 0.37, 1.02
-# What outputs with uneven weights may add, of the answer: at loss zero, and times the square of the loss in deviations.
+# Relative contribution allowed for uneven weights: at loss zero, and per squared loss in deviations.
 _UNEVEN, _UNEVEN_FAR = 1e-3, 3e-4
-# What is e^12 times what does not matter is a third of delta.
+# Masses of exp(-log_inverse_mass + 12) are a third of delta.
 _BELOW_DELTA = 12.0
-# Shares of the clients with the largest weights: where bounds on their sums touch.
+# Shares of the largest weights at which tangents bound their partial sums.
 _TOUCHING = (0.3, 0.12, 0.03)
-# Exponents kappa, times a deviation of the pool's loss.
+# Exponents kappa, times a standard deviation of the pool's loss.
 _KAPPAS = np.geomspace(1.5, 14.0, 48)
-# Losses of a profile: as far as stages go and as far as contours do, in deviations; the distance of neighbours at zero,
-# and the largest; the ratio of neighbours beyond. Losses of the round itself.
+# Losses of a profile, in deviations: ends of the staged and of the contour range, spacing at zero, largest
+# spacing, and ratio of neighbours beyond. Then the number of losses of the round itself.
 _STAGED, _CONTOUR, _NEAR, _WIDE, _RATIO = 8.0, 12.0, 0.14, 0.45, 1.15
 _LOSSES = 40
-# How many times as many steps there are at a stage's end as at its beginning; of how many steps one has T1's law.
+# Growth of the number of steps over a stage. One in _FIRST steps has T1's law.
 _GROWS, _FIRST = 3.0, 2000.0
-# Sums' transforms below e to these, over their value at the order, need no nodes of the contour, and no pool; both are
-# counted. Numbers of nodes with a quick transform, and points of the grid for each.
+# Transforms below e^_SMALL and e^_VANISHES, relative to their value at the order, need no nodes and no pool.
+# Both omissions are counted. Then numbers of nodes with a fast FFT, and grid points per node.
 _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
-# Relative, what rounding may do to a pool's moment at the order.
+# Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
-# delta over the number of units is e^_SURE times what does not matter: there one round is asked for, in these ratios.
+# Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
+# exp(-log_inverse_mass), about delta over the number of units.
 _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
-# Orders of Chernoff's bound, times a normal law's.
+# Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
 
 
 def _knots() -> np.ndarray:
-    """Places at which chords of a normal law's profile cost little, in standard deviations."""
+    """Knots, in standard deviations, whose chords are close to a normal law's profile."""
     found = [0.0]
     while found[-1] < _CONTOUR:
         found.append(found[-1] + min(_NEAR * math.exp(found[-1] ** 2 / 6.0), _WIDE))
@@ -72,10 +75,10 @@ _KNOTS = _knots()
 
 
 class StepLaws(NamedTuple):
-    """What one other client's message may tell, at one c.
+    """Laws of the step of one other client's message, at one c.
 
-    at: values of a step, centred, in units of p - 1, [values]. laws: their probabilities, [laws, values], the last law
-    above the others in convex order. alone: what one message by itself gives away at most.
+    at: centred values of a step, in units of p - 1, [values]. laws: their probabilities, [laws, values]; the
+    last law is above the others in convex order. alone: upper bound on the divergence of one message.
     """
 
     at: Array
@@ -84,7 +87,7 @@ class StepLaws(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps of a mechanism: epsilon0 in nats; their laws at c = 1 + above < p; `Game.candidates`."""
+    """Steps of a mechanism: epsilon0 in nats, their laws at c = 1 + above < p, and `Game.candidates`."""
 
     epsilon0: float
     laws: Callable[[float], StepLaws]
@@ -92,7 +95,7 @@ class Steps(NamedTuple):
 
 
 def of_game(rules: Game, message: Message) -> Steps:
-    """The steps of eps0-LDP messages in a game."""
+    """Steps of eps0-LDP messages in a game."""
     unit = math.expm1(float(message.epsilon0))
 
     @quietly
@@ -104,9 +107,9 @@ def of_game(rules: Game, message: Message) -> Steps:
 
 
 class LogProfile(NamedTuple):
-    """A convex bound on hockey-stick divergences, linear in c between knots, both directions.
+    """Convex upper bound on hockey-stick divergences in both directions, linear in c between knots.
 
-    above: c - 1, increasing from 0 to p - 1. logs: of the values, -inf at the last knot alone.
+    above: c - 1, increasing from 0 to p - 1. logs: logarithms of the values, -inf at the last knot only.
     """
 
     above: np.ndarray
@@ -114,12 +117,12 @@ class LogProfile(NamedTuple):
 
     @property
     def log_slopes(self) -> np.ndarray:
-        """log of how fast the profile falls between knots."""
+        """Logarithms of the negative slopes between knots."""
         with np.errstate(divide="ignore"):
             return self.logs[:-1] + np.log(-np.expm1(np.diff(self.logs))) - np.log(np.diff(self.above))
 
     def log_at(self, above: float) -> float:
-        """log of the value at c = 1 + above < p, rounded up."""
+        """Logarithm of the value at c = 1 + above < p, rounded up."""
         right = int(np.searchsorted(self.above, above, side="right"))
         left = right - 1
         part = (self.above[right] - above) / (self.above[right] - self.above[left])
@@ -128,7 +131,9 @@ class LogProfile(NamedTuple):
 
 
 def _log_hull(above: np.ndarray, logs: np.ndarray) -> LogProfile:
-    """The largest convex function below points whose logarithms are given, the last one zero."""
+    """Largest convex function below points given by the logarithms of their values; the last
+    value is zero.
+    """
     kept: list[int] = []
     slopes: list[float] = []
 
@@ -149,7 +154,9 @@ def _log_hull(above: np.ndarray, logs: np.ndarray) -> LogProfile:
 
 
 class Weights(NamedTuple):
-    """Weights of the steps, falling, and of how many steps each is at least; they majorize all even enough ones."""
+    """Decreasing weights of the steps and lower bounds on their numbers; they majorize all nearly even
+    weights.
+    """
 
     values: np.ndarray
     counts: np.ndarray
@@ -160,11 +167,12 @@ def _arcosh_one_plus(y: np.ndarray) -> np.ndarray:
 
 
 def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
-    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa (rho_i - rho_j) <= 1 + excess.
+    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa
+    (rho_i - rho_j) <= 1 + excess.
 
-    q (1-q) omega(q) bounds the sum of the largest q count of (rho_i - 1) over count, omega(q) = arcosh(1 + excess /
-    (2 q (1-q))) / kappa, and is concave in q: the line that touches it at q bounds all partial sums. None if the
-    largest weight exceeds 2, or if there are fewer than two weights.
+    The sum of the largest q count of (rho_i - 1), over count, is at most q (1-q) omega(q), where
+    omega(q) = arcosh(1 + excess / (2 q (1-q))) / kappa. The bound is concave in q, so each tangent bounds all
+    partial sums. None if the largest weight exceeds 2, or if there are fewer than two weights.
     """
     if count < 2:
         return None
@@ -182,7 +190,7 @@ def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
         return None
     u, beyond = np.append(u, last), np.append(beyond, 0.0)
     tails = -np.diff(beyond) / np.diff(u) * count
-    # Whole numbers that round every weight up: `more` of 1 + u or above, `fewer` of 1 - u or below.
+    # Integers that round every weight up: `more` weights of 1 + u or above, `fewer` of 1 - u or below.
     more, fewer = np.ceil(tails * (1.0 + 1e-12)), np.floor(tails * (1.0 - 1e-12))
     high, low = -np.diff(np.append(more, 0.0)), -np.diff(np.append(fewer, 0.0))
     middle = count - more[0] - fewer[0]
@@ -194,7 +202,9 @@ def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
 
 
 class Pool(NamedTuple):
-    """m T* of m clients, centred, in units of p - 1: places, logs of their masses, and of what these may err by."""
+    """m T* of m clients, centred, in units of p - 1: places, logarithms of masses, and of bounds on their
+    errors.
+    """
 
     places: np.ndarray
     log_masses: np.ndarray
@@ -202,7 +212,9 @@ class Pool(NamedTuple):
 
 
 def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logs of masses at at[1:] of a law with E(Y - at)_+ = exp(logs), of their errors, and of Pr[Y > at[0]]."""
+    """Logarithms of masses at at[1:] of a law with E(Y - at)_+ = exp(logs), of their errors, and of
+    Pr[Y > at[0]].
+    """
     with np.errstate(divide="ignore"):
         falls = -np.expm1(np.diff(logs))
         slopes = logs[:-1] + np.log(falls) - np.log(np.diff(at))
@@ -213,9 +225,9 @@ def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) -> Pool:
-    """The law T* that a profile of `clients` messages gives at c = 1 + above < p, with chords between knots."""
+    """Law T* given by a profile of `clients` messages at c = 1 + above < p, with chords between knots."""
     c, a, logs, unit = 1.0 + above, profile.above, profile.logs, p_minus_1
-    # On the right: (c / (1 + a)) D(1 + a) at c a / (1 + a) up to c, then D(1 + a) at a.
+    # Right: (c / (1 + a)) D(1 + a) at c a / (1 + a) up to c, then D(1 + a) at a.
     gap = 0.01 * float(a[1])
     nearer, farther = a < above - min(gap, 0.5 * above), a > above + gap
     farther[-1] = True
@@ -225,7 +237,7 @@ def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) 
         [logs[nearer] + np.log(c / (1.0 + inside)), [profile.log_at(above)], logs[farther]]
     )
     masses, errors, slopes = _side(right, right_logs)
-    # On the left: E(y - Y)_+ is c D(1 + a) at y = -c a.
+    # Left: E(y - Y)_+ = c D(1 + a) at y = -c a.
     left_masses, left_errors, left_slopes = _side(c * a, math.log(c) + logs)
     still = 1.0 - math.exp(slopes[0]) - math.exp(left_slopes[0])
     middle_error = np.logaddexp(errors[0], left_errors[0]) if len(errors) else -math.inf
@@ -237,9 +249,10 @@ def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) 
 
 
 def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
-    """The sum and one variable with the pool's law besides.
+    """The sum with one more independent variable, which has the pool's law.
 
-    The transform is a sum of positive masses, tilted at the order: what every node is off by is at most the same.
+    The transform is a sum of positive masses tilted at the order, so the error at the order bounds the error
+    at every node.
     """
     order, frequency = float(np.real(theta[0])), np.imag(theta)
     tilted = pool.log_masses + order * pool.places
@@ -260,7 +273,7 @@ def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
         added = np.maximum(np.log(np.abs(ratio)), -1e4) + 1j * np.angle(ratio)
     log_ratio = total.log_ratio.copy()
     log_ratio[:last] += added
-    # Nothing turns what is left out: its size is below e^_VANISHES, and |ratio| <= 1.
+    # Omitted factors have |ratio| <= 1, at nodes where the transform is below e^_VANISHES.
     absolute = total.absolute + 4.0 * off + 2.0 * math.exp(_VANISHES)
     return stop_loss.Sum(
         total.log_mgf + peak + math.log(whole) + _POOL_ROUNDING, log_ratio, total.drift, absolute
@@ -269,7 +282,7 @@ def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
 
 @quietly
 def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
-    """E(x + count steps with T1's law)_+, from above."""
+    """Upper bound on E(x + S)_+ for a sum S of `count` steps with T1's law."""
     at, weights = steps.at, steps.laws[[-1, -1]]
     deviation = host(np.sqrt(count * (weights[0] @ np.square(at))))
     order, _ = staged_games.contoured(deviation, x)
@@ -288,9 +301,9 @@ def _played_out(
     extra: Array,
     x: Array,
 ) -> Array:
-    """E V_w(x + the pool's variable)_+, from above.
+    """Upper bound on E V_w(x + pool)_+.
 
-    tried: `Game.candidates`. extra: the pool's variance, which only chooses the contour.
+    tried: `Game.candidates`. extra: variance of the pool; only the choice of the contour depends on it.
     """
     at, laws = steps.at, steps.laws
     one = np.max(laws[:-1] @ np.square(at))
@@ -321,19 +334,19 @@ def _played_out(
         played = staged_games.add(game, played, share, host(count), failed)
     total = played.total if pool is None else _with_pool(played.total, pool, game.theta)
     debt = played.debt * np.exp(order * x + total.log_mgf)
-    # Frequencies that are left out, each for two, are beyond the last node.
+    # Omitted frequencies lie beyond the last node; each counts twice.
     tail = 2.0 * left_out / (game.contour.period * np.square(np.imag(game.theta[-1])))
     return stop_loss.stop_loss(total, game.contour, game.theta, x, tail) + debt
 
 
 def _enough(total: stop_loss.Sum) -> int:
-    """A number of nodes beyond which the sum's transform is small; a grid on so many has a quick transform."""
+    """Number of nodes with a fast FFT, beyond which the sum's transform is below e^_SMALL."""
     large = np.flatnonzero(np.real(total.log_ratio) > _SMALL)
     return next(size for size in _NODES if size > large[-1])
 
 
 def _stages(weights: Weights) -> list[tuple[float, float]]:
-    """Weights and numbers of steps of the stages, the first for T1's law."""
+    """(weight, number of steps) of each stage; the first stage has T1's law."""
     steps = float(np.sum(weights.counts))
     order = np.argsort(-weights.counts, kind="stable")
     kinds = list(zip(weights.values[order].tolist(), weights.counts[order].tolist()))
@@ -354,7 +367,7 @@ def _stages(weights: Weights) -> list[tuple[float, float]]:
 
 @quietly
 def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
-    """log of T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
+    """Logarithm of an upper bound on T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
     p_minus_1 = math.expm1(steps.epsilon0)
     found = np.empty(len(above))
     for i, each in enumerate(above.tolist()):
@@ -373,7 +386,7 @@ def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
 
 
 def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray) -> np.ndarray:
-    """log of 2 kappa^2 int cosh(kappa t) D(1 + t) dt, from above, for each kappa."""
+    """Logarithm of 2 kappa^2 int cosh(kappa t) D(1 + t) dt for each kappa, rounded up."""
 
     def log_sinh(x: np.ndarray) -> np.ndarray:
         return x + np.log(-0.5 * np.expm1(-2.0 * x))
@@ -389,17 +402,17 @@ def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray) -> np.ndarray:
 
 
 class _Plan(NamedTuple):
-    """What a round of n clients may do: the variance of one of n equal steps like it, about; m, or 0 for T1 alone."""
+    """Forecast for n clients: approximate variance of one of n equivalent steps, and m, or 0 for T1 alone."""
 
     variance: float
     pooled: int
 
 
 def _plan(clients: int, unit: float, variances: tuple[float, float], needed: float, links: int) -> _Plan:
-    """The forecast that chooses how many clients are spared; any choice gives a bound.
+    """Forecast that chooses the number of left-out clients. Every choice gives a bound.
 
     Args:
-      unit: p - 1. variances: the largest of a step, and T1's. needed: log(1 / tau), about.
+      unit: p - 1. variances: the largest one of a step, and T1's. needed: log(1 / tau), approximately.
     """
     largest, t1 = variances
     best = _Plan(t1, 0)
@@ -417,17 +430,18 @@ def _plan(clients: int, unit: float, variances: tuple[float, float], needed: flo
 
 
 class Link:
-    """Shuffled messages of n clients, m - 1 of whom are spared; T1 where m is 0.
+    """Bound for shuffled messages of n clients, m - 1 of whom are left out; T1 if m = 0.
 
     Attributes:
-      pooled: m. deviation: of the loss, about.
+      pooled: m. deviation: approximate standard deviation of the loss.
     """
 
     def __init__(self, steps: Steps, clients: int, log_inverse_mass: float, links: int = _LINKS) -> None:
-        """
+        """Chooses the number of left-out clients, recursively.
+
         Args:
-          steps: of the mechanism. clients: n >= 1. links: how many may be spared one after the other.
-          log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+          steps: of the mechanism. clients: n >= 1. links: largest depth of the recursion.
+          log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible.
         """
         self.steps, self.clients = steps, clients
         self.unit = math.expm1(steps.epsilon0)
@@ -443,16 +457,16 @@ class Link:
 
     @functools.cached_property
     def pool(self) -> LogProfile:
-        """Of the m clients."""
+        """Profile of the m clients."""
         return self.inner.profile()
 
     @functools.cached_property
     def log_excess(self) -> np.ndarray:
-        """log of C - 1 for each kappa."""
+        """log(C - 1) for each kappa."""
         return _log_cosh_excess(self.pool, self.kappas)
 
     def _weights(self, tau: float) -> Weights | None:
-        """The best that are told by kappa, for outputs whose weights are uneven with probability tau at most."""
+        """Weights for the best kappa; outputs with less even weights have probability at most tau."""
         log_excess = self.log_excess - math.log(tau)
         usable = log_excess < 600.0
         if not usable.any():
@@ -472,7 +486,7 @@ class Link:
         n, m, unit = self.clients, self.pooled, self.unit
         steps, deviations = self.steps.laws(above), above / self.deviation
         expected = self.deviation * _normal_stop_loss(deviations)
-        # What uneven outputs give away at most, if they are certain.
+        # Upper bound on the divergence of outputs with uneven weights, if they were certain.
         uneven = ((n - m) * steps.alone + m * (unit - above)) / n
         tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
         weights = self._weights(tau)
@@ -485,7 +499,7 @@ class Link:
         return float(played) * unit / n + tau * uneven
 
     def value(self, above: float) -> float:
-        """An upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
+        """Upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
         value = self._of_t1(above)
         if self.pooled:
             value = min(value, self._of_pool(above))
@@ -494,7 +508,7 @@ class Link:
         return value if value < alone else alone
 
     def profile(self) -> LogProfile:
-        """At losses that serve the next link."""
+        """Profile at the losses that the next link needs."""
         near = self.deviation * _KNOTS
         near = near[near < 0.9 * self.unit]
         logs = [
@@ -511,13 +525,13 @@ class Link:
 
 
 def _normal_stop_loss(u: float) -> float:
-    """E(Z - u)_+ of a standard normal Z, about."""
+    """Approximation of E(Z - u)_+ for a standard normal Z."""
     tail = 0.5 * math.erfc(u / math.sqrt(2.0))
     return max(math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi) - u * tail, 1e-300)
 
 
 def _deviations(value: float) -> float:
-    """Where `_normal_stop_loss` falls to a value, about."""
+    """Approximate u at which `_normal_stop_loss` equals the value."""
     low, high = 0.0, 40.0
     for _ in range(40):
         middle = 0.5 * (low + high)
@@ -527,7 +541,7 @@ def _deviations(value: float) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _link(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None) -> Link:
-    """Checked: the arguments of `profile`."""
+    """The link for the arguments of `profile`, which are checked."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
@@ -539,7 +553,9 @@ def _link(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: fl
 
 
 def gains(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None) -> bool:
-    """Whether `profile` is expected to be below T1: enough clients for their epsilon0."""
+    """True if `profile` is expected to be below T1, that is, if there are enough clients for this
+    epsilon0.
+    """
     return _link(num_clients, epsilon0, log_inverse_mass, differ).pooled > 0
 
 
@@ -547,25 +563,25 @@ def gains(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: fl
 def profile(
     num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E+: a privacy profile of one round in which everybody sends one message through a shuffler.
+    """E+: a privacy profile of one round in which every client sends one message through a shuffler.
 
-    Trust model as of T1, and no client's message depends on another message of the same round: the adversary sees all
-    messages, shuffled; one record is replaced, all other records are arbitrary and known. Call inside
+    Trust model: the adversary observes all messages, shuffled. One record is replaced; all other records are
+    arbitrary and known. No client's message depends on another message of the same round. Call inside
     `devices.float64()`.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. epsilon0: of the randomizer, nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-      differ: None for any eps0-LDP message; for messages of one bit and public coins at most the probability that the
-        bits of two records differ, in (0, 1].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
+      differ: None for any eps0-LDP message. For one-bit messages with public coins: an upper bound in (0, 1]
+        on the probability that the bits of two records differ.
 
     Returns:
-      (losses, upper): knots in nats from 0 to epsilon0, increasing, and proven upper bounds on the hockey-stick
-      divergence at e^losses in both directions, convex in e^loss; every chord is a bound. All errors are rounded up.
-      T1's own value where that is smaller, and T1 alone where `gains` is false.
+      (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
+      hockey-stick divergence at e^losses in both directions. The bounds are convex in e^loss, so every chord
+      is a bound. All errors are rounded up. The value is T1's where T1 is smaller, and everywhere if `gains`
+      is false.
 
-    Cost: about .4 s of one core a link, of which there are up to three; twice that above 3e7 clients. Nothing is
-    compiled.
+    Cost: about 0.4 s of one core per link, at most three links; twice that above 3e7 clients. No compilation.
 
     Raises:
       ValueError, TypeError: an argument outside its range.

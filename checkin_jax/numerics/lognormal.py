@@ -1,7 +1,7 @@
 """Lattice laws above and below a lognormal variable L = e^{mu x - mu^2/2}, x ~ N(0, 1), in convex order.
 
-Or, `shared`, above both e^{mu x/2 - mu^2/8} and (1 + L)/2: a message at half the shift, and one at the whole shift in
-half of all cases. Host code, numpy float64; proofs in docs/theory_allocation.md.
+With `shared`, laws above both e^{mu x/2 - mu^2/8} (half the shift) and (1 + L)/2 (the whole shift with
+probability 1/2). Proofs: docs/theory_allocation.md. NumPy float64.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from checkin_jax.kernels import gaussian_profile
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 
-# Relative error of a time value, and of the sums of differences of them, with a wide margin; in units of the largest.
+# Relative error of time values and of sums of their differences, with a wide margin, in units of the largest
+# value.
 _SLACK = 8e-12
 
 
 def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray:
-    """E(L - t)_+ for t >= 1 and E(t - L)_+ for t < 1, to 1e-12; t >= 0. The largest value is at t = 1.
+    """E(L - t)_+ for t >= 1 and E(t - L)_+ for 0 <= t < 1, to 1e-12. The maximum is at t = 1.
 
-    shared: the larger of the two laws' there are then; the same mean makes it the stop-loss transform of one law.
+    shared: the larger value of the two laws of `shared`. Both have mean one, so this is a stop-loss transform
+    as well.
     """
     t = np.asarray(level, dtype=np.float64)
     if shared:
@@ -34,10 +36,11 @@ def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray
 
 
 class Law(NamedTuple):
-    """A lattice law near that of L: masses at the levels start + i * spacing, i = 0, 1, ...
+    """A lattice law near that of L: masses at start + i * spacing, i = 0, 1, ...
 
-    below, above: E of what reaches beyond the two ends, at least (upper) or at most (lower). slack: L may be moved by
-    this much for the order to hold.
+    below, above: bounds on the mean excess beyond the two ends, from above in `law_upper` and from below in
+    `law_lower`.
+    slack: the convex order holds after a shift of L by at most this.
     """
 
     start: float
@@ -49,7 +52,9 @@ class Law(NamedTuple):
 
 
 def _levels(low: float, high: float, spacing: float) -> tuple[float, np.ndarray]:
-    """Spacing and points of a lattice over [low, high]; 1 is one of them where it is between them and spacing < 1."""
+    """Spacing and points of a lattice that covers [low, high]. If spacing < 1, the point 1 is on
+    the lattice.
+    """
     if spacing < 1.0 < high + spacing:
         spacing = 1.0 / math.ceil(1.0 / spacing)
     first, last = max(math.floor(low / spacing), 0), math.ceil(high / spacing)
@@ -57,7 +62,7 @@ def _levels(low: float, high: float, spacing: float) -> tuple[float, np.ndarray]
 
 
 def _split(levels: np.ndarray, spacing: float) -> int:
-    """Number of intervals at the left whose values are E(t - L)_+."""
+    """Number of intervals on the left, whose values are E(t - L)_+."""
     return int(np.count_nonzero(levels[1:] <= 1.0 + 1e-9 * spacing))
 
 
@@ -72,7 +77,9 @@ def _masses(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool = False) -> Law:
-    """Above max(low, min(L, high)) in convex order, but for `slack`: what L has between two levels goes to both."""
+    """Law above max(low, min(L, high)) in convex order, up to `slack`: mass between two levels is split
+    between both.
+    """
     spacing, levels = _levels(low, high, spacing)
     value, split = time_value(mu, levels, shared), _split(levels, spacing)
     left = np.diff(value[: split + 1]) / spacing
@@ -80,7 +87,7 @@ def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool =
     if not split:
         right[0] = 1.0 - levels[0] + value[0] if levels[0] < 1.0 else value[0]
     right = -np.diff(right) / spacing
-    # Rounding may have disordered slopes that are nearly equal.
+    # Rounding may disorder nearly equal slopes.
     sorted_left = np.maximum(np.minimum.accumulate(left[::-1])[::-1], 0.0)
     sorted_right = np.maximum(np.maximum.accumulate(right[::-1])[::-1], 0.0)
     moved = spacing * float(np.abs(sorted_left - left).sum() + np.abs(sorted_right - right).sum())
@@ -92,18 +99,19 @@ def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool =
 
 
 def _minorant(values: np.ndarray) -> np.ndarray:
-    """Values of the largest convex function below points at equal distances."""
+    """Largest convex function below equally spaced points."""
     places = np.arange(values.size, dtype=np.float64)
     kept = convex.hull(places, values)
     return np.interp(places, kept, values[kept])
 
 
 def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
-    """Below max(low, min(L, high)) in convex order, but for `slack`; None where the lattice is too coarse.
+    """Law below max(low, min(L, high)) in convex order, up to `slack`; None if the lattice is too coarse.
 
-    On each interval the tangent of the stop-loss transform at its middle (at the ends for the outer two), at each level
-    the lower of two tangents, then the convex minorant. The ends are lowered until the transform itself, moved down,
-    continues it. A lattice coarser than 1 begins at the mean of L below half a spacing, which keeps the mean.
+    Each interval takes the tangent of the stop-loss transform at its middle (the outer two: at the end). Each
+    level takes the lower of two tangents. The law is that of the convex minorant, its ends lowered until the
+    shifted transform continues it. A lattice coarser than 1 begins at the mean of L below half a spacing,
+    which preserves the mean.
     """
     spacing, levels = _levels(low, high, spacing)
     split = _split(levels, spacing)
@@ -132,13 +140,13 @@ def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
     masses = _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
     size = float(time_value(mu, np.ones(1))[0])
     if masses.min() < -1e-12:
-        # Too coarse for the two sides to be convex together at 1: one minorant for both.
+        # The two sides are not convex together at 1: one minorant for both.
         whole = tangents + np.where(np.arange(levels.size) <= split, np.maximum(1.0 - levels, 0.0), 0.0)
         masses = _masses(np.zeros(0), -np.diff(_minorant(whole)) / spacing)
         size = max(size, 1.0)
     if not (masses.min() > -1e-12 and masses.max() > 0):
         return None
-    # Slopes that differ by rounding only.
+    # Negative masses due to rounding of slopes.
     clipped = 2.0 * spacing * float(np.maximum(-masses, 0.0).sum()) * levels.size
     slack = (_SLACK + 16.0 * UNIT * levels.size) * size + clipped
     below = float(tangents[0]) if split else 0.0

@@ -1,8 +1,9 @@
-"""Stop-loss transforms of a term a - c b, a and b the likelihood ratios of two opposite Gaussian records over zero.
+"""Stop-loss transforms of the term a - c b, where a and b are likelihood ratios of two opposite Gaussian
+records over zero.
 
-With nu = mu/2 and W standard normal, a = e^{nu W - nu^2/2} and b = e^{-nu W - nu^2/2}: the records are at distance mu,
-each at mu/2 from the dummy whose place they take. No other two records in that ball do worse
-[docs/theory_allocation.md, section 2a]. Host code, numpy float64.
+With nu = mu/2 and W standard normal, a = e^{nu W - nu^2/2} and b = e^{-nu W - nu^2/2}. The records are mu
+apart, each mu/2 from the dummy that they replace. This pair is the worst one in the ball
+[docs/theory_allocation.md, section 2a]. NumPy float64.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-# Relative error of each of the three terms, at w: of ndtr itself, and of its argument's rounding; and of the sum that
-# the level is, relative to its parts.
+# Relative error of ndtr, of the rounding of its argument, and of the level as a sum (relative to its parts).
 _NDTR, _ARGUMENT, _LEVEL = 2e-14, 1e-15, 4e-16
 
 
 def transform(mu: float, c: np.ndarray | float, k: np.ndarray, below: bool) -> np.ndarray:
-    """E(d - k)_+ of d = (a - 1) - c (b - 1), or E(-d - k)_+ if `below`; k >= 0, rounded up.
+    """Upper bound on E(d - k)_+, or on E(-d - k)_+ if `below`, for d = (a - 1) - c (b - 1) and k >= 0.
 
     Args:
       mu: > 0. c: >= 1, broadcast against k.
     """
     nu, level = 0.5 * mu, (1.0 - c - k) if below else (1.0 - c + k)
-    # a - c b = level at W = at, by the root of u^2 - q u - c, u = e^{nu W}, that is positive.
+    # a - c b = level at W = at, from the positive root u = e^{nu W} of u^2 - q u - c.
     q = level * np.exp(0.5 * nu * nu)
     root = np.sqrt(q * q + 4.0 * c)
     positive = 0.5 * (np.abs(q) + root)

@@ -1,6 +1,7 @@
-"""T1+ and B on the host: how many early steps and stages there are, at which losses; the kernel has the game.
+"""T1+ and B on the host: numbers of early steps, stages and losses. `kernels.messages.staged_games` evaluates
+the game.
 
-docs/theory_hexagon.md has the proof, `checkin_jax.kernels.messages.staged_games` the evaluation.
+Proof: docs/theory_hexagon.md.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Mes
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.labels import Labelled
 
-# Losses at which the bound is computed, and how far apart in standard deviations of the loss: near zero, growing as
-# e^(x^2/6), where chords of a normal law's profile cost least; in the tail; where only masses far below delta are.
+# Number of losses. Their spacing in standard deviations of the loss: _NEAR at zero, growing as e^(x^2/6),
+# where chords of a normal law's profile cost least; _TAIL in the tail; _FAR where all masses are far below
+# delta.
 _LOSSES = 52
 _NEAR, _TAIL, _FAR = 0.073, 0.2, 0.7
-# What is e^14 times what does not matter is a twentieth of delta.
+# Masses of exp(-log_inverse_mass + 14) are a twentieth of delta.
 _BELOW_DELTA = 14.0
-# Steps for which the contour needs more nodes.
+# Above this number of steps the contour has more nodes.
 _MANY_STEPS = 3e7
-# T1 exceeds L1 by the root of the ratio of their variances; below this nothing is gained.
+# T1 exceeds L1 by the root of the ratio of their variances. Below this ratio the game gains nothing.
 _WORTHWHILE = 1.005
-# Fewer early steps than this leave no room for stages.
+# Least number of early steps.
 _FEWEST = 16
-# XLA on a CPU compiles in half the time what runs as fast; tests/bounds/test_engines.py measures what it computes.
+# Halves XLA's compile time on a CPU at equal speed; tests/bounds/test_engines.py measures the accuracy.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 
 def _early_steps(num_clients: int, rate: float, needed: float) -> int:
-    """The largest J <= n gamma / 2 with Pr[Bin(n, rate) < J] <= exp(-needed) by Chernoff's bound, or 0."""
+    """Largest J <= n gamma / 2 with Pr[Bin(n, rate) < J] <= exp(-needed) by Chernoff's bound, or 0."""
     mean = num_clients * rate
 
     def exponent(share: float) -> float:
@@ -57,28 +59,26 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
 
 
 class Steps(Protocol):
-    """The laws among which an adversary chooses one message's step."""
+    """Laws of one message's step, among which the adversary chooses."""
 
     @property
     def epsilon0(self) -> float: ...
 
     @property
     def variance(self) -> float:
-        """The largest of a step at c = 1, in units of p - 1."""
+        """Largest variance of a step at c = 1, in units of p - 1."""
         ...
 
     @property
     def idle(self) -> bool:
-        """Whether a single law above all is nearly as good, so that there is no game to play."""
+        """True if one dominating law is nearly as good as the game."""
         ...
 
     def message(self, losses: Array) -> Message:
-        """As the kernels have it, at these losses."""
+        """Parameters of the kernel at these losses."""
         ...
 
-    def rules(self, message: Message) -> Game:
-        """The game of the message."""
-        ...
+    def rules(self, message: Message) -> Game: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,11 +110,13 @@ class AnyMessage:
 def stages(
     seen: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
 ) -> staged_games.Stages | None:
-    """Stages over which the number of steps grows evenly on a logarithmic scale; None where there are too few."""
+    """Stages over which the number of steps grows evenly on a logarithmic scale; None if there are too few
+    steps.
+    """
     needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
     counts = np.asarray(seen.counts)
     mean = rate * float(masses @ counts)
-    # The round in which everybody checks in must not matter either.
+    # The event that every client checks in must be negligible as well.
     if everybody > math.exp(-needed):
         return None
     if rate < 1.0:
@@ -124,7 +126,7 @@ def stages(
     if before < _FEWEST:
         return None
     edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, number + 1))
-    # The share of T1's law falls as the root of the number of steps; an error of this order costs as much.
+    # The share of T1's law falls as the root of the number of steps. An error of this order costs as much.
     return staged_games.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
     )
@@ -136,14 +138,14 @@ def _program(kernel: Callable[..., Array], static: tuple[int, ...]) -> Callable[
 
 
 class Problem(NamedTuple):
-    """A kernel, its arguments, of which the second is the message, and e^loss - 1 at its losses."""
+    """A kernel, its arguments (the second is the message), and e^loss - 1 at its losses."""
 
     kernel: Callable[..., Array]
     arguments: tuple[Any, ...]
     above: np.ndarray
 
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """Losses and proven upper bounds there, as `profile` returns them."""
+        """Losses in nats and proven upper bounds there, as returned by the function `profile`."""
         static = tuple(i for i, each in enumerate(self.arguments) if isinstance(each, (Game, int)))
         upper = np.asarray(_program(self.kernel, static)(*self.arguments))
         epsilon0 = float(self.arguments[1].epsilon0)
@@ -151,7 +153,9 @@ class Problem(NamedTuple):
 
 
 def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: float) -> Problem | None:
-    """Any steps, any law of the number of messages; it is binomial where seen.rate < 1. None as for `profile`."""
+    """Problem for any steps and law of the number of messages (binomial if seen.rate < 1). None as for
+    `profile`.
+    """
     p_minus_1, mean = math.expm1(steps.epsilon0), float(seen.rate * (seen.masses @ seen.counts))
     chosen = stages(seen, everybody, log_inverse_mass)
     if chosen is None or steps.idle:
@@ -179,7 +183,7 @@ def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tupl
 
 
 def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, number: int) -> np.ndarray:
-    """So many values of c - 1 from 0 on at which a bound is worth computing; deviation: of the loss."""
+    """`number` values of c - 1, from 0 on, at which the bound is computed; deviation: of the loss."""
     far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
     x = np.linspace(0.0, far / deviation, 2001)
     matters = x < math.sqrt(2.0 * max(log_inverse_mass - _BELOW_DELTA, 1.0))
@@ -189,14 +193,14 @@ def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, numbe
 
 
 def nodes_for(mean: float) -> int:
-    """Nodes of a contour for about so many steps."""
+    """Number of contour nodes for about `mean` steps."""
     return staged_games.MANY if mean > _MANY_STEPS else staged_games.USUAL
 
 
 def _hull(
     above: np.ndarray, upper: np.ndarray, p_minus_1: float, epsilon0: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Knots in nats and values of the profile; the last knot is epsilon0 itself."""
+    """Knots in nats and values of the convex profile; the last knot is epsilon0."""
     above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
     return np.append(np.log1p(above[:-1]), epsilon0), upper
 
@@ -204,20 +208,18 @@ def _hull(
 def pool(
     sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, log_inverse_mass: float
 ) -> Problem | None:
-    """T1h+: what is to be evaluated where check-in rates differ, as a pool stands in for the client.
+    """T1h+ for unequal check-in rates: the problem of a target hidden in a pool. None as for `profile`.
 
     Args:
-      sizes, masses: of n', whole and increasing, [parts]. theta: the pool's rate, in (0, 1).
-      rate: g, in (0, 1]; above theta nothing is proved here.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
-
-    None as for `profile`.
+      sizes, masses: of n', whole and increasing, [parts]. theta: rate of the pool, in (0, 1).
+      rate: g, the target's rate, in (0, 1]. There is no proof, and the result is None, if g > theta.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
     """
     p_minus_1, kept = math.expm1(steps.epsilon0), (masses > 0) & (sizes >= 1.0)
     if rate > theta or not kept.any():
         return None
     number, parts = sizes[kept] + 1.0, masses[kept]
-    # A smallest pool of next to no mass would leave few early steps.
+    # Drops a smallest pool of negligible mass, which would allow few early steps.
     everybody = np.exp(sizes[kept] * math.log(theta))
     least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
     chosen = stages(least, float(everybody[0]), log_inverse_mass)
@@ -237,7 +239,7 @@ def pool(
 
 
 class Weighted(NamedTuple):
-    """Slots of weight one and of weight `weight`: their numbers, real, with masses, [parts]; clients: n, m over rho."""
+    """Numbers (real) of slots of weight one and of `weight`, with masses, [parts]. clients: n = m / rho."""
 
     clients: float
     whole: np.ndarray
@@ -247,11 +249,11 @@ class Weighted(NamedTuple):
 
 
 def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
-    """T2+: what is to be evaluated where slots have one of two weights; None where there are too few of either kind.
+    """T2+ for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
-      seen: parts in which there are fewer steps than stages have count as one message by itself.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      seen: parts with fewer steps than the stages have count as one message alone.
+      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
     """
     p_minus_1 = math.expm1(steps.epsilon0)
     usual = seen.masses > 4.0 * math.exp(-log_inverse_mass)
@@ -273,7 +275,7 @@ def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem |
 
 
 def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
-    """T2++: what is to be evaluated where the client's message is shared evenly by all slots; None where they are few.
+    """T2++ for a message shared evenly by all slots: the problem to evaluate; None if slots are too few.
 
     Args:
       log_inverse_mass: as in `weighted`.
@@ -298,37 +300,36 @@ def profile(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """T1+: a privacy profile of one round of shuffled check-in, within about 1% of L1 for many messages.
 
-    Trust model as of T1: the adversary sees all messages, shuffled, and their number; one record is replaced; every
-    client checks in with the same probability and uses the same eps0-LDP randomizer. Call inside
-    `devices.float64()`.
+    Trust model as of T1: the adversary observes all messages, shuffled, and their number. One record is
+    replaced. Every client checks in with the same probability and uses the same eps0-LDP randomizer. Call
+    inside `devices.float64()`.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: check-in rate, in (0, 1].
       epsilon0: of the randomizer, nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter, in [1, 1e4].
+      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
 
     Returns:
-      (losses, upper): knots in nats from 0 to epsilon0, increasing, and proven upper bounds on the hockey-stick
-      divergence at e^losses in both directions, convex in e^loss and nonincreasing: by convexity of the divergence
-      every chord is a bound (`chords`). All errors are rounded up and inside. Far out (beyond about nine standard
-      deviations of the loss, or where n gamma is below a thousand and c is large) T1 may be smaller: take the
-      smaller of both. None where T1 is within 0.5% in epsilon anyway (epsilon0 below 0.02 or above 4.6), and
-      where there is no proof or no gain: a rate of 1 or so near it that rate^n matters, n gamma below about twice
-      log_inverse_mass.
+      (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
+      hockey-stick divergence at e^losses in both directions. The bounds are nonincreasing and convex in
+      e^loss, so every chord is a bound (`chords`). All errors are included and rounded up. T1 may be smaller
+      beyond about nine standard deviations of the loss, or for large c with n gamma below a thousand: take
+      the minimum. None where T1 is within 0.5% in epsilon (epsilon0 below 0.02 or above 4.6), and where there
+      is no proof or no gain: rate 1, or rate^n not negligible, or n gamma below about twice log_inverse_mass.
 
-    Cost: about 0.1 s on one core whatever n is, 2 s more for compiling once.
+    Cost: about 0.1 s on one core for every n, and 2 s once for compilation.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
 
-    T1+ is proved in docs/theory_hexagon.md; staged domination is ours.
+    Proof in docs/theory_hexagon.md; staged domination is ours.
     """
     found = check_in(num_clients, rate, epsilon0, log_inverse_mass)
     return None if found is None else found.profile()
 
 
 def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: float) -> Problem | None:
-    """What `profile` evaluates, with the same arguments; None where that is."""
+    """The problem that `profile` evaluates, for the same arguments; None where `profile` is None."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)

@@ -1,8 +1,8 @@
-"""The laws of a mechanism's step as the staged game plays them: few laws on a few places, at every loss.
+"""Laws of a mechanism's step for the staged game: few laws on few places, at every loss.
 
-Laws are given by stop-loss transforms on knots. The chords of a transform are above it and belong to a law on the
-knots, which is above the given one in convex order; so does the larger of several transforms belong to a law above all
-of theirs. Hence every choice that is made here errs upwards.
+A law is given by its stop-loss transform on knots. Chords of the transform belong to a law on the knots that
+is above the given law in convex order. The pointwise maximum of several transforms belongs to a law above all
+of theirs. So every approximation made here errs upwards.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jax import Array
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, OwnLaws, own_game
 
-# Relative error allowed in transforms (a caller's duty), and of differences of them.
+# Relative error of transforms (ensured by the caller) and of their differences.
 _MARGIN = 1e-11
-# Numbers of laws that the game is compiled for. Further laws are put together.
+# Numbers of laws for which the game is compiled. Further laws are merged.
 _LAWS = (3, 6, 12)
 
 
 def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Transforms [losses, laws, knots] of few laws that are together above these, the widest first."""
+    """Transforms [losses, laws, knots] of few laws that dominate the given ones, by decreasing variance."""
     # Twice the integral of a transform is the variance.
     gaps = np.diff(knots[0])
     variance = 0.5 * (values[0, :, 1:] + values[0, :, :-1]) @ gaps
@@ -36,11 +36,11 @@ def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
         if any(np.all(one <= other) for other in found):
             continue
         if found and np.all(np.any(np.all(one[None] <= np.stack(found), axis=2), axis=0)):
-            continue  # below one of them at every loss
+            continue  # dominated at every loss by one law or another
         if len(found) < _LAWS[-1]:
             found.append(one)
         else:
-            # Put together with the law that is raised least.
+            # Merged with the law that has to be raised least.
             raised = [np.sum(np.maximum(one - other, 0.0) / (other.max() + 1e-300)) for other in found]
             nearest = int(np.argmin(raised))
             found[nearest] = np.maximum(found[nearest], one)
@@ -48,12 +48,12 @@ def _kept(values: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 
 def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places and masses, but for the one at zero, of laws whose transforms are convex and above these.
+    """Places and masses, without the atom at zero, of laws with convex transforms above the given values.
 
-    Nothing is beyond the first and the last knot. Both sides get the larger of their two means: masses at zero become
-    masses elsewhere, which is upwards. Where rounding of slopes makes masses of more than 1 in all, places move
-    outwards by that factor t and masses shrink by it, which is upwards as well: (w/t) (t x - k)_+ = w (x - k/t)_+ >=
-    w (x - k)_+ at k >= 0, and likewise below zero. So masses are those of a law, whatever the rounding.
+    No mass lies beyond the first and the last knot. The side with the smaller mean is raised to the larger
+    one, which moves mass from zero outwards: an error upwards. If rounding makes the total mass t > 1, places
+    are multiplied and masses divided by t, again upwards: (w/t) (t x - k)_+ = w (x - k/t)_+ >= w (x - k)_+ at
+    k >= 0, and likewise below zero. So the masses always are those of a law.
     """
     at = knots[:, None, :]
     gaps = np.diff(at, axis=-1)
@@ -76,7 +76,7 @@ def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 class StepSet(Protocol):
-    """Laws that are together above all steps of a mechanism: `randomizers.step_sets`."""
+    """Laws that together dominate all steps of a mechanism: `randomizers.step_sets`."""
 
     def knots(self, above: np.ndarray) -> np.ndarray: ...
 
@@ -85,11 +85,12 @@ class StepSet(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnSteps:
-    """The steps of a mechanism's own laws, for the staged game.
+    """Steps of a mechanism with its own laws, for the staged game.
 
     Attributes:
       epsilon0: nats, in (0, 50]. laws: the step set.
-      profile: at most what one message by itself gives away, at losses in nats; relative error below 5e-12.
+      profile: upper bound on the divergence of one message at losses in nats, with relative error below
+        5e-12.
     """
 
     epsilon0: float
@@ -98,7 +99,7 @@ class OwnSteps:
 
     @property
     def idle(self) -> bool:
-        """False: there is always a game to play."""
+        """False: the game is always played."""
         return False
 
     def _evaluated(self, losses: np.ndarray) -> OwnLaws:
@@ -106,7 +107,7 @@ class OwnSteps:
         knots = np.asarray(self.laws.knots(above))
         values = _kept(np.asarray(self.laws.transforms(above, knots)) * (1.0 + _MARGIN), knots)
         count = next(size for size in _LAWS if size >= values.shape[1])
-        # A law that is there twice changes nothing.
+        # Repeated laws change nothing.
         values = np.pad(values, ((0, 0), (0, count - values.shape[1]), (0, 0)), mode="edge")
         values = np.concatenate([values, values.max(axis=1, keepdims=True)], axis=1)
         alone = np.asarray(self.profile(losses)) * (1.0 + _MARGIN)
@@ -120,14 +121,13 @@ class OwnSteps:
 
     @property
     def variance(self) -> float:
-        """The largest of a step at c = 1, in units of p - 1."""
+        """Largest variance of a step at c = 1, in units of p - 1."""
         return self._variance
 
     def message(self, losses: Array) -> Message:
-        """As the kernels have it, at these losses."""
+        """Parameters of the kernel at these losses."""
         return Message(host(self.epsilon0), host(1.0), self._evaluated(np.asarray(losses)))
 
     def rules(self, message: Message) -> Game:
-        """The game of the message."""
         assert message.own is not None
         return own_game(message.own.laws.shape[1] - 1)

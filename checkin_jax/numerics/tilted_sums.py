@@ -1,6 +1,6 @@
-"""E(s - x)_+ for sums s of many lattice steps of one kind or a few, from either side: one FFT for each of a few tilts.
+"""E(s - x)_+ for sums s of many independent lattice steps, from above or below: one FFT per tilt.
 
-Every error is bounded and counted on its side. Host code, numpy float64; proofs in docs/theory_allocation.md.
+Every error is bounded and counted on the side of the bound. Proofs: docs/theory_allocation.md. NumPy float64.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from checkin_jax.kernels import FLUSHED, round_off
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.lognormal import Law
 
-# Tilts are so far apart; of more steps round-off is more.
+# Distance of tilts in standard deviations, up to _FEW steps and above, where round-off is larger. Most tilts.
 _TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
-# The law on a circle is complete but for e^-_BEYOND on either side, by Chernoff's bounds at some of so many orders,
-# over the standard deviation. Once around the circle weights are e^-_FADES or less; what is below the mean is counted
-# in so many cells.
+# The FFT window leaves out e^-_BEYOND of the tilted law on either side, by Chernoff's bound at orders _STEPS
+# over the standard deviation. Weights decay to e^-_FADES within one period. Mass below the mean is counted in
+# _CELLS cells.
 _BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 _FADES, _CELLS = 20.0, 9
 # Powers of transforms below e^-_LEFT_OUT are not computed.
 _LEFT_OUT = 36.0
-# Single large terms rule where a tilt to this share of a stretch's end is so many times as wide.
+# One large term dominates if the tilt to _FAR of the interval's end has a deviation above _FAR_SDS times that
+# place.
 _FAR, _FAR_SDS = 0.1, 2.0
-# Points that are evaluated: the tail falls by this share from one to the next, about; and the fewest of a stretch.
+# Spacing of evaluated points, in units of 1 / order of the tilt, and the fewest points of an interval.
 _FINE, _FEWEST = 0.1, 256.0
 
 
 class Tail(NamedTuple):
-    """E(s - x)_+ at x = start + i spacing for a sum s, from one side; of a lower law Pr[s > x] too, both ways."""
+    """One-sided bounds on E(s - x)_+ at x = start + i spacing; lower ones with two-sided bounds
+    on Pr[s > x].
+    """
 
     start: float
     spacing: float
@@ -44,17 +47,17 @@ class Tail(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Steps:
-    """Masses at start + j spacing: L or -L, less its mean where that is kept."""
+    """Masses at start + j spacing of L or -L, minus its mean if centred."""
 
     start: float
     spacing: float
     masses: np.ndarray
 
     def tilted(self, order: float) -> tuple[np.ndarray, float]:
-        """Masses times e^{order at}, over e^peak; and the peak, of all that have mass."""
+        """(masses times e^{order at - peak}, peak), where peak is the largest exponent with positive mass."""
         exponent = order * self.at
         peak = float(exponent[self._ends[0 if order < 0 else 1]])
-        # Under the masses that are zero the exponent may be anything.
+        # Exponents at zero masses are arbitrary.
         exponent -= peak
         np.minimum(exponent, 0.0, out=exponent)
         return np.multiply(self.masses, np.exp(exponent, out=exponent), out=exponent), peak
@@ -69,13 +72,13 @@ class Steps:
 
     @functools.cached_property
     def _ends(self) -> tuple[int, int]:
-        """The first and the last that have mass."""
+        """Indices of the first and the last positive mass."""
         known = np.flatnonzero(self.masses > 0)
         return int(known[0]), int(known[-1])
 
     @functools.cached_property
     def grouped(self) -> tuple[np.ndarray, np.ndarray]:
-        """Masses and places of a few hundred groups, single points near the mean, wider ones away from it."""
+        """Masses and means of a few hundred groups: single points near the mean, wider groups elsewhere."""
         size = self.masses.size
         if size <= 1024:
             return self.masses, self.at
@@ -96,7 +99,7 @@ def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sum:
-    """A sum of independent steps, so many of each kind; all kinds have the same spacing."""
+    """A sum of independent steps of several kinds on lattices of equal spacing: (steps, number) of each."""
 
     kinds: tuple[tuple[Steps, float], ...]
 
@@ -110,7 +113,7 @@ class Sum:
 
     @property
     def least(self) -> float:
-        """The smallest value."""
+        """Smallest value of the sum."""
         return math.fsum(number * steps.start for steps, number in self.kinds)
 
     @property
@@ -130,13 +133,13 @@ class Sum:
         return {}
 
     def order(self, target: float) -> float:
-        """About the order >= 0 whose tilted mean is `target`; any order is valid."""
+        """Approximate order >= 0 whose tilted mean is `target`; every order is valid."""
         if target not in self._orders:
             self._orders[target] = self._order(target)
         return self._orders[target]
 
     def log_moments(self, orders: np.ndarray) -> np.ndarray:
-        """About `log_moment` at any number of orders."""
+        """Approximate `log_moment` at many orders."""
         found = np.zeros(orders.size)
         for steps, number in self.kinds:
             masses, at = steps.grouped
@@ -147,7 +150,7 @@ class Sum:
         return found
 
     def about(self, order: float) -> tuple[float, float]:
-        """About the mean and the standard deviation of the law tilted by e^{order s}."""
+        """Approximate mean and standard deviation of the law tilted by e^{order s}."""
         mean = variance = 0.0
         for steps, number in self.kinds:
             masses, at = steps.grouped
@@ -162,14 +165,14 @@ class Sum:
 
     @property
     def strongest(self) -> float:
-        """The highest order that is tried."""
+        """Largest order that is tried."""
         return 700.0 / max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
 
     def _order(self, target: float) -> float:
         low, high = math.log(self.strongest / 7e11), math.log(self.strongest)
         if self.about(math.exp(low))[0] >= target:
             return 0.0
-        # Within a thousandth: a tilt's place hardly matters.
+        # A relative error of 1e-3 hardly changes a tilt.
         while high - low > 1e-3:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if self.about(math.exp(middle))[0] < target else (low, middle)
@@ -177,17 +180,17 @@ class Sum:
 
 
 def _dot(first: np.ndarray, second: np.ndarray) -> float:
-    """Not by BLAS, which starts threads for it."""
+    """Inner product without BLAS, which would start threads."""
     return float((first * second).sum())
 
 
 def _wrapped(values: np.ndarray, points: int) -> np.ndarray:
-    """Added up at distances of `points`; as they are where there are no more of them."""
+    """Values folded modulo `points`; unchanged if there are at most `points` of them."""
     return values if values.size <= points else np.bincount(np.arange(values.size) % points, values, points)
 
 
 class Window(NamedTuple):
-    """Values at some lattice points from `first` on, an index counted from the least sum."""
+    """Values at some lattice points from index `first` on, counted from the least sum."""
 
     first: int
     value: np.ndarray
@@ -196,7 +199,7 @@ class Window(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """A sum's law tilted by e^{order s}: the laws of its steps, log E e^{order s}, mean and standard deviation."""
+    """A sum's law tilted by e^{order s}: laws of its steps, log E e^{order s}, mean, standard deviation."""
 
     order: float
     weights: list[np.ndarray]
@@ -221,10 +224,10 @@ class _Tilt(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """A circle of lattice points that holds nearly all of a tilted law.
+    """The circular FFT window; it holds all but e^-_BEYOND on either side of a tilted law.
 
-    first: index of its first, a multiple of the stride; points: how many, a power of two. down, up: from the tilt's
-    order to those at which Chernoff's bounds on what is below and above it are near their best.
+    first: index of the first point, a multiple of the stride. points: a power of two. down, up: distances
+    from the tilt's order to nearly optimal orders of Chernoff's bounds below and above the window.
     """
 
     first: int
@@ -244,7 +247,7 @@ class _Span(NamedTuple):
         points = 16 * stride
         while points < min(top - low + 1, most):
             points *= 2
-        # Once around nearly nothing may be left.
+        # Weights must decay to e^-_FADES within one period.
         while order * points * h < _FADES:
             points *= 2
         begin = total.least + h * low
@@ -253,10 +256,10 @@ class _Span(NamedTuple):
 
 
 class _Spectrum(NamedTuple):
-    """The transform of a law on `points` places, where it is not as good as zero.
+    """DFT of a law on `points` places, at frequencies where it is not negligible.
 
-    kept: frequencies up to points / 2, all others are below `left_out`. wrong: bounds on the errors of `value`, and of
-    a transform of it.
+    kept: frequencies up to points / 2; the modulus at all others is below `left_out`. wrong: bounds on the
+    error of `value` and of its inverse transform.
     """
 
     points: int
@@ -267,16 +270,16 @@ class _Spectrum(NamedTuple):
 
 
 def _spectrum(total: Sum, tilt: _Tilt, points: int) -> _Spectrum:
-    """Of the tilted law, wrapped around at `points`."""
+    """DFT of the tilted law, folded modulo `points`."""
     phi = np.stack([np.fft.rfft(_wrapped(each, points), points) for each in tilt.weights])
     numbers = np.asarray([[number] for _, number in total.kinds])
     off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in tilt.weights])
     size, floor = np.abs(phi), np.exp(-_LEFT_OUT / numbers)
     kept = np.flatnonzero(np.all(size > floor, axis=0))
-    # One kind is below its floor; of the others no transform is above 1.
+    # One factor is below its floor; the others are at most 1.
     left_out = np.max(numbers * np.log(floor + off)) + np.sum(numbers * np.log1p(2.0 * off))
     phi, size = phi[:, kept], size[:, kept]
-    # Not by BLAS, as in `_dot`.
+    # Without BLAS, as in `_dot`.
     turned, modulus = np.sum(numbers * np.angle(phi), axis=0), np.exp(np.sum(numbers * np.log(size), axis=0))
     power = modulus * np.cos(turned) + 1j * (modulus * np.sin(turned))
     wrong = np.asarray(round_off.of_power(size, off, numbers[:, 0], points))
@@ -284,11 +287,11 @@ def _spectrum(total: Sum, tilt: _Tilt, points: int) -> _Spectrum:
 
 
 def _faded(rate: float, spectrum: _Spectrum) -> tuple[np.ndarray, np.ndarray]:
-    """sum_j w^j and sum_j j w^j, j = 1, 2, ..., w = e^{-rate + i turn}, at the frequencies kept."""
+    """sum_j w^j and sum_j j w^j, j = 1, 2, ..., for w = e^{-rate + i turn} at the computed frequencies."""
     turn, fade = (2.0 * math.pi / spectrum.points) * spectrum.kept, math.exp(-rate)
     across = fade * np.sin(turn)
     w = fade * np.cos(turn) + 1j * across
-    # 1 - w, nothing of which cancels.
+    # 1 - w without cancellation.
     rest = -math.expm1(-rate) + 2.0 * fade * np.square(np.sin(0.5 * turn)) - 1j * across
     mass = w / rest
     return mass, mass / rest
@@ -297,9 +300,9 @@ def _faded(rate: float, spectrum: _Spectrum) -> tuple[np.ndarray, np.ndarray]:
 def _summed(
     spectrum: _Spectrum, weights: np.ndarray, most: float, low: int, stride: int
 ) -> tuple[np.ndarray, float]:
-    """sum_j g_j q_{i+j} at every `stride`-th place i from `low` on, around the circle; and a bound on its error.
+    """(values, error): circular sums sum_j g_j q_{i+j} at every `stride`-th i from `low` on; error bound.
 
-    weights: the conjugate transform of g at the frequencies kept; most: its largest modulus anywhere.
+    weights: conjugate DFT of g at the computed frequencies. most: its largest modulus at any frequency.
     """
     points, kept, few = spectrum.points, spectrum.kept, spectrum.points // stride
     found = spectrum.value * weights
@@ -307,7 +310,8 @@ def _summed(
     if kept[-1] < len(folded) - 1:
         folded[kept] = found
     else:
-        # Frequencies whose difference is a multiple of `few` are one at so few places; k stands for -k as well.
+        # At every stride-th point, frequencies congruent modulo `few` coincide. Frequency k stands for -k as
+        # well.
         inner = (kept > 0) & (2 * kept < points)
         place = np.concatenate([kept % few, -kept[inner] % few])
         real, imaginary = np.real(found), np.imag(found)
@@ -316,20 +320,21 @@ def _summed(
         folded = real + 1j * imaginary
     value = np.roll(np.fft.irfft(folded, few), -(low // stride % few)) / stride
     twice = np.where((kept == 0) | (2 * kept == points), 1.0, 2.0)
-    # Rounding of the weights, the products and the sums of those that are one, besides.
+    # Rounding of weights, products, and sums of coinciding frequencies.
     wrong = spectrum.wrong + (64.0 + stride) * UNIT * np.abs(spectrum.value)
     return value, _dot(twice * np.abs(weights), wrong) / points + spectrum.left_out * most
 
 
 def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper: bool) -> Window:
-    """One FFT of the law tilted by e^{order s}; from the index `first` on, at every `stride`-th point.
+    """Tail bounds from one FFT of the law tilted by e^{order s}, at every `stride`-th point from
+    `first` on.
 
-    The tail is a sum around the circle of the law, whose transform is at hand, times weights that fade. So it counts
-    too much only. Errors: round-off (`kernels.round_off`) frequency by frequency, relative rounding of masses and tilts
-    once per step; from below Chernoff's bounds for what is counted that is elsewhere.
+    The tail is a circular convolution of the law (known by its DFT) with decaying weights. Wrap-around only
+    adds mass, so the result errs upwards. Round-off is counted per frequency (`kernels.round_off`), relative
+    rounding of masses and tilts once per step. A lower bound subtracts Chernoff's bound on the added mass.
     """
     h = total.spacing
-    # A circle that is long enough is not much longer than `most`.
+    # A smaller order would need a window of more than about `most` points.
     order = max(order, _FADES / (4.0 * most * h))
     tilt = _Tilt.of(total, order)
     span = _Span.of(total, tilt, most, stride)
@@ -367,10 +372,10 @@ def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper:
 
 
 def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on what sums around the circle count too much at its points x: of e^{-order d}, and of d e^{-order d}.
+    """Upper bounds on the wrap-around error at each x, for the weights e^{-order d} and d e^{-order d}.
 
-    Of what is beside the circle at most the largest weight; of what is on it the weight after the rest of the circle,
-    the nearer the further it is below the mean, where there is the less.
+    Mass outside the window is charged the largest weight. Mass inside the window is charged the weight one
+    period later, in cells below the mean.
     """
     order, h = tilt.order, total.spacing
     around = span.points * h
@@ -382,7 +387,7 @@ def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.
         beside += math.exp(min(down + span.down * low, 0.0))
     if span.first + span.points <= total.last:
         beside += math.exp(min(up - span.up * end, 0.0))
-    # After the second time around, and after every further one.
+    # Geometric sums over the second and all later periods.
     more = math.exp(-order * around)
     once_more = 1.0 / (1.0 - more)
     further = around * more * once_more**2
@@ -399,10 +404,11 @@ def _elsewhere(total: Sum, tilt: _Tilt, span: _Span, x: np.ndarray) -> tuple[np.
 
 
 def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
-    """Orders of tilts that serve from one end to the other.
+    """Orders of tilts that together cover the interval.
 
-    Where the next one serves as well, (difference of orders) (difference of means) is about the square of so many
-    standard deviations, and either is off by half of them; so is the first at the first end, the last at the last.
+    The product of the differences of orders and of means of neighbours is about the square of their distance
+    in standard deviations. No point of the interval is farther than half of that distance from the nearest
+    tilt.
     """
     apart = _TILT_SDS if total.number <= _FEW else _TILT_SDS_MANY
     order, mean, last = total.order(ends[0]), ends[0], total.order(ends[1])
@@ -423,7 +429,7 @@ def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stretch:
-    """The lattice of a sum from one place to another, and the tilts that serve there."""
+    """The lattice of a sum on an interval, and the tilts used there."""
 
     total: Sum
     ends: tuple[float, float]
@@ -433,21 +439,23 @@ class Stretch:
 
     @property
     def first(self) -> int:
-        """Index of the point before the stretch, a multiple of the stride; the slack shifts it."""
+        """Index of the lattice point before the interval, a multiple of the stride; slack shifts the
+        interval.
+        """
         before = math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
         return before // self.stride * self.stride
 
     @functools.cached_property
     def stride(self) -> int:
-        """Lattice points from one that is evaluated to the next: chords over them exceed the tail by little."""
+        """Lattice points between evaluated points: chords over them exceed the tail by little."""
         wide = min(_FINE / max(self.orders), (self.ends[1] - self.ends[0]) / _FEWEST)
-        # Between chords lie; from below there are points alone.
+        # Upper bounds use chords; lower bounds use points alone.
         wide *= 1.0 if self.upper else 0.25
         return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
 
     @functools.cached_property
     def centres(self) -> list[float]:
-        """About the means of the laws so tilted."""
+        """Approximate means of the tilted laws."""
         return [self.total.about(order)[0] for order in self.orders]
 
     @property
@@ -459,7 +467,7 @@ class Stretch:
 
 
 def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
-    """heavy: single large terms may rule; then one tilt that makes one of them likely serves."""
+    """The interval with its tilts. heavy: one large term may dominate; then one tilt may suffice."""
     place = _FAR * (ends[0] or ends[1])
     order = total.order(place) if heavy else 0.0
     alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place
@@ -467,7 +475,7 @@ def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, up
 
 
 def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
-    """The best of several tilts at lattice points of [ends]; heavy: as in `stretch_of`."""
+    """Best bound of several tilts at the lattice points of the interval `ends`; heavy: as in `stretch_of`."""
     within = stretch_of(total, ends, heavy, most, upper)
     first, stride = within.first, within.stride
     h = total.spacing * stride
@@ -489,7 +497,7 @@ def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper
 
 
 def step_sd(mu: float, high: float) -> float:
-    """About the standard deviation of min(L, high)."""
+    """Approximate standard deviation of min(L, high)."""
     full = math.sqrt(math.expm1(min(mu * mu, 600.0)))
     if mu < 0.3:
         return full
@@ -501,10 +509,10 @@ def step_sd(mu: float, high: float) -> float:
 
 
 def outweighs(steps: Steps, number: float, end: float, high: float, sd: float) -> float:
-    """Lower bound on the probability that a sum is above number + end, given that one L is at least `high`."""
+    """Lower bound on the probability that a sum exceeds number + end, given that one L is at least `high`."""
     if high >= number + end:
         return 1.0
-    # The others, less their means, would be below this.
+    # Deficit: the sum of the other terms, minus their means, would have to be below -lack.
     lack = end + 1.0 - high
     orders = np.asarray([0.5, 1.0, 2.0, 4.0, 8.0, 16.0]) / sd
     logs = [(number - 1.0) * steps.log_moment(-u) + u * lack for u in orders.tolist()]

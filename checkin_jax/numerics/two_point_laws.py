@@ -1,15 +1,17 @@
-r"""Two laws whose mixtures are above everything that another client's Gaussian message may say of two records.
+r"""Two laws X, Y whose mixtures dominate the term of every other client's Gaussian message in convex order.
 
-For a shift mu (the largest distance of two records over the noise's standard deviation, records in a ball of radius
-mu/2) and c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y (`kernels.messages.triples`), X its
-law where y = x', and Y where y = x. `dominating` gives functions V_X and V_Y on knots such that for every y, x, x' in
-the ball, in any dimension, there is a lambda in [0, 1] with
+Let mu be the largest distance of two records over the noise's standard deviation, with records in a ball of
+radius mu/2. For c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y
+(`kernels.messages.gram_stop_loss`), X its law for y = x', and Y its law for y = x. `dominating` gives
+functions V_X and V_Y on knots such that for all y, x, x' in the ball, in any dimension, there is a lambda in
+[0, 1] with
 
     E(d - k)_+ <= lambda V_X(k) + (1 - lambda) V_Y(k)   at every knot k, and likewise for -d.
 
-V_X is E(X - k)_+ for a slightly larger mu, plus W_X(k), V_Y likewise: X and Y alone do not suffice. W_X and W_Y come
-from linear programmes over a cover of all triples by finitely many, each above a whole cell of them, and are raised
-until every cell is covered: the result is valid whatever the programmes return [docs/theory_gaussian.md, section 1b].
+V_X is E(X - k)_+ for a slightly larger mu, plus W_X(k); V_Y likewise. X and Y alone do not suffice. W_X and
+W_Y come from linear programmes over finitely many triples, each of which dominates a cell of triples. They
+are then raised until every cell is covered, so the result is valid for any output of the programmes
+[docs/theory_gaussian.md, section 1b].
 """
 
 from __future__ import annotations
@@ -25,26 +27,26 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gram_stop_loss
 from checkin_jax.numerics.disk_cache import disk_cache
 
-# The range of mu, and the nodes in c between which V is linear.
+# Range of mu, and the nodes in c between which V is linear.
 LEAST_MU, MOST_MU = 0.02, 3.0
 C_NODES = (1.0, 1.04, 1.15, 1.5)
-# X and Y are those of a mu that is larger by this share: so are the triples that stand for cells.
+# Relative increase of mu for X and Y. The triples that dominate cells need it.
 _RAISED = 0.002
-# Knots: in the body, up to three standard deviations, and beyond.
+# Numbers of knots up to three standard deviations, and beyond.
 _BODY, _TAIL = 28, 44
-# Triples whose transforms are computed at a time.
+# Triples per batch.
 _CHUNK = 64
-# Degrees: the grid for the first programme, the first cells' half width, and how often they are halved. What a cell may
-# lack (in variances) before it is halved; W may be raised by so much without counting.
+# Degrees: the grid of the first programme, and the first cells' half width; then how often cells are halved.
+# A cell is halved if it lacks more than _EXCESS variances after W is raised by the factor _FREE.
 _GRID, _CELL, _HALVINGS = 7.5, 1.875, 3
 _EXCESS, _FREE = 0.004, 1.05
-# How much more the larger ratio's exponent matters than the smaller one's when cells are covered.
+# Weight of the larger ratio's exponent against the smaller one's when cells are covered.
 _WEIGHT = 30.0
-# Of the interval in which the best lambda lies.
+# Bisections for the best lambda.
 _BISECTIONS = 12
-# Rounds of adding triples to the programme, and how many at a time.
+# Rounds in which triples are added to the programme, and triples added per round.
 _ROUNDS, _ADDED = 3, 60
-# Rounding of V, relatively, with a wide margin.
+# Relative rounding error of V, with a wide margin.
 _ROUNDING = 1e-10
 
 
@@ -60,14 +62,14 @@ class TwoLaws(NamedTuple):
 
 
 def knots_of(mu: float, reach: float) -> np.ndarray:
-    """Knots from 0 to the ratio of a message that is `reach` standard deviations off."""
+    """Knots from 0 to the likelihood ratio of a message at `reach` standard deviations."""
     body = 3.0 * math.sqrt(math.expm1(mu * mu))
     end = max(math.expm1(mu * reach + 0.5 * mu * mu), 1.5 * body)
     return np.concatenate([[0.0], np.geomspace(0.01, 1.0, _BODY)[:-1] * body, np.geomspace(body, end, _TAIL)])
 
 
 def of_ends(mu: float, c: float, knots: np.ndarray) -> np.ndarray:
-    """E(d - k)_+ and E(-d - k)_+ of X and of Y, exact up to rounding; [2 sides, 2 laws, knots]."""
+    """E(d - k)_+ and E(-d - k)_+ of X and Y, rounded up; [2 sides, 2 laws, knots]."""
 
     def profile(loss: np.ndarray) -> np.ndarray:
         with float64():
@@ -86,16 +88,17 @@ def of_ends(mu: float, c: float, knots: np.ndarray) -> np.ndarray:
 
 
 def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Gram matrices (in units of mu^2) above those of all triangles whose angles are within `half` of (a, b).
+    """Gram matrices (in units of mu^2) that dominate those of triangles with angles within `half`
+    of (a, b).
 
-    Angles in radians: at x and at x', of triangles of circumradius 1/2: |x - y| = sin b, |x' - y| = sin a.
+    Angles at x and at x' in radians, of triangles of circumradius 1/2: |x - y| = sin b, |x' - y| = sin a.
 
     Returns:
       [cells, 3]: entries 11, 12, 22.
     """
     sin_a, sin_b, square = np.sin(a), np.sin(b), np.square(half)
     middle = np.stack([sin_b * sin_b, -sin_a * sin_b * np.cos(a + b), sin_a * sin_a], axis=-1)
-    # Weighted moduli of symmetric matrices: D^-1 |D S D| D^-1 is above S and -S for every diagonal D > 0.
+    # Weighted moduli of symmetric matrices: D^-1 |D S D| D^-1 dominates S and -S for every diagonal D > 0.
     ratio = np.sqrt((1.0 + _WEIGHT * sin_b**4) / (1.0 + _WEIGHT * sin_a**4))
 
     def modulus(first: np.ndarray, off: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -110,15 +113,15 @@ def cover(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
     none = np.zeros_like(a)
     by_a = modulus(none, -sin_b * np.cos(2.0 * a + b), np.sin(2.0 * a))
     by_b = modulus(np.sin(2.0 * b), -sin_a * np.cos(a + 2.0 * b), none)
-    # Second derivatives: at most 2 on the diagonal; 2, 2 and (mixed) 1 off it.
+    # Bounds on second derivatives: 2 on the diagonal; 2, 2 and (mixed) 1 off it.
     rest = np.stack([square * (1.0 + 3.0 / ratio), none, square * (1.0 + 3.0 * ratio)], axis=-1)
-    # Positive definite, and above all rounding.
+    # Makes the matrix positive definite, and covers all rounding.
     least = np.asarray([1e-9, 0.0, 1e-9])
     return middle + half[:, None] * (by_a + by_b) + rest + least
 
 
 def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np.ndarray) -> np.ndarray:
-    """Both transforms at both c of every triple; [triples, 2 c 2 sides knots]."""
+    """Both transforms of every triple at both c; [triples, 2 c 2 sides knots]."""
     count = len(grams)
     padded = np.concatenate([grams, np.repeat(grams[-1:], -count % _CHUNK, axis=0)]) * (
         mu * mu * (1.0 + 1e-12)
@@ -135,7 +138,7 @@ def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np
 
 
 class _Fit(NamedTuple):
-    """The best lambda of every triple, what it still needs, [triples, places], and how much that is by weight."""
+    """Best lambda of every triple, its deficits [triples, places], and their weighted sum."""
 
     shares: np.ndarray
     needed: np.ndarray
@@ -143,7 +146,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(value: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray) -> _Fit:
-    """By bisection, some triples at a time, which stay in the cache: the excess is a convex function of lambda."""
+    """Best lambda by bisection, as the weighted deficit is convex in lambda; in batches for the CPU cache."""
     apart = first - second
     slope, found = weight * apart, []
     for start in range(0, len(value), _CHUNK):
@@ -170,7 +173,7 @@ def _halved(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> tuple[np.ndarray,
 
 
 def _acute(a: np.ndarray, b: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Which cells hold a triangle without an obtuse angle at y."""
+    """True for cells with a triangle whose angle at y is not obtuse."""
     return a + b + 2.0 * half >= 0.5 * math.pi - 1e-9
 
 
@@ -182,14 +185,14 @@ def _places(spacing: float, first: float) -> tuple[np.ndarray, np.ndarray]:
 
 @disk_cache(TwoLaws)
 def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
-    """V_X and V_Y for c between C_NODES[interval] and the next node, by the cover.
+    """V_X and V_Y for c between C_NODES[interval] and the next node.
 
     Args:
-      mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message up to which the knots go.
+      mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message that the knots cover.
       interval: 0, 1 or 2.
     """
     from checkin_jax.numerics import (
-        two_point_program,  # half a second of scipy, which a table from the disk saves
+        two_point_program,  # avoids half a second of importing scipy if the table is on disk
     )
 
     cs = C_NODES[interval], C_NODES[interval + 1]
@@ -234,7 +237,8 @@ def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
             break
         added = problem.added(value[hardest], fit.shares[hardest])
         fit = _fit(value, first + added[0], second + added[1], weight)
-    # Whatever was chosen: what is still needed anywhere is added to both, so that all cells are covered.
+    # The largest remaining deficit is added to both, so that all cells are covered for any output of the
+    # programmes.
     both = np.stack([part.reshape(2, 2, -1) for part in (first + added[0], second + added[1])], axis=2)
     both = (both + fit.needed.max(axis=0).reshape(2, 2, 1, -1)) * (1.0 + _ROUNDING)
     return TwoLaws(knots, both[:, 0], both[:, 1])

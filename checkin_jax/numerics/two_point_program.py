@@ -1,6 +1,6 @@
-"""Linear programmes for the laws of `two_laws`: the least W_X and W_Y with which mixtures are above all triples.
+"""Linear programmes for `two_point_laws`: the smallest W_X and W_Y whose mixtures dominate given triples.
 
-Nothing rests on how well they are solved.
+No bound depends on how accurately they are solved.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import scipy.sparse
 
 
 def bends(knots: np.ndarray) -> Any:
-    """By how much a function on the knots falls faster before each inner knot than after it, for four functions."""
+    """Second differences at the inner knots as a sparse matrix, for four functions on the knots."""
     gaps, sparse = np.diff(knots), cast(Any, scipy.sparse)
     rows = sparse.diags(
         [1.0 / gaps[:-1], -1.0 / gaps[:-1] - 1.0 / gaps[1:], 1.0 / gaps[1:]],
         [0, 1, 2],
         (gaps.size - 1, gaps.size + 1),
     )
-    # In units of the gaps, so that rows are of size one.
+    # Scaled by the gaps, so that entries are of order one.
     return scipy.sparse.kron(
         scipy.sparse.eye(4), scipy.sparse.diags(np.minimum(gaps[:-1], gaps[1:])) @ rows
     ).tocsr()
@@ -32,13 +32,13 @@ def _least(
     value: np.ndarray,
     bounds: list[tuple[float, float | None]],
 ) -> np.ndarray:
-    """About the least cost @ x with above @ x >= value."""
+    """Approximate minimiser of cost @ x subject to above @ x >= value."""
     found = scipy.optimize.linprog(cost, A_ub=-above, b_ub=-value, bounds=bounds)
     return np.zeros(cost.size) if found.x is None else found.x
 
 
 class Problem(NamedTuple):
-    """X and Y (transforms at all places), weights of the places, and second differences that must not be negative."""
+    """Transforms of X and Y, weights of the places, and second differences, which must stay nonnegative."""
 
     first: np.ndarray
     second: np.ndarray
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
     bends: Any
 
     def shares(self, value: np.ndarray) -> np.ndarray:
-        """lambda of every triple, as it is where the same W is added to X and Y; the least W, by weight."""
+        """lambda of every triple if one W is added to both X and Y and its weighted sum is minimal."""
         rows, places = value.shape
         above = scipy.sparse.hstack(
             [
@@ -64,7 +64,7 @@ class Problem(NamedTuple):
         return np.clip(least[places:], 0.0, 1.0)
 
     def added(self, value: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What to add to X and to Y, with these lambda: the least of both, by weight, so that both stay convex."""
+        """(W_X, W_Y) of the smallest weighted sum for these lambda, such that both transforms stay convex."""
         places, share = value.shape[1], shares[:, None]
         above = scipy.sparse.hstack(
             [

@@ -1,1 +1,1 @@
-"""Pages that disclose the privacy of a run, a ledger or a plan: one record, rendered by templates."""
+"""Pages about the privacy of a run, a ledger or a plan: one record, rendered by templates."""

@@ -1,4 +1,4 @@
-"""Names of bounds on a page: each leads to its sentence on the same page."""
+"""Links from names of bounds on a page to their sentences on the same page."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-# The page with a sentence and a proof for each name.
+# Pointer to the page with a sentence and a proof for each name.
 GLOSSARY = "Every name in a sentence, and where it is proved: docs/glossary.md."
 
 
 def mentions(names: Iterable[str]) -> re.Pattern[str]:
-    """Matches these names where they stand by themselves: own-laws in "own-laws, PLD", not in "laws"."""
+    """Pattern of these names as whole words: own-laws in "own-laws, PLD", but not in "laws"."""
     longest_first = sorted(names, key=len, reverse=True)
     return re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, longest_first))})(?![\w*+]|'(?!s\b)|\()")
 
 
 def linked(text: str, theorems: Iterable[str]) -> str:
-    """A text in HTML whose mentions of these bounds lead to the items of those names."""
+    """HTML text in which names of these bounds link to their items."""
     shown = html.escape(text, quote=False)
     names = [name for name, _ in split(theorems)]
     if not names:
@@ -27,7 +27,7 @@ def linked(text: str, theorems: Iterable[str]) -> str:
 
 
 def split(theorems: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Name and sentence of each statement such as "clones: ...", once each."""
+    """Distinct (name, sentence) pairs of statements such as "clones: ..."."""
     for theorem in dict.fromkeys(theorems):
         name, _, sentence = theorem.partition(": ")
         yield name, sentence

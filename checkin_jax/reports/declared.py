@@ -1,4 +1,4 @@
-"""What whoever deploys a run declares about it: all that no program can know, from a table of a TOML file."""
+"""The deployer's declarations about a run, facts that no program can know, from a table of a TOML file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from checkin_jax._suggest import did_you_mean
 from checkin_jax.protocols import VIEWS
 from checkin_jax.protocols.protocol import MAX_CLIENTS
 
-# The views that a ledger's own entries name, where they differ.
+# Stands for the views of a ledger's entries, if these differ.
 COMPOSED = "as composed"
-# The file of declarations in a run's folder.
+# File of declarations in a run's folder.
 FILE = "deployment.toml"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Somebody's word that an assumption holds.
+    """A declaration that an assumption was checked.
 
     Attributes:
-      assumption: its first words, as the page prints them: so many that no other begins with them.
+      assumption: its first words, as printed on the page, enough to identify it.
       by: who checked it.
-      on: when, and how, if that is to be said.
+      on: date of the check, optionally with the method.
     """
 
     assumption: str
@@ -37,28 +37,28 @@ class Checked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The deployer's declarations, a sentence each; None: not declared, which the page says and leaves room for.
+    """The deployer's declarations, one sentence each; None: undeclared, which the page says, leaving a blank.
 
     Attributes:
-      operator: who deploys the run and answers for this page. contact: where to ask.
-      purpose: what the result is for.
-      view: "local", "messages" or "aggregate": which adversary there is; "as composed": of each run of a ledger the
-        one that the ledger names.
-      trusted: who it is that removes names, or adds up.
-      message: first words of the kind of message that is used, where a plan has several.
-      num_clients: how many clients there are in all, where more of them take part than at once.
-      client: what one client is: a person, an account, a device; and whether somebody may be several.
-      data: what a client's record holds, and how it is collected.
+      operator: who deploys the run and is responsible for the page. contact: address for questions.
+      purpose: use of the result.
+      view: "local", "messages" or "aggregate": the adversary of the deployment; "as composed": for each run
+        of a ledger the view that the ledger states.
+      trusted: the party that removes names, or adds up messages.
+      message: first words of the kind of message in use, if a plan has several.
+      num_clients: total number of clients, if it exceeds the number that takes part at once.
+      client: what one client is: a person, an account, a device; and whether a person may be several clients.
+      data: content of a client's record, and its collection.
       tuning: how settings were chosen, and on whose data.
-      evaluation: which data measured the result.
-      other_releases: what else was or will be released about the same clients.
-      released_to: who gets the result.
-      security: who can read what devices and servers hold.
-      side_channels: what was done about timing, sizes, logs and faults.
-      audit: what was audited, how, and what was found.
-      code: where the code that runs can be read, on clients and on the server.
-      utility: how good the result is, for groups of few people, too.
-      checked: who checked which assumption.
+      evaluation: the data on which the result was measured.
+      other_releases: other past and future releases about the same clients.
+      released_to: recipients of the result.
+      security: who can read the contents of devices and servers.
+      side_channels: measures about timing, sizes, logs and faults.
+      audit: scope, method and findings of an audit.
+      code: where the code of clients and server can be read.
+      utility: quality of the result, also for small groups of people.
+      checked: checks of assumptions.
     """
 
     operator: str | None = None
@@ -82,10 +82,10 @@ class Deployment:
     checked: tuple[Checked, ...] = ()
 
     def checks(self, assumptions: Iterable[str]) -> list[tuple[Checked, ...]]:
-        """Who checked each assumption; empty: nobody.
+        """The checks of each assumption; empty: not checked.
 
         Raises:
-          ValueError: a check that begins as none of the assumptions does, or as several do.
+          ValueError: a check whose words begin no assumption, or several.
         """
         listed = list(assumptions)
         found: list[list[Checked]] = [[] for _ in listed]
@@ -102,7 +102,7 @@ class Deployment:
 
 
 def blanks(said: Deployment) -> tuple[str, ...]:
-    """Names of the questions that nobody has answered, but for those that not every subject has."""
+    """Names of the unanswered questions, without those that do not apply to every subject."""
     names = (field.name for field in dataclasses.fields(said))
     asked = (name for name in names if name not in ("checked", "message", "num_clients"))
     return tuple(name.replace("_", " ") for name in asked if getattr(said, name) is None)
@@ -114,10 +114,10 @@ _NAME = "deployment"
 
 
 def of_table(table: Any) -> Deployment:
-    """The declarations of a table [deployment], as tomllib reads it.
+    """Declarations of a table [deployment], as read by tomllib.
 
     Raises:
-      ValueError, TypeError: a name that is none, or a value that is no text; it is named.
+      ValueError, TypeError: an unknown name, or a value that is not text; the message names it.
     """
     known = (*_TEXTS, *_OTHERS)
     for name, value in _mapping(_NAME, table, known).items():
@@ -153,10 +153,10 @@ def _mapping(name: str, table: Any, known: tuple[str, ...]) -> Mapping[str, Any]
 
 
 def read(path: Path) -> Deployment:
-    """The declarations in a TOML file that has the table [deployment], and perhaps others.
+    """Declarations in a TOML file with the table [deployment]; other tables are allowed.
 
     Raises:
-      ValueError: no TOML, no such table, or a name or value that is wrong; the file is named.
+      ValueError: not TOML, no such table, or a wrong name or value; the message names the file.
       OSError: it cannot be read.
     """
     with naming(path):

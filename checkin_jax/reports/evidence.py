@@ -1,4 +1,4 @@
-"""Which bytes a page was made of: hashes of files, a name for all of them, and what an audit left in a run's folder."""
+"""Evidence behind a page: hashes of its source files, their common identity, and the findings of an audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Digest(NamedTuple):
 
 
 def digests(paths: Iterable[Path]) -> tuple[Digest, ...]:
-    """Hashes of those of the files that are there; OSError, with the name, if one cannot be read."""
+    """Hashes of the existing files among the paths; OSError, with the name, if one cannot be read."""
     found = []
     for path in paths:
         if path.is_file():
@@ -34,13 +34,15 @@ def digests(paths: Iterable[Path]) -> tuple[Digest, ...]:
 
 
 def identity(files: Sequence[Digest]) -> str:
-    """A name for the files: sixteen digits of the SHA-256 of their names and hashes, the same wherever they lie."""
+    """Sixteen digits of the SHA-256 of the files' names and hashes, independent of their folder."""
     text = "".join(f"{each.name} {each.sha256}\n" for each in files)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def keep_audit(folder: Path, found: dict[str, Any]) -> Path:
-    """Writes what an audit found today (UTC) into the run's folder, whole or not at all; returns the path."""
+    """Writes an audit's findings with today's date (UTC) atomically into the run's folder;
+    returns the path.
+    """
     out = folder / AUDIT
     dated = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **found}
     with replacing(out) as stream:
@@ -49,7 +51,7 @@ def keep_audit(folder: Path, found: dict[str, Any]) -> Path:
 
 
 def audit_of(folder: Path) -> dict[str, Any] | None:
-    """What the last audit of a run found; None: there was none.
+    """Findings of the last audit of a run; None: there was none.
 
     Raises:
       ValueError: the file is damaged. OSError: it cannot be read.
@@ -84,7 +86,7 @@ def _refuse(word: str) -> NoReturn:
 
 
 def audited(found: dict[str, Any] | None) -> tuple[str, ...]:
-    """What `audit_of` has, a sentence each; none where there was no audit."""
+    """Findings returned by `audit_of`, one sentence each; empty without an audit."""
     if found is None:
         return ()
     verdict = (

@@ -1,7 +1,7 @@
-"""A statement to file, of a run, a ledger or a plan: one versioned record, and its formats.
+"""A statement of a run, a ledger or a plan for filing: one versioned record, and its formats.
 
-The fields are those that the Differential Privacy Deployments Registry, NIST SP 800-226 and "How to DP-fy ML" ask for;
-what no guarantee covers is in the record, as not covered. Its schema is docs/statement.schema.json.
+The fields are those of the Differential Privacy Deployments Registry, NIST SP 800-226 and "How to DP-fy ML".
+Facts that no guarantee covers are recorded as not covered. The schema is docs/statement.schema.json.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from checkin_jax.reports import bound_links, evidence
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
 
-# Raised whenever the meaning of a field changes.
+# Increased whenever the meaning of a field changes.
 SCHEMA = 2
 GUARANTEES, THEOREMS = "Guarantees", "Theorems"
 _AS_ENTRIES = "as the view of each entry says"
 
 
 def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
-    """The statement of a ledger or a plan as plain values for JSON; infinities as None.
+    """Statement of a ledger or a plan as plain values for JSON; infinities become None.
 
     Args:
-      subject: the record that its page is made of.
-      attack: with an attacker's terms where they are known, mu among them; null without.
+      subject: the record of its page.
+      attack: adds an attacker's terms, mu among them, where they are known; null without.
     """
     first = subject.stated[0]
     randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
@@ -89,14 +89,13 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
 
 
 def _randomizers(g: Stated) -> list[Randomizer]:
-    """Randomizers of everything that a guarantee is about."""
     if isinstance(g, LedgerGuarantee):
         return [unit.randomizer for unit, _ in g.units]
     return [g.randomizer] if isinstance(g, Guarantee) else []
 
 
 def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
-    """What the deployer declares, by name, and which questions are blank."""
+    """The deployer's declarations by name, and the unanswered questions."""
     declared = dataclasses.asdict(said)
     return {"declared": {**declared, "checked": list(declared["checked"])}, "blanks": list(blanks)}
 
@@ -104,7 +103,7 @@ def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
 def guarantee(
     g: Stated, view: str, *, attack: bool, message: str | None = None, met: bool | None = None
 ) -> dict[str, Any]:
-    """A guarantee in one view as plain values; message: the kind of message; met: whether the target is met."""
+    """Plain values of a guarantee in one view. message: kind of message. met: true if the target is met."""
     terms: AttackTerms | None = None
     if attack:
         terms = g.attack if isinstance(g, Guarantee) else getattr(g, "terms", None)
@@ -130,10 +129,10 @@ def guarantee(
 
 
 def last_of(path: Path) -> Last:
-    """What an earlier statement in JSON said.
+    """Figures of an earlier statement in JSON.
 
     Raises:
-      ValueError: it is no such statement. OSError: it cannot be read.
+      ValueError: it is not such a statement. OSError: it cannot be read.
     """
     with naming(path):
         content = path.read_bytes()
@@ -164,7 +163,7 @@ def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsil
 
 
 def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Headings and sentences of a record of `record`; what all formats for people are made of."""
+    """Headings and sentences of the values of `record` or `plain`; the source of all formats for people."""
     unit, mechanism = values["unit"], values["mechanism"]
     guaranteed, assumed, proved = [], [], []
     planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
@@ -182,7 +181,7 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         guaranteed.append(text)
         assumed += [*each["assumptions"], *each["warnings"]]
         proved += each["theorems"]
-    if planned:  # they hold however the moment of ending was chosen, and come first
+    if planned:  # they hold for any rule that chose the moment of ending, and come first
         only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
         guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
         guaranteed.append(f"Over the {only}:")
@@ -240,12 +239,12 @@ def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def guaranteed_of(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The guarantees to quote: of all planned rounds where fewer ran."""
+    """Guarantees to quote: those of all planned rounds if fewer ran."""
     return values["guarantees_of_all_planned_rounds"] or values["guarantees"]
 
 
 def last_words(last: Mapping[str, Any]) -> str:
-    """What the last statement said, in a sentence."""
+    """The last statement's figures in a sentence."""
     ends = "; ".join(
         f"{message + ', ' if message else ''}view {view}: epsilon "
         f"{'without bound' if epsilon is None else f'at most {up(epsilon, 4)}'}"
@@ -255,24 +254,24 @@ def last_words(last: Mapping[str, Any]) -> str:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """The record itself."""
+    """The record as JSON."""
     return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
 def as_text(values: dict[str, Any]) -> str:
-    """Plain text, a heading and its sentences at a time."""
+    """Plain text: each heading with its sentences."""
     parts = (f"{head}\n" + "\n".join(f"  {line}" for line in lines) for head, lines in sections(values))
     return "Statement of differential privacy\n\n" + "\n\n".join(parts) + "\n"
 
 
 def as_model_card(values: dict[str, Any]) -> str:
-    """A section for a model card, in Markdown."""
+    """A section of a model card, in Markdown."""
     parts = (f"### {head}\n\n" + "\n".join(f"* {line}" for line in lines) for head, lines in sections(values))
     return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
 
 
 def as_registry(values: dict[str, Any]) -> str:
-    """The answers that an entry in a registry of deployments wants, as JSON; what a run cannot know is null."""
+    """Answers for an entry in a registry of deployments, as JSON; null for facts that a run does not know."""
     unit = values["unit"]
     entry = {
         "deployment": {

@@ -1,7 +1,8 @@
-"""The record of a run, a ledger or a plan: the one source of every page about it.
+"""The record of a run, a ledger or a plan: the only source of every page about it.
 
-The questions are those of "How to DP-fy ML" [PHK23] (facts to report beside epsilon) and of NIST SP 800-226 [NDL25]
-(the layers below it). The deployer declares the facts that no program can know; a page leaves room for the others.
+The questions are those of "How to DP-fy ML" [PHK23] (facts to report beside epsilon) and of NIST SP 800-226
+[NDL25] (the layers below it). The deployer declares the facts that no program can know; a page leaves blanks
+for the rest.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ NOT_COVERED = (
     "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
 )
 ACCOUNTING = "brackets of epsilon: composed privacy profiles, every rounding on the safe side"
-# Suspicions in the table of beliefs.
+# Prior beliefs in the table of beliefs.
 PRIORS = (0.01, 0.1, 0.5)
-# From this factor on a page says in words that odds may change without limit.
+# From this factor on, a page says in words that odds may change without limit.
 _MOST_FACTOR = 1_000.0
 # Largest epsilon of the tiers of [PHK23], section 5.2, and their names there.
 _TIERS = ((1.0, "strong"), (10.0, "reasonable"))
@@ -51,11 +52,11 @@ class Promise:
 
     Attributes:
       name: the kind of message, on a page about several; else empty.
-      met: whether the target is met; None: there is no target.
-      guarantees: by view, or under "as composed" where units are seen in different views; the view that trusts nobody
-        comes first.
-      beliefs: bounds on an adversary's belief in one of two candidates, by the belief it began with, in the view that
-        may be relied on; empty: not worked out.
+      met: True if the target is met; None: there is no target.
+      guarantees: by view, or under "as composed" if units are observed in different views; the view without
+        trust first.
+      beliefs: bounds on an adversary's posterior belief in one of two candidates, by its prior belief, in the
+        view that may be relied on; empty: not computed.
     """
 
     name: str = ""
@@ -70,7 +71,8 @@ class Last:
 
     Attributes:
       made: its ISO date. delta: its delta.
-      epsilon: kind of message (empty where there is one), view, and upper end of epsilon; None: no finite bound.
+      epsilon: kind of message (empty if there is only one), view, and upper end of epsilon; None: no finite
+        bound.
     """
 
     made: str
@@ -80,7 +82,7 @@ class Last:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of texts: column heads, and rows of cells; a cell may have a note of its own below it."""
+    """A table of texts: column heads, and rows of cells; a cell may have its own note below it."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[tuple[str, str], ...], ...]
@@ -167,18 +169,18 @@ class Record:
 
     @property
     def stated(self) -> tuple[Stated, ...]:
-        """All guarantees."""
+        """Guarantees of all promises."""
         return tuple(g for promise in self.promises for g in promise.guarantees.values())
 
     @property
     def applies(self) -> str | None:
-        """Key of the guarantees that apply, as the deployer declares; None: undeclared, or they are not here."""
+        """Key of the guarantees that apply, as declared; None: undeclared, or not in the record."""
         view = self.deployment.view
         return view if view in self.promises[0].guarantees else None
 
     @property
     def chosen(self) -> str | None:
-        """Name of the kind of message that the deployer declares to be used; None: undeclared.
+        """Name of the declared kind of message; None: undeclared.
 
         Raises:
           ValueError: the declaration is not the first words of one of them.
@@ -196,22 +198,22 @@ class Record:
 
     @property
     def theorems(self) -> tuple[str, ...]:
-        """Theorems behind the upper ends, in a sentence each: once each."""
+        """Distinct theorems behind the upper ends, one sentence each."""
         return tuple(dict.fromkeys(each for g in self.stated for each in g.theorems))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions of the guarantees that may apply: once each."""
+        """Distinct assumptions of the guarantees that may apply."""
         return tuple(dict.fromkeys(each for g in self.stated for each in g.assumptions))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings of all guarantees: once each."""
+        """Distinct warnings of all guarantees."""
         return tuple(dict.fromkeys(each for g in self.stated for each in g.warnings))
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """The answer in a sentence for each kind of message: epsilon in the view that applies, its tier, the target."""
+        """One sentence for each kind of message: epsilon in the view that applies, its tier, the target."""
         view = self.applies
         if view is None:
             return ()
@@ -233,7 +235,7 @@ class Record:
 
     @property
     def blanks(self) -> tuple[str, ...]:
-        """Names of the questions that are still the deployer's to answer."""
+        """Names of the questions that the deployer has not answered."""
         names = [name for name in blanks(self.deployment) if not (name == "audit" and self.audit)]
         if len(self.promises) > 1 and self.chosen is None:
             names.append("message")
@@ -243,7 +245,7 @@ class Record:
 
     @property
     def compared_with_last(self) -> tuple[str, ...]:
-        """Epsilon of the last statement in the view that applies, a sentence for each kind of message."""
+        """Epsilon of the last statement in the view that applies, one sentence for each kind of message."""
         if self.last is None:
             return ()
         view = self.applies or "local"
@@ -263,7 +265,7 @@ class Record:
 
     @property
     def delta_among(self) -> str | None:
-        """Delta against the number of clients, in a sentence; None where that number is not known.
+        """Delta compared with the number of clients, in a sentence; None if that number is unknown.
 
         Raises:
           ValueError: the declared number is below the number that takes part at once.
@@ -281,13 +283,15 @@ class Record:
 
     @property
     def delta_is_large(self) -> bool:
-        """Whether delta is 1 in the number of declared clients or more, although below 1 in those known here."""
+        """True if delta is at least 1 over the declared number of clients, but below 1 over the
+        recorded one.
+        """
         in_all, delta = self.deployment.num_clients, self.stated[0].delta
         return in_all is not None and delta * in_all >= 1.0 > delta * (self.clients or 0)
 
 
 def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> str:
-    """The view whose guarantee may be relied on: the declared one if it is there, else the one that trusts nobody."""
+    """View whose guarantee may be relied on: the declared one if recorded, else the one without trust."""
     declared = deployment.view
     return declared if declared is not None and declared in guarantees else "local"
 
@@ -298,7 +302,7 @@ def number(value: float, cut: Callable[[float, int], str]) -> str:
 
 
 def factor(epsilon: float) -> str:
-    """The largest factor e^epsilon between odds, rounded up; in words from 1,000 on."""
+    """Largest factor e^epsilon between odds, rounded up; in words from 1,000 on."""
     if epsilon > np.log(_MOST_FACTOR):
         return "no protection to speak of"
     return up(float(np.exp(epsilon)), 3)
@@ -320,10 +324,10 @@ def lower_percent(belief: float) -> str:
 
 
 def beliefs(terms: AttackTerms | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
-    """Bounds on an adversary's belief by the belief that it began with; empty where there are no terms."""
+    """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms."""
     return {} if terms is None else {prior: terms.posterior(prior) for prior in priors}
 
 
 def sentence(text: str) -> str:
-    """A text that begins with a capital and ends with a full stop."""
+    """The text with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,4 +1,4 @@
-"""Sources that theorems and questions on a page cite, in full; the same entries as in docs/references.md."""
+"""Full references of the sources cited on a page; the entries of docs/references.md."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ _KEY = re.compile(r"\[(\w+)\]")
 
 
 def cited(texts: Iterable[str]) -> dict[str, str]:
-    """The entries of all keys in square brackets that stand in the texts, in order of keys."""
+    """Entries of all keys in square brackets in the texts, in order of keys."""
     keys = {key for text in texts for key in _KEY.findall(text)}
     return {key: entry for key, entry in REFERENCES.items() if key in keys}

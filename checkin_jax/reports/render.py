@@ -1,6 +1,6 @@
-"""Self-contained HTML pages: one style for screen, phone, dark mode and paper; a page loads nothing.
+"""Self-contained HTML pages: one style for screen, phone, dark mode and paper, without external resources.
 
-The templates beside this file hold the words; `record` holds the facts.
+The templates beside this file have the words; `record` has the facts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from checkin_jax.accounting.stated import in_short
 from checkin_jax.reports import bound_links, evidence, record, references
 from checkin_jax.reports.record import Figure, Record
 
-# Colours of figures that change with the page, and their names in its style.
+# Colours of figures that follow the page's theme, and their names in its style.
 _THEMED = {"#123a6b": "var(--deep)", "#dddddd": "var(--rule)", "#000000": "currentColor"}
-# Numbers that stay on one line, "1e-06" and "3-ary", outside of code and pictures.
+# Numbers that must not be broken over lines, such as "1e-06" and "3-ary", outside of code and pictures.
 _TIED = re.compile(
     r"(<(style|script|title|svg|pre|code)\b.*?</\2>|<[^>]*>)|(?<![\w.&#;+-])(\d[\d.]*(?:e-\d+|-[A-Za-z]{2,4}))\b",
     re.DOTALL,
 )
-# The subject of a page in its head, and the number of first characters that hold it.
+# Marker of a page's subject in its head, and the number of leading characters that contain it.
 _SOURCE, _END, _HEAD = '<meta name="checkin-source" content="', '">', 4_000
 
 
@@ -63,10 +63,10 @@ def _templates() -> jinja2.Environment:
 
 
 def page(subject: Record) -> str:
-    """The page about a run, a ledger or a plan.
+    """HTML page about a run, a ledger or a plan.
 
     Raises:
-      ValueError: a declared check fits none of the assumptions, or another declaration does not fit the record.
+      ValueError: a declared check matches no assumption, or another declaration does not match the record.
     """
     written = (
         _templates()
@@ -86,12 +86,12 @@ def page(subject: Record) -> str:
 
 
 def tied(page: str) -> str:
-    """HTML whose numbers with a unit or an exponent are not broken over lines."""
+    """HTML in which numbers with a unit or an exponent are not broken over lines."""
     return _TIED.sub(lambda found: found[1] or f'<span class="number">{found[3]}</span>', page)
 
 
 def source_of(path: Path) -> str:
-    """Name of the subject of the page in a file; empty where the file is no such page, or not there."""
+    """Subject of the page in a file; empty if the file does not exist or is not such a page."""
     if not path.is_file():
         return ""
     with path.open(encoding="utf-8", errors="replace") as stream:
@@ -108,7 +108,7 @@ class Drawn(Protocol):
 
 
 def figure(drawn: Drawn, title: str, caption: str) -> Figure:
-    """A picture as inline SVG that takes its text, grid and dark colour from the page."""
+    """A picture as inline SVG whose text, grid and dark colour follow the page's theme."""
     stream = io.StringIO()
     drawn.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     svg = stream.getvalue()

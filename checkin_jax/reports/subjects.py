@@ -1,4 +1,4 @@
-"""Ledgers and plans as subjects of a page: runs that somebody else makes, or that nobody has made yet."""
+"""Ledgers and plans as subjects of a page: runs made elsewhere, or not yet made."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def of_ledger(
     source: str = "",
     deployment: Deployment,
 ) -> Record:
-    """The page about a ledger. That its entries name views declares nothing: they may have been left as they were.
+    """Record of a ledger. Views named by its entries are not declarations, since they may be defaults.
 
     Args:
-      name: what the ledger is called.
+      name: name of the ledger.
       found: the guarantee of all entries in their own views.
-      others: view -> the guarantee if all entries were seen in that view. Beliefs are those of the guarantee that may
-        be relied on, where it has an attacker's terms.
+      others: view -> the guarantee if all entries were observed in that view. Beliefs are those of the
+        guarantee that may be relied on, if it has attack terms.
       ledger: the file, with dates, notes and target; None: the guarantee alone.
-      notes: what else must not be overlooked.
+      notes: further important remarks.
       last: figures of the last statement.
-      files: hashes of what was read.
+      files: hashes of the files that were read.
       source: name of the file.
-      deployment: what the deployer declares.
+      deployment: the deployer's declarations.
     """
     views = {unit.view for unit, _ in found.units}
     each = dict(others)
@@ -91,7 +91,6 @@ def of_ledger(
 
 
 def _entry(entry: Entry) -> str:
-    """An entry of a ledger in a sentence."""
     told = f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.words}"
     if entry.note:
         told += f" ({entry.note})"
@@ -115,18 +114,18 @@ def of_plan(
     source: str = "",
     deployment: Deployment,
 ) -> Record:
-    """The page about a plan.
+    """Record of a plan.
 
     Args:
-      name: what the plan is called.
+      name: name of the plan.
       protocol: the run.
-      found: of each kind of message the guarantees by view, or why there is none.
-      target: the epsilon wanted, and its view.
+      found: for each kind of message the guarantees by view, or the reason that there is none.
+      target: the target epsilon, and its view.
       last: figures of the last statement.
-      notes: what else must not be overlooked.
-      files: hashes of what was read.
+      notes: further important remarks.
+      files: hashes of the files that were read.
       source: name of the file.
-      deployment: what the deployer declares.
+      deployment: the deployer's declarations.
 
     Raises:
       ValueError: no kind of message has guarantees.

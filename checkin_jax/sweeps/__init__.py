@@ -1,1 +1,1 @@
-"""Many settings in one call: `sweep` evaluates a table of them, a row each, in blocks."""
+"""Many settings in one call: `sweep` evaluates a table of settings, one row of results each, in blocks."""

@@ -1,4 +1,4 @@
-"""The arguments of a sweep, named and typed once, so that an editor can complete them."""
+"""Arguments of a sweep with their types, for completion in editors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Words = str | Sequence[str]
 
 
 class Arguments(TypedDict, total=False):
-    """What `sweep` and `sweep_to_file` take; every number and word may be one value or several."""
+    """Arguments of `sweep` and `sweep_to_file`; each may be one value or several."""
 
     what: str
     protocol: type[CheckInProtocol]

@@ -1,4 +1,4 @@
-"""Renyi divergences of a table of settings: a setting's orders together, on accelerators many settings together."""
+"""Renyi divergences of a table of settings, with all orders of a setting, or of many on accelerators."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import Question, Results, refusal
 
-# Settings of one call on the host.
+# Settings per call on the host.
 _TOGETHER = 8
-# Settings and orders of one call on an accelerator, and the sizes that its kernels are compiled for.
+# Settings and orders per call on an accelerator; its kernels are compiled for these sizes.
 _LANES, _ORDERS = 256, 64
 _BUCKETS, _NODES = (64, 256), (160, 640, 1280)
 
 
 def _settings(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[tuple[dict[str, Any], np.ndarray]]:
-    """The settings among the rows `index`, which differ in more than their order: arguments and rows of each."""
+    """Settings among the rows `index`, which differ by more than their order: arguments and rows of each."""
     names = [name for name in inputs if name != "order"]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, key in zip(index.tolist(), zip(*(inputs[name][index].tolist() for name in names))):
@@ -39,13 +39,13 @@ def _settings(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[tuple
 
 
 def parts(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[np.ndarray]:
-    """The rows `index`, some settings with all of their orders at a time."""
+    """The rows `index`, grouped into some settings with all of their orders."""
     rows = [rows for _, rows in _settings(inputs, index)]
     return [np.concatenate(rows[start : start + _TOGETHER]) for start in range(0, len(rows), _TOGETHER)]
 
 
 def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results) -> None:
-    """Divergences of the rows of some settings, in NumPy."""
+    """Fills in the divergences of the rows of some settings, in NumPy."""
     for given, rows in _settings(inputs, np.arange(len(results.errors))):
         rows = _legal(inputs, rows, results)
         if rows.size:
@@ -53,7 +53,7 @@ def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results)
 
 
 def _legal(inputs: Mapping[str, np.ndarray], rows: np.ndarray, results: Results) -> np.ndarray:
-    """The rows whose order is one; the others get their errors."""
+    """Rows with a legal order; the other rows get their errors."""
     orders = np.asarray(inputs["order"], dtype=np.float64)[rows]
     legal = (orders > 1.0) & (orders < np.inf)
     for row in rows[~legal]:
@@ -83,7 +83,7 @@ def on_devices(
     devices: Sequence[Any],
     results: Results,
 ) -> np.ndarray:
-    """Fills in those of the rows `index` whose bounds have a compiled kernel, and returns them."""
+    """Fills in the rows among `index` whose bounds have a compiled kernel, and returns these rows."""
     started = time.perf_counter()
     orders = np.asarray(inputs["order"], dtype=np.float64)
     served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, renyi_bounds.Plan]]]] = []
@@ -130,7 +130,7 @@ def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.P
 
 
 def _compiled_for(choice: kernels.Choice) -> kernels.Choice:
-    """The choice of sizes that a lane with this one is computed with: more buckets and nodes bound as well."""
+    """Sizes with which a lane of this choice is computed: more buckets and nodes also give a bound."""
     if choice.buckets == 0:
         return choice
     buckets = next(size for size in _BUCKETS if size >= choice.buckets)
@@ -146,11 +146,12 @@ def _program(choice: kernels.Choice, side_by_side: bool) -> Callable[[kernels.La
 def log_moments(
     lanes: Sequence[renyi_bounds.Plan], devices: Sequence[Any], size: int = _LANES
 ) -> list[np.ndarray]:
-    """log A of every lane at its orders, from above, lanes with equal sizes in one compiled call; inside `float64()`.
+    """Upper bounds on log A of every lane at its orders, one compiled call for equal sizes; in
+    `float64()`.
 
     Args:
-      devices: share the lanes of a call: side by side, on a CPU one by one.
-      size: lanes of a call.
+      devices: share the lanes of a call in parallel, on a CPU one after the other.
+      size: lanes per call.
     """
     groups: dict[kernels.Choice, list[int]] = {}
     for i, lane in enumerate(lanes):
@@ -176,10 +177,10 @@ def log_moments(
 def draw(
     runs: Mapping[str, tuple[CheckInProtocol, Randomizer, str]], orders: Sequence[float] | np.ndarray
 ) -> tuple[plotting.Figure, list[dict[str, object]]]:
-    """Draws the divergences of runs between both proven ends: `rdp` as a line, and a band down to `rdp_lower`.
+    """Draws the divergences of runs as brackets: `rdp` as a line, and a band down to `rdp_lower`.
 
     Args:
-      runs: protocol, randomizer and view of each, by what the legend calls it.
+      runs: protocol, randomizer and view of each, by its name in the legend.
       orders: as in `rdp`.
 
     Returns:

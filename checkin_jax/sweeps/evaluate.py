@@ -1,4 +1,4 @@
-"""A block of settings, mapped over the host's cores or batched on a device: each gets its results or its error."""
+"""Evaluation of a block of settings on CPU cores or accelerators; each row gets results or an error."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _TOGETHER = 4
 def evaluate(
     question: Question, rows: Rows, workers: Workers, devices: Sequence[Any], done: Callable[[int], None]
 ) -> pa.Table:
-    """The block's table.
+    """Table of results of a block.
 
     Args:
-      workers: whoever evaluates what the host does.
-      devices: all of one kind, that of which accelerators take what has compiled kernels.
-      done: told how many more rows are ready.
+      workers: processes that evaluate the host's part.
+      devices: all of one kind; accelerators evaluate bounds with compiled kernels.
+      done: called with the number of newly finished rows.
     """
     results = Results(question, len(rows))
     for place, error in rows.faults.items():
@@ -80,7 +80,7 @@ def answers(question: Question, inputs: Mapping[str, np.ndarray]) -> Results:
 
 
 def _arguments(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `account` and `calibrate` take beside the descriptions."""
+    """Arguments of `account` and `calibrate` besides the descriptions."""
     relation = given.get("neighboring_relation", REPLACE)
     return {
         "delta": _validate.real(MIN_DELTA, 1.0, delta=given["delta"]),

@@ -1,4 +1,4 @@
-"""Published bounds on shuffled check-in, from Renyi divergences to epsilon, for whole columns of settings."""
+"""Published bounds on shuffled check-in, from Renyi divergences to epsilon, for columns of settings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from checkin_jax.sweeps.results import Question, Results, refusal
 DEFAULT_ORDERS = tuple(
     dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()])
 )
-# Settings of one kernel call: a few MB of weights, which stay in the cache.
+# Settings per kernel call: a few MB of weights, which fit into the CPU cache.
 _BATCH, _SLOW_BATCH = 1024, 16
 
 _SLOW = {
-    # Up to 4,096 values of the number of messages one by one, beyond in as many runs: 1e-5 more at most.
+    # Single values of the number of messages up to 4,096 of them, beyond that as many runs: at most 1e-5
+    # larger.
     "theorem-1": functools.partial(published.theorem_1, most_values=4096, truncation=False),
     "theorem-1-smaller": functools.partial(published.theorem_1_smaller, truncation=False),
     "subsampling-only": published.subsampling_only,
@@ -42,7 +43,7 @@ Parts = list[np.ndarray]
 
 
 def parts(question: Question, inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[np.ndarray]:
-    """The rows `index` bound by bound, as many at a time as a kernel takes."""
+    """The rows `index`, grouped by bound, in the batch size of its kernel."""
     n, coin, gone, *_ = _described(inputs)
     with np.errstate(invalid="ignore"):
         spread = n * coin * (1.0 - gone) * (1.0 - coin * (1.0 - gone))
@@ -50,14 +51,14 @@ def parts(question: Question, inputs: Mapping[str, np.ndarray], index: np.ndarra
     for bound in np.unique(inputs["bound"][index]).tolist():
         rows, size = index[inputs["bound"][index] == bound], _size(question, bound)
         if size == _SLOW_BATCH:
-            # Sums over windows of one size together.
+            # Sums over windows of equal size come together.
             rows = rows[np.argsort(spread[rows], kind="stable")]
         found += [rows[start : start + size] for start in range(0, len(rows), size)]
     return found
 
 
 def _size(question: Question, bound: str) -> int:
-    """Rows that a kernel of this bound takes."""
+    """Batch size of this bound's kernel."""
     fast = bound in _LABELS and max(question.orders) <= closed_forms.MAX_ORDER
     return _BATCH if fast else _SLOW_BATCH
 
@@ -74,7 +75,7 @@ def _described(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results) -> None:
-    """Results of rows that have one bound."""
+    """Fills in the results of rows with one bound."""
     clients, coin, gone, rounds, epsilon0, delta = _described(inputs)
     bound = str(inputs["bound"][0])
     good = _whole(clients, MAX_CLIENTS) & _whole(rounds, MAX_ROUNDS)
@@ -97,7 +98,7 @@ def _whole(values: np.ndarray, largest: float) -> np.ndarray:
 
 
 def _fault(question: Question, given: Mapping[str, Any]) -> str:
-    """The error that the setting's own objects raise, or that of delta or bound."""
+    """Error of a setting: that of its constructors, of delta or of bound."""
 
     def check() -> None:
         question.protocol(**{name: given[name] for name in question.fields if name in given})
@@ -118,10 +119,10 @@ def _tables(orders: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _closed(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[str, Any]:
-    """Theorems 2 and 3; batches are filled up, so that one size is compiled."""
+    """Theorems 2 and 3; batches are padded to one compiled size."""
     count = len(parts[0])
     n, gamma, epsilon0, rounds, delta = (host(np.pad(part, (0, size - count), mode="edge")) for part in parts)
-    # At epsilon0 = 0 nothing is released; logarithms of it would not say so.
+    # At epsilon0 = 0 epsilon is 0, which logarithms would not give.
     silent = np.asarray(epsilon0) == 0.0
     common = (n, gamma, host(np.where(silent, 1.0, epsilon0)), rounds, host(np.log(delta)))
     lam, binomials, log_gamma = _tables(orders)
@@ -140,7 +141,7 @@ def _closed(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dic
 
 
 def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[str, Any]:
-    """The functions of `accounting.published`, which take columns themselves."""
+    """The functions of `accounting.published`, which take columns."""
     n, gamma, epsilon0, rounds, delta = parts
     if bound == "strong-composition":
         found = published.strong_composition(n, gamma, epsilon0, num_rounds=rounds, delta=delta)
@@ -164,5 +165,5 @@ def _slow(bound: str, orders: tuple[int, ...], parts: Parts, size: int) -> dict[
 
 
 def check_orders(orders: Any) -> tuple[int, ...]:
-    """Whole orders from 2 to 4096, each once. ValueError, TypeError otherwise."""
+    """Distinct whole orders from 2 to 4096. Raises ValueError or TypeError otherwise."""
     return tuple(dict.fromkeys(formula.whole_orders(orders).astype(int).tolist()))

@@ -1,4 +1,4 @@
-"""Who evaluates what, where several processes see one folder and nothing else of each other: files that are claims."""
+"""Leases on blocks, as files in a folder that is the only thing that several processes share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 
 @functools.cache
 def _host() -> str:
-    """The machine and, on Linux, its namespace of process numbers: where a number means one process."""
+    """Name of the machine and, on Linux, of its process namespace, in which process numbers are unique."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()
 
 
 class Claims:
-    """The claims of this process in a folder, kept alive while they are held; use as a context manager.
+    """Leases of this process in a folder, renewed while they are held; use as a context manager.
 
-    A claim is a file NAME.claim.0 that is made exclusively. One whose process has ended (on this host), or that has not
-    been renewed for its lease by the file system's own clock, is stale, and whoever makes NAME.claim.1 takes it over,
-    and so on.
+    A lease is a file NAME.claim.0 that is created exclusively. It is stale if its process has ended (on this
+    host), or if it was not renewed for `lease` seconds by the file system's clock. Whoever creates
+    NAME.claim.1 then takes it over, and so on.
 
     Args:
-      folder: seen by all processes, and there.
-      lease: seconds after which a claim that is not renewed is stale; it is renewed five times as often.
+      folder: an existing folder visible to all processes.
+      lease: seconds after which a lease that is not renewed is stale; it is renewed five times as often.
     """
 
     def __init__(self, folder: Path, lease: float) -> None:
@@ -50,7 +50,7 @@ class Claims:
             self._clock.unlink(missing_ok=True)
 
     def take(self, name: str) -> bool:
-        """Whether the claim is this process's now.
+        """True if this process now holds the lease.
 
         Raises:
           FileNotFoundError: the folder is gone.
@@ -71,7 +71,7 @@ class Claims:
             return True
 
     def drop(self, name: str) -> None:
-        """What was claimed is done: the file stays, and is not renewed any more."""
+        """Ends renewal of a lease whose work is done; the file stays."""
         self._held.pop(name, None)
 
     def _stale(self, path: Path) -> bool:
@@ -79,7 +79,7 @@ class Claims:
             written, text = path.stat().st_mtime, path.read_text()
             self._clock.touch()
             age = self._clock.stat().st_mtime - written
-        except FileNotFoundError:  # with the folder, which the next attempt says
+        except FileNotFoundError:  # the folder is gone, which the next attempt reports
             return False
         try:
             owner = json.loads(text)
@@ -103,6 +103,6 @@ def _ended(process: int) -> bool:
     except OSError:
         return False
     with contextlib.suppress(OSError, IndexError):  # other systems have no such file
-        # One that has ended keeps its number until its parent asks for it.
+        # A zombie keeps its number until its parent waits for it.
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False

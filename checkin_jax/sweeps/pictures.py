@@ -1,4 +1,4 @@
-"""A sweep as a picture: what was found against one axis, the others in colours, dashes and panels. Needs matplotlib."""
+"""Figures of a sweep: results against one axis, others as colours, dashes and panels. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAX_LINES, _MAX_PANELS = 8, 4
 
 
 def axis_along(axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
-    """The axis that `picture` draws along: the given one, or the number with the most values.
+    """Axis of the figure: `along`, or by default the numeric axis with the most values.
 
     Raises:
-      ValueError: it is no number that varies, or the others have more values than lines and panels can show.
+      ValueError: it is not a varying number, or the others have more values than lines and panels can show.
     """
     several = {name: len(np.unique(column)) for name, column in axes.items()}
     several = {name: count for name, count in several.items() if count > 1}
@@ -42,7 +42,7 @@ def axis_along(axes: Mapping[str, np.ndarray], along: str | None = None) -> str:
 
 
 def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Which of the other axes tell lines apart, and which panels: few values in panels, many in lines."""
+    """(lines, panels): axes told apart by lines and by panels; axes with few values become panels."""
     lines: list[str] = []
     panels: list[str] = []
     room = {True: _MAX_LINES, False: _MAX_PANELS}
@@ -59,9 +59,9 @@ def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
 
 
 def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = None) -> Figure:
-    """What a sweep found against one of its axes; the others in colours, dashes and panels.
+    """Figure of a sweep's results against one axis; the others as colours, dashes and panels.
 
-    The band of brackets is between both proven ends; rows without a finite result are gaps.
+    Brackets are bands between both proven ends; rows without a finite result are gaps.
 
     Raises:
       ValueError: as `axis_along`. ModuleNotFoundError: matplotlib is not installed.
@@ -71,7 +71,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     several = {name: len(np.unique(column)) for name, column in axes.items() if name != along}
     lines, panels = _groups({name: count for name, count in several.items() if count > 1})
     shown = KINDS[what].numbers[0]
-    if np.asarray(columns[shown]).dtype.kind not in "if":  # a file of empty cells
+    if np.asarray(columns[shown]).dtype.kind not in "if":  # a column of empty cells in a file
         raise ValueError("nothing to draw: no setting has a result")
     drawn, places = figure(len(_values(axes, panels)))
     for axis, panel in zip(places, _values(axes, panels)):
@@ -99,7 +99,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
 
 
 def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[str, str]:
-    """A colour for the first name's value and dashes for the rest's; colours for all where dashes do not suffice."""
+    """Colour of the first axis's value and dashes of the others'; colours alone if dashes do not suffice."""
     places = [np.unique(axes[name]).tolist().index(value) for name, value in line.items()]
     sizes = [len(np.unique(axes[name])) for name in line]
     first, rest = (places[0], sizes[0]) if places else (0, 1), (0, 1)
@@ -111,7 +111,7 @@ def _look(axes: Mapping[str, np.ndarray], line: Mapping[str, object]) -> tuple[s
 
 
 def _values(axes: Mapping[str, np.ndarray], names: Sequence[str]) -> list[dict[str, object]]:
-    """Every combination of the values of these axes; one empty one where there are none."""
+    """All combinations of the values of these axes; one empty combination without axes."""
     every = itertools.product(*(np.unique(axes[name]).tolist() for name in names))
     return [dict(zip(names, values)) for values in every]
 
@@ -124,7 +124,7 @@ def _said(values: Mapping[str, object]) -> str:
 
 
 def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """The same limits in every panel; logarithmic where values are positive and span more than a factor of ten."""
+    """Equal limits in every panel; logarithmic if values are positive and span more than a factor of ten."""
     if np.min(x) > 0 and np.max(x) > 10 * np.min(x):
         axis.set_xscale("log")
         _few_ticks(axis, float(np.max(x) / np.min(x)))
@@ -141,7 +141,7 @@ def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _few_ticks(axis: Axes, ratio: float) -> None:
-    """Along a logarithmic axis of few decades 1, 2 and 5 have labels: matplotlib would give 2 to 6 long ones, too."""
+    """Labels at 1, 2 and 5 on a logarithmic axis of few decades, instead of matplotlib's 2 to 6 long ones."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.xaxis.set_minor_formatter(NullFormatter())

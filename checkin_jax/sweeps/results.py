@@ -1,4 +1,4 @@
-"""What a sweep asks of every setting, and the columns in which the answers are gathered."""
+"""The question that a sweep evaluates for every setting, and the columns of its results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from checkin_jax.sweeps.tables import arrow
 
 
 class Kind(NamedTuple):
-    """What may be asked of settings.
+    """A kind of question.
 
-    numbers, words: result columns; the first number is what pictures show. wants: arguments beside the descriptions'.
-    left_out: those that need not be given, and what then holds, which files say, too. block_rows: rows of a block: some
-    seconds of work, so that a kill costs little, and enough of them to be alike.
+    numbers, words: result columns; figures show the first number. wants: arguments besides those of the
+    descriptions.
+    left_out: optional ones with their defaults, which files state too. block_rows: rows per block: seconds of
+    work, so that a kill costs little, and enough rows to be alike.
     """
 
     numbers: tuple[str, ...]
@@ -35,12 +36,12 @@ class Kind(NamedTuple):
 
     @property
     def at_orders(self) -> bool:
-        """Whether Renyi divergences at orders are asked for, so that settings have no delta."""
+        """True for Renyi divergences at orders, whose settings have no delta."""
         return "order" in self.wants
 
     @property
     def band(self) -> bool:
-        """Whether the second number is a lower end of the first."""
+        """True if the second number is a lower end of the first."""
         return self.numbers[1:2] == ("lower",)
 
 
@@ -55,22 +56,23 @@ KINDS = {
     "published": Kind(("epsilon", "optimal_order"), _SAID, ("delta", "bound"), {}, 65_536),
     "calibration": Kind(("value", "epsilon", "lower"), _SAID, ("delta", "target_epsilon"), _SEEN, 256),
 }
-# Every column that is no argument of a setting.
+# All columns that are not arguments of a setting.
 ANSWERS = frozenset(
     [name for kind in KINDS.values() for name in (*kind.numbers, *kind.words)]
     + ["protocol", "bounds", "seconds", "version", "error"]
 )
-# In place of check_in_prob: what `RateLimits` has.
+# Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked of every setting.
+    """The question that is evaluated for every setting.
 
     Attributes:
       what: one of `KINDS`.
-      protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the arguments.
+      protocol: class of the protocol. randomizer: class of the randomizer; None: PureLDP or Gaussian, by the
+        arguments.
       bounds: as in `account`. free: as in `calibrate`. orders: Renyi orders tried by "published".
     """
 
@@ -83,17 +85,19 @@ class Question:
 
     @property
     def kind(self) -> Kind:
-        """What is asked, in more than a word."""
+        """Kind of the question."""
         return KINDS[self.what]
 
     @property
     def fields(self) -> dict[str, bool]:
-        """The protocol's arguments, and whether each must be given."""
+        """Arguments of the protocol, with True for required ones."""
         return _fields(self.protocol)
 
     @property
     def randomizers(self) -> dict[str, bool]:
-        """The randomizer's arguments, and whether each must be given; one of two where no class is named."""
+        """Arguments of the randomizer, with True for required ones; without a class, one of two
+        is required.
+        """
         if self.randomizer is None:
             return {"epsilon0": False, "noise_multiplier": False}
         own = self.randomizer.variable
@@ -111,13 +115,13 @@ class Question:
         return self.protocol(**arguments), self.built(given)
 
     def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
-        """The randomizer of a setting, or its class where its variable is free and there is no other argument."""
+        """Randomizer of a setting, or its class if its free variable is the only argument."""
         if self.randomizer is not None:
             arguments = {name: given[name] for name in self.randomizers if name in given}
             own = self.randomizer.variable
             if own is None or own.name != self.free:
                 return self.randomizer(**arguments)
-            # The search begins somewhere.
+            # An initial value for the search.
             return self.randomizer(**arguments, **{own.name: 1.0}) if arguments else self.randomizer
         if "epsilon0" in given:
             return PureLDP(epsilon0=given["epsilon0"])
@@ -127,13 +131,13 @@ class Question:
 
 
 def _fields(kind: type) -> dict[str, bool]:
-    """A description's arguments, and whether each must be given."""
+    """Arguments of a description, with True for required ones."""
     missing = dataclasses.MISSING
     return {field.name: field.default is missing for field in dataclasses.fields(kind)}
 
 
 def check(question: Question, names: Sequence[str]) -> None:
-    """Raises ValueError where the arguments as such do not fit the question, whatever their values."""
+    """Raises ValueError if the names of the arguments do not fit the question."""
     fields = question.fields
     wanted = [name for name, required in fields.items() if required]
     own = question.randomizers
@@ -180,7 +184,7 @@ def check(question: Question, names: Sequence[str]) -> None:
 
 
 def refusal(check: Callable[[], object]) -> str:
-    """The error of a check that is known to refuse something."""
+    """Error of a check that is known to fail."""
     try:
         check()
     except (TypeError, ValueError) as error:
@@ -189,10 +193,10 @@ def refusal(check: Callable[[], object]) -> str:
 
 
 class Results:
-    """Result columns of some rows, filled as answers come.
+    """Result columns of some rows, filled as results arrive.
 
     Attributes:
-      numbers, words: by name, [rows]. seconds: of each row, its share of what was evaluated together. errors: texts.
+      numbers, words: by name, [rows]. seconds: of each row, its share of a joint evaluation. errors: texts.
     """
 
     def __init__(self, question: Question, count: int) -> None:
@@ -202,14 +206,14 @@ class Results:
         self.errors = np.full(count, "", dtype=object)
 
     def put(self, index: np.ndarray, found: Results) -> None:
-        """Takes over the results of the rows `index`."""
+        """Copies the results of the rows `index`."""
         for mine, theirs in ((self.numbers, found.numbers), (self.words, found.words)):
             for name, column in theirs.items():
                 mine[name][index] = column
         self.seconds[index], self.errors[index] = found.seconds, found.errors
 
     def attempt(self, index: Any, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """Fills the rows `index` with an answer, or with the error of a setting that is refused."""
+        """Fills the rows `index` with a result, or with the error of a refused setting."""
         started = time.perf_counter()
         try:
             for name, value in answer().items():
@@ -219,7 +223,7 @@ class Results:
         self.seconds[index] = (time.perf_counter() - started) / np.size(index)
 
     def table(self, question: Question, inputs: Mapping[str, np.ndarray]) -> pa.Table:
-        """Inputs and results, a row each; a row with neither result nor error has an error that says so."""
+        """Inputs and results, one row each; a row without result or error gets an error that says so."""
         for name, column in self.numbers.items():
             self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
         bad = self.errors != ""

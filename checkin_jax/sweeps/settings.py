@@ -1,4 +1,4 @@
-"""Which settings a sweep has: axes and their product, or rows that belong together; made block by block."""
+"""Settings of a sweep: a product of axes, or rows of a table, generated block by block."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ KINDS = {**dict.fromkeys(WHOLE, int), **dict.fromkeys(REAL, float), **dict.fromk
 _TYPES = {"int": int, "float": float, "str": str}
 MAX_ROWS = 10**9
 _MAX_VALUES = 10**7
-# Values of long columns that are looked at together.
+# Values of long columns that are checked together.
 _RUN = 2**16
 
 _RANGE = re.compile(r"([^:,]+):([^:,]+):(log|lin)(\d+)")
 
 
 def kinds(*classes: type) -> dict[str, type]:
-    """int, float or str for every argument that a sweep may vary: those of `NAMES`, and the classes' own fields."""
+    """int, float or str for every argument that a sweep may vary: `NAMES`, and the classes' own fields."""
     own = {
         field.name: _TYPES[_name(field.type)]
         for each in classes
@@ -52,22 +52,21 @@ def kinds(*classes: type) -> dict[str, type]:
 
 
 def _name(annotation: Any) -> str:
-    """Of a type, or of its text where annotations are kept as such."""
     return getattr(annotation, "__name__", str(annotation))
 
 
 def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray:
-    """The values of one argument, shape [values]: int64 where whole numbers are wanted and given, else float64 or str.
+    """Values of one argument, [values]: int64 if whole numbers are expected and given, else float64 or str.
 
     Args:
-      given: a number, word or sequence of them; or text such as "1e3:1e9:log25" (25 values, ends included, in geometric
-        progression), "0:1:lin11", ".001,.01,.1", or several of these with commas between. Whole numbers of a range
-        are rounded to the nearest, and each taken once.
-      known: what kind of value each argument has.
+      given: a number, word or sequence; or text such as "1e3:1e9:log25" (25 values, ends included, in
+        geometric progression), "0:1:lin11", ".001,.01,.1", or several of these with commas between. Whole
+        numbers of a range are rounded to the nearest, without repetitions.
+      known: kind of value of each argument.
 
     Raises:
-      ValueError, TypeError: naming the argument and what is wrong with it. Legal ranges are not looked at here: a
-        setting outside them is a row with an error.
+      ValueError, TypeError: naming the argument and its fault. Legal ranges are not checked here: a setting
+        outside them is a row with an error.
     """
     if name not in known:
         raise ValueError(
@@ -91,7 +90,7 @@ def _are_whole(values: np.ndarray) -> bool:
 
 
 def _words(name: str, given: Any) -> np.ndarray:
-    """A column of words as it is, if it is one of numpy's; else the words, those between commas by themselves."""
+    """A NumPy column of words as it is; otherwise the words, split at commas."""
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.size and given.dtype.kind in "UO":
         found = set()
         for start in range(0, given.size, _RUN):
@@ -106,7 +105,7 @@ def _words(name: str, given: Any) -> np.ndarray:
 
 
 def cells(name: str, column: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
-    """Numbers of a column of texts, NaN where a cell is empty or no number, and the errors of the latter by row."""
+    """Numbers of a column of texts, NaN for empty or invalid cells, and errors of the latter by row."""
     numbers, faults = np.full(len(column), np.nan), {}
     for row, cell in enumerate(column.tolist()):
         try:
@@ -118,10 +117,10 @@ def cells(name: str, column: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
 
 def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":
-        # Millions of rows, which as Python's numbers would take several times the memory.
+        # Millions of rows would take several times the memory as Python's numbers.
         exact = given.dtype == np.int64 and given.size and max(-int(given.min()), int(given.max())) <= 2**53
         return given if exact and whole else given.astype(np.float64, copy=False)
-    # numpy takes True for 1.
+    # NumPy treats True as 1.
     items = np.asarray(given, dtype=object)
     if items.ndim > 1:
         raise TypeError(f"{name}={_validate.shown(given)}: expected one number or a sequence of numbers")
@@ -166,14 +165,14 @@ def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
         )
     if whole:
         values = np.rint(values)
-        # Neighbours that rounding made equal count once; the order given is kept.
+        # Neighbours made equal by rounding count once; the order stays.
         values = values[np.append(True, np.diff(values) != 0)]
     return values
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Some settings: columns by argument, and by row the errors of cells that are no numbers."""
+    """Columns by argument of some settings, and by row the errors of cells that are not numbers."""
 
     inputs: Mapping[str, np.ndarray]
     faults: Mapping[int, str]
@@ -184,11 +183,12 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A table of settings that is never held whole unless it was given so.
+    """A table of settings; products of axes are never in memory as a whole.
 
     Attributes:
       axes: values of each argument, in the order of the columns.
-      zipped: whether the axes are columns of one table; else the last axis varies fastest in their product.
+      zipped: True if the axes are columns of one table; else their product, in which the last axis varies
+        fastest.
       faults: as of `Rows`.
     """
 
@@ -201,7 +201,7 @@ class Settings:
         return sizes[0] if self.zipped else math.prod(sizes)
 
     def rows(self, start: int, stop: int) -> Rows:
-        """The rows from start to stop, in input order."""
+        """Rows from start to stop, in input order."""
         faults = {row - start: text for row, text in self.faults.items() if start <= row < stop}
         if self.zipped:
             return Rows({name: values[start:stop] for name, values in self.axes.items()}, faults)
@@ -210,7 +210,7 @@ class Settings:
         return Rows({name: values[place] for (name, values), place in zip(self.axes.items(), places)}, faults)
 
     def digest(self) -> str:
-        """What tells two tables of settings apart: SHA-256 of names, kinds and values."""
+        """SHA-256 of names, kinds and values, which identifies the table."""
         found = hashlib.sha256(repr((self.zipped, sorted(self.faults.items()))).encode())
         for name, values in self.axes.items():
             found.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
@@ -220,7 +220,7 @@ class Settings:
 
 
 def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Settings:
-    """Every combination of the values; the last argument varies fastest."""
+    """Settings of all combinations of the values; the last argument varies fastest."""
     return _checked(Settings({name: axis(name, values, known) for name, values in given.items()}, False))
 
 
@@ -229,7 +229,7 @@ def zipped(
     known: Mapping[str, type] = KINDS,
     faults: Mapping[int, str] | None = None,
 ) -> Settings:
-    """Row i has the i-th value of each argument; single values serve all rows. faults: as of `Rows`.
+    """Row i has the i-th value of each argument; single values apply to all rows. faults: as of `Rows`.
 
     Raises:
       ValueError: columns of different lengths.

@@ -1,4 +1,4 @@
-"""Finished blocks of a sweep on the disk, so that a killed sweep goes on where it was."""
+"""Finished blocks of a sweep on disk, from which a killed sweep continues."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _LOCK = ".lock"
 
 
 def folder_of(out: Path) -> Path:
-    """The folder of finished blocks of the file that a sweep will be."""
+    """Folder of finished blocks for this output file."""
     return out.with_name(f"{out.name}.blocks")
 
 
 class Store:
-    """The folder `NAME.blocks` beside the file that a sweep will be: plan.json and one .parquet for each block.
+    """The folder `NAME.blocks` beside the output file: plan.json and one .parquet for each block.
 
-    Files appear whole or not at all. The folder is locked until the end, by one process or by all that join; use as a
-    context manager.
+    Files are written atomically. The folder is locked until the end, by one process or by all that join; use
+    as a context manager.
 
     Args:
-      out: the file that the sweep will be.
-      plan: what the sweep is; another version, other settings or options make another plan.
-      resume: go on with what is there; a folder that is not there is made.
-      joins: one of several that share the folder; then resume is of no account.
+      out: the output file.
+      plan: identity of the sweep: version, settings and options.
+      resume: continue with existing blocks; a missing folder is created.
+      joins: True for one of several processes that share the folder; `resume` is then ignored.
 
     Raises:
-      ValueError: the folder is there and resume is not asked for, or it is of another sweep.
-      BlockingIOError: another sweep into this file goes on.
-      FileNotFoundError: with joins, the file is there and the folder is not.
+      ValueError: the folder exists without `resume`, or belongs to another sweep.
+      BlockingIOError: another sweep into this file is running.
+      FileNotFoundError: with joins, the file exists and the folder does not.
       OSError: it cannot be written.
     """
 
@@ -52,7 +52,7 @@ class Store:
                 try:
                     self._check(plan)
                     break
-                except BlockingIOError:  # another that joins is writing the plan
+                except BlockingIOError:  # another joining process is writing the plan
                     if not joins:
                         raise
                     time.sleep(0.01)
@@ -67,10 +67,10 @@ class Store:
         self._lock.close()
 
     def _locked(self, out: Path, resume: bool) -> IO[bytes]:
-        """The lock of the folder, which is made if it is not there."""
+        """Lock of the folder, which is created if missing."""
         while True:
             try:
-                self.folder.mkdir(parents=True)  # of two that begin together one makes it
+                self.folder.mkdir(parents=True)  # of two simultaneous processes one creates it
                 found = False
             except FileExistsError:
                 found = True
@@ -88,16 +88,16 @@ class Store:
             return lock
 
     def _shared(self, out: Path) -> IO[bytes]:
-        """The lock of the folder, shared with others that join the sweep."""
+        """Lock of the folder, shared with other joining processes."""
         if not out.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-        # Where a file is and no folder, the sweep is finished: FileNotFoundError says so.
+        # A file without a folder means a finished sweep: FileNotFoundError.
         return share(self.folder / _LOCK, f"out={str(out)!r}")
 
     def _check(self, plan: Mapping[str, Any]) -> None:
-        """Writes the plan of a sweep that begins; compares that of one that goes on."""
+        """Writes the plan of a new sweep; compares the plan of a continued one."""
         here = self.folder / "plan.json"
-        # A sweep that was killed before its plan was written has no blocks either.
+        # A sweep killed before its plan was written has no blocks either.
         if not here.exists() and not any(self.folder.glob("*.parquet")):
             with replacing(here) as stream:
                 stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
@@ -119,28 +119,28 @@ class Store:
         return self.folder / f"{block:08d}.parquet"
 
     def has(self, block: int) -> bool:
-        """Whether the block is finished."""
+        """True if the block is finished."""
         return self._path(block).exists()
 
     def write(self, block: int, table: pa.Table) -> None:
-        """Keeps a finished block."""
+        """Stores a finished block."""
         with replacing(self._path(block)) as stream:
             parquet.write_table(table, stream, write_page_checksum=True)
 
     def errors(self, block: int) -> list[str]:
-        """The texts of the rows without a result."""
+        """Error texts of the rows without a result."""
         return [text for text in _read(self._path(block), ["error"])["error"].to_pylist() if text]
 
     def blocks(self, count: int) -> Iterator[pa.Table]:
-        """All blocks, in order.
+        """Finished blocks in order.
 
         Raises:
-          ValueError: one is damaged; it is named.
+          ValueError: one is damaged; the message names it.
         """
         return (_read(self._path(block)) for block in range(count))
 
     def remove(self) -> None:
-        """Deletes the folder, once the sweep is a file; a kill meanwhile leaves no blocks under its name."""
+        """Deletes the folder of a finished sweep; a kill meanwhile leaves no blocks under its name."""
         delete(self.folder)
 
 
@@ -155,22 +155,22 @@ def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def finished_rows(out: str | Path) -> Sweep:
-    """Reads the rows of a sweep into a file that are finished so far, while it runs or after it was stopped.
+    """Finished rows of a sweep into a file, while it runs or after it was stopped.
 
-    A row is whole or not there, in input order. No lock is taken and nothing is written.
+    Rows are complete and in input order. No lock is taken and nothing is written.
 
     Args:
-      out: the file that the sweep will be, as `sweep_to_file` was given it; once it is there, it is read.
+      out: the output file, as passed to `sweep_to_file`; if it exists, it is read.
 
     Raises:
-      FileNotFoundError: there is neither the file nor a folder of blocks. ValueError: no block is finished yet, or one
-        is damaged.
+      FileNotFoundError: there is neither the file nor a folder of blocks. ValueError: no block is finished
+        yet, or one is damaged.
     """
     path = check(Path(out))
     folder = folder_of(path)
     parts = []
     for each in sorted(folder.glob("[0-9]*.parquet")):
-        # Once the last block is there the folder becomes the file.
+        # After the last block the folder becomes the file.
         with contextlib.suppress(FileNotFoundError):
             parts.append(_read(each))
     if not folder.exists():

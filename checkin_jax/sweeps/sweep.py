@@ -1,4 +1,4 @@
-"""`sweep` and `sweep_to_file`: a table of settings in, a row of results for each out."""
+"""`sweep` and `sweep_to_file`: a table of settings in, one row of results for each setting out."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from checkin_jax.sweeps.tables import Frame, Sweep
 from checkin_jax.sweeps.workers import Workers
 
 ROWS = ("product", "zip")
-# Blocks that an executor holds at a time, and the pause between two looks at what it or others have done, in seconds.
+# Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
 _SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
 
 
 class Future(Protocol):
-    """What `Executor.submit` gives."""
+    """Result of `Executor.submit`."""
 
     def done(self) -> bool: ...
     def result(self) -> Any: ...
 
 
 class Executor(Protocol):
-    """Whatever runs functions elsewhere: a `concurrent.futures.Executor`, or what looks like one."""
+    """Runs functions elsewhere: a `concurrent.futures.Executor`, or an object with its interface."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A sweep in a file: its rows, how many of them have an error instead of a result, and the first error."""
+    """A sweep in a file: number of rows, number of rows with an error, and the first error."""
 
     path: Path
     rows: int
@@ -65,7 +65,7 @@ class Written:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A sweep that passed all checks that need no work: the question, its settings and the size of the blocks."""
+    """A sweep after all cheap checks: the question, its settings and the size of the blocks."""
 
     question: Question
     settings: Settings
@@ -77,12 +77,12 @@ class Prepared:
         return tables.batched(len(self.settings), self.block_rows)
 
     def size(self, block: int) -> int:
-        """Rows of a block."""
+        """Number of rows of a block."""
         start, stop = self.blocks[block]
         return stop - start
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for two runs to give the same rows."""
+        """Everything that must agree for two runs to give the same rows."""
         question = dataclasses.asdict(self.question)
         return {
             "version": __version__,
@@ -167,7 +167,7 @@ def _check_class(base: type, example: str, **given: Any) -> None:
 def _columns(
     given: str | Path | Sweep | Frame | Mapping[str, Any], known: Mapping[str, type]
 ) -> tuple[Mapping[str, Any], dict[int, str]]:
-    """Columns of settings, those of a sweep without its results; and errors of cells that are no numbers, by row."""
+    """Columns of settings, without a sweep's results; and errors of cells that are not numbers, by row."""
     if isinstance(given, str | Path):
         given = tables.load(given)
     elif isinstance(given, Frame) and not isinstance(given, Sweep):
@@ -188,7 +188,7 @@ def _columns(
 
 
 def _devices(mesh: Mesh | None) -> list[Any]:
-    """The devices of this process that compiled kernels may use, or its CPU in place of those without IEEE float64.
+    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64.
 
     Raises:
       TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
@@ -211,42 +211,44 @@ def sweep(
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
-      mesh: devices of this process that compiled kernels may use; all when left out.
+      mesh: devices of this process for compiled kernels; all by default.
       progress: called as progress(done, total).
-      verbose: where there is no `progress`, one line on standard error says after five seconds that the sweep goes on.
-      **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or noise_multiplier),
-        delta, view and neighboring_relation (replace-one by default); in place of check_in_prob largest_rate and
-        expected_check_ins, as in `RateLimits`, with client_rate, if wanted: numbers, words, sequences, or ranges as
-        text:
-        "1e3:1e9:log25", "0:1:lin11", ".1,.2"; and the following.
+      verbose: without `progress`, one line on standard error after five seconds says that the sweep is under
+        way.
+      **arguments: a value or values of any argument of the protocol, the randomizer (epsilon0 or
+        noise_multiplier), delta, view and neighboring_relation (replace-one by default). Instead of
+        check_in_prob also largest_rate and expected_check_ins, as in `RateLimits`, optionally with
+        client_rate. Values are numbers, words, sequences, or ranges as text such as "1e3:1e9:log25",
+        "0:1:lin11", ".1,.2". Further arguments:
 
     Keyword Args:
-      axes: the same for arguments of other names, such as those of a protocol or randomizer of your own.
+      axes: values of arguments with other names, such as those of your own protocol or randomizer.
       protocol: a class of protocols, ShuffledCheckIn by default.
-      rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the i-th values.
-      table: instead of some or all of them, columns by name: a mapping, a Sweep, a data frame of pandas or polars, or
-        a .csv or .parquet file of rows.
+      rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the
+        i-th values.
+      table: columns by name instead of some or all arguments: a mapping, a Sweep, a data frame of pandas or
+        polars, or a .csv or .parquet file.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
-        "rdp": `rdp` at each `order`, an argument more: column rdp.
-        "rdp-bracket": `rdp_lower` beside it, at about three times the cost: columns rdp, lower.
-        "rdp-epsilon": `epsilon_by_rdp`: columns epsilon, optimal_order.
-        "published": epsilon by a published `bound`, an argument more: theorem-2, theorem-3, theorem-3-sharper,
-          theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or strong-composition, of the best of
-          `orders` (whole, 2 to 4096; some up to 256 when left out). The column validity says which are bounds.
-        "calibration": `calibrate` of the variable `free` to each `target_epsilon`: columns value, epsilon, lower.
-      randomizer: a class of randomizers, whose fields are arguments then; when left out PureLDP or Gaussian.
+        "rdp": `rdp` at each `order`, a further argument: column rdp. "rdp-bracket": `rdp_lower` as well, at
+        about three times the cost: columns rdp, lower. "rdp-epsilon": `epsilon_by_rdp`: columns epsilon,
+        optimal_order. "published": epsilon by a published `bound`, a further argument: theorem-2, theorem-3,
+        theorem-3-sharper, theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or
+        strong-composition, at the best of `orders` (whole, 2 to 4096; by default some up to 256). The column
+        validity says which are bounds. "calibration": `calibrate` of the variable `free` to each
+        `target_epsilon`: columns value, epsilon, lower.
+      randomizer: a class of randomizers, whose fields are then arguments; by default PureLDP or Gaussian.
       bounds: as in `account`; "fast" is ten to a hundred times faster.
       block_rows: settings that are evaluated together.
 
     Returns:
-      A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and direction of
-      rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails is a row with its
-      error and without numbers. Rows do not depend on the other rows, the blocks or the processes, and are those of
-      `account`, `rdp` and `calibrate` on a CPU, bit for bit; divergences that an accelerator computed are at most 0.2%
-      below `rdp`'s, and as certified (docs/sweeps.md).
+      A Sweep: inputs, results, validity, seconds, version and error in input order. Trust model, units and
+      direction of rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails
+      is a row with its error and without numbers. A row does not depend on other rows, blocks or processes.
+      On a CPU it equals the result of `account`, `rdp` or `calibrate` bit for bit. Divergences computed by an
+      accelerator are certified as well, and at most 0.2% below those of `rdp` (docs/sweeps.md).
 
     Raises:
-      TypeError, ValueError: arguments that make no table; OSError: a table that cannot be read.
+      TypeError, ValueError: arguments that do not form a table; OSError: a table that cannot be read.
 
     Examples:
       >>> found = sweep(num_clients=[1000, 100_000], epsilon0="1,2", delta=1e-6, protocol=Shuffle)
@@ -272,34 +274,35 @@ def sweep_to_file(
     verbose: bool = True,
     **arguments: Unpack[Arguments],
 ) -> Written:
-    """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks only, however many rows.
+    """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks at any number of rows.
 
-    Finished blocks are kept in the folder `out`.blocks until the file is whole. After `jax.distributed.initialize` the
-    processes share the blocks as with `join`: all must call this with the same arguments and an `out` on one file
-    system.
+    Finished blocks are stored in the folder `out`.blocks until the file is complete. After
+    `jax.distributed.initialize` the processes share the blocks as with `join`: all must call this with the
+    same arguments and an `out` on one file system.
 
     Args:
-      out: the file; one that is there is replaced at the end.
-      resume: go on with the blocks of a run that was stopped.
-      join: take part in the sweep with any other process that sees the folder and calls this, none of which leads: each
-        claims the next free block, a killed one's blocks are taken over, and one joins the file. An `out` that is
-        there, without a folder of blocks, counts as finished.
-      lease: with join, seconds after which a process of another machine that gives no sign counts as killed.
-      executor: evaluates the blocks, with this process to write them: a `concurrent.futures.Executor`, or what has its
-        `submit`, over processes or machines that can import what the settings are made of.
+      out: the file; an existing one is replaced at the end.
+      resume: continue with the blocks of a stopped run.
+      join: share the sweep, without a leader, among all processes that see the folder and call this. Each
+        claims the next free block, blocks of a killed process are taken over, and one process joins the file.
+        An `out` that exists without a folder of blocks counts as finished.
+      lease: with join, seconds after which a process of another machine without a sign of life counts as
+        killed.
+      executor: evaluates the blocks, which this process writes: a `concurrent.futures.Executor`, or an object
+        with its `submit`, over processes or machines that can import the classes of the settings.
       mesh: as in `sweep`.
       progress: as in `sweep`.
       verbose: as in `sweep`.
       **arguments: as in `sweep`.
 
     Returns:
-      Where, and how many rows failed. The rows are those of `sweep`, whether or not the run was stopped and resumed,
-      but for `seconds`.
+      Path of the file, and number of failed rows. The rows are those of `sweep`, except for `seconds`, also
+      for a run that was stopped and resumed.
 
     Raises:
-      TypeError, ValueError: as `sweep`; or there are blocks of a stopped run and resume is False, or they are of
-      another version or sweep, or damaged. BlockingIOError: another sweep into this file goes on. OSError: a disk that
-      is full or cannot be written; finished blocks are kept.
+      TypeError, ValueError: as `sweep`; or there are blocks of a stopped run and resume is False, or they are
+        damaged or of another version or sweep. BlockingIOError: another sweep into this file is running.
+        OSError: the disk is full or cannot be written; finished blocks stay.
     """
     made, path = prepare(**arguments), tables.check(Path(out))
     _validate.flag(join=join)
@@ -309,7 +312,7 @@ def sweep_to_file(
         raise ValueError("expected one of join, executor and several processes of jax.distributed")
     devices, tell = _devices(mesh), _counting(progress, len(made.settings))
     if several:
-        # The first one makes the folder, or refuses it; the processes share it like any others that join.
+        # The first process creates the folder, or refuses it; then all processes join.
         if jax.process_index() == 0:
             with Store(path, made.identity(), resume=resume):
                 pass
@@ -330,7 +333,7 @@ def sweep_to_file(
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A function that is told how many more rows are done."""
+    """Function that is called with the number of newly finished rows."""
     done = 0
 
     def tell(rows: int) -> None:
@@ -372,7 +375,7 @@ def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
 def _sent(
     made: Prepared, store: Store, executor: Executor, left: Sequence[int], tell: Callable[[int], None]
 ) -> None:
-    """Evaluates blocks by an executor, as many at a time as it may hold; those that are done are kept in any order.
+    """Evaluates blocks by an executor, a limited number at a time; finished blocks are stored in any order.
 
     Raises:
       ValueError: a worker computes on another platform than this process.
@@ -404,7 +407,9 @@ def _sent(
 def _joined(
     made: Prepared, path: Path, lease: float, devices: Sequence[Any], tell: Callable[[int], None]
 ) -> Written:
-    """Evaluates blocks that no other process has claimed until all are finished; one process makes the file of them."""
+    """Evaluates blocks that no other process has claimed until all are finished; one process
+    joins the file.
+    """
     try:
         with (
             Store(path, made.identity(), resume=True, joins=True) as store,
@@ -442,17 +447,17 @@ def _joined(
 def _settled(
     made: Prepared, store: Store, claims: Claims, workers: Workers, devices: Sequence[Any], block: int
 ) -> bool:
-    """Whether the block is finished, by this process where nobody else has claimed it."""
+    """True if the block is finished, by this process unless another one has claimed it."""
     if store.has(block):
         return True
     name = f"{block:08d}"
     if not claims.take(name):
         return False
-    # It may have been finished between the two looks.
+    # It may have been finished in the meantime.
     if not store.has(block):
         table = _evaluated(made, workers, devices, block, lambda rows: None)
         while not store.has(block):
-            # Another process, whose claim was taken for stale, may be writing the same block.
+            # A process whose claim was wrongly taken for stale may be writing the same block.
             try:
                 store.write(block, table)
             except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The table that a sweep returns, and tables in files: Arrow's."""
+"""The table that a sweep returns, and tables in files, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ SUFFIXES = (".csv", ".parquet")
 
 @runtime_checkable
 class Frame(Protocol):
-    """A table by Arrow's stream: a data frame of pandas or polars, a table of pyarrow."""
+    """A table with an Arrow stream: a data frame of pandas or polars, a table of pyarrow."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-# Rows of a table on a screen; columns left out there; upper ends, and lower ones.
+# Rows shown on a screen; columns omitted there; upper ends, and lower ones.
 _SHOWN = 10
 _SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds", "version")
-# The first column of results, whatever was asked.
+# The first column of results of each kind of question.
 _FIRST_RESULTS = ("epsilon", "rdp", "value")
 _ENDS = {"epsilon": up, "rdp": up, "lower": down}
 
 
 def _shown(name: str, value: Any) -> str:
-    """A cell for readers: an end of a bracket rounded to its own side, other numbers to ten digits."""
+    """Text of a cell: an end of a bracket rounded outwards, other numbers to ten digits."""
     if not isinstance(value, float):
         return " ".join(str(value).split())
     if math.isnan(value):
@@ -51,13 +51,13 @@ def _shown(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """A table of results with one row a setting, in input order.
+    """A table of results with one row per setting, in input order.
 
     Attributes:
-      columns: name to array, all of one length. The inputs come first, view and neighboring relation among them also
-        where they were left out, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (of a row: its
-        share of its group's time), `version` and `error`. Where `error` is not empty the numbers of the
-        row's result are NaN (empty or null in files); nowhere else.
+      columns: name to array, all of one length. The inputs come first, including view and neighboring
+        relation by default, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (a row's
+        share of its group's time), `version` and `error`. In rows with a nonempty `error`, and only there,
+        the numbers of the result are NaN (empty or null in files).
     """
 
     columns: Mapping[str, np.ndarray]
@@ -74,10 +74,11 @@ class Sweep:
         return self.columns["error"] != ""
 
     def to_markdown(self, columns: Sequence[str] | None = None) -> str:
-        """Writes a table in Markdown; upper ends rounded up and lower ends down, to five digits.
+        """Table in Markdown; upper ends are rounded up and lower ends down, to five digits.
 
         Args:
-          columns: names, in this order; when left out the inputs that vary, the results, and errors if there are any.
+          columns: names, in this order; by default the inputs that vary, the results, and errors if there are
+            any.
 
         Raises:
           ValueError: no such column.
@@ -140,7 +141,7 @@ class Sweep:
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The table as a stream of Arrow's, missing results null: `polars.DataFrame(found)`, `pyarrow.table(found)`."""
+        """Arrow stream, missing results null, for `polars.DataFrame(found)` or `pyarrow.table(found)`."""
         return arrow(self.columns, len(self)).__arrow_c_stream__(requested_schema)
 
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
@@ -197,7 +198,7 @@ def check(path: Path) -> Path:
 
 
 def arrow(columns: Mapping[str, np.ndarray | str], count: int) -> pa.Table:
-    """Columns, or words that are the same in all rows, as a table of Arrow's; NaN, the lack of a number, is null."""
+    """Arrow table from columns, or from words that are equal in all rows; NaN becomes null."""
     made = {}
     for name, column in columns.items():
         if isinstance(column, str):
@@ -210,7 +211,7 @@ def arrow(columns: Mapping[str, np.ndarray | str], count: int) -> pa.Table:
 
 
 def of_arrow(table: pa.Table) -> Sweep:
-    """The table in memory: null numbers are NaN, null words empty; what is neither number nor word is its text."""
+    """The table in memory: null numbers become NaN, null words empty, other types their text."""
     return Sweep({name: _column(table.column(name)) for name in table.column_names})
 
 
@@ -218,20 +219,20 @@ def _column(column: pa.ChunkedArray) -> np.ndarray:
     kinds = pa.types
     if kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return column.to_numpy()
-    # Equal words are one object: millions of them take the memory of their addresses.
+    # Equal words are one object, so that millions of them take the memory of their addresses.
     words = compute.fill_null(column.cast(pa.large_string()), "").combine_chunks().dictionary_encode()
     return np.array(words.dictionary.to_pylist(), dtype=object)[words.indices.to_numpy()]
 
 
 def write(path: Path, blocks: Iterator[pa.Table]) -> Path:
-    """Joins the blocks into one file, which appears whole or not at all; memory for a block or two."""
+    """Joins the blocks into one file atomically, with memory for a block or two."""
     with replacing(path) as stream:
         (_write_csv if path.suffix == ".csv" else _write_parquet)(stream, blocks)
     return path
 
 
 def _write_csv(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
-    """By Python's writer: Arrow's drops the point of whole floats, which then come back as whole numbers."""
+    """Uses Python's writer: Arrow's omits the point of whole floats, which are then read as whole numbers."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     for i, block in enumerate(blocks):
@@ -250,7 +251,7 @@ def _write_parquet(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:
 
 
 def load(path: str | Path) -> Sweep:
-    """Reads what `Sweep.save` wrote, or any CSV with a header or Parquet file of numbers and words.
+    """Reads a file of `Sweep.save`, or any CSV with a header or Parquet file of numbers and words.
 
     Raises:
       ValueError: another ending, no rows, or no table. OSError: it cannot be read.

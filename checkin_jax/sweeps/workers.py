@@ -1,4 +1,4 @@
-"""A map over calls: in this process and, once enough work is left for them, in processes beside it."""
+"""A map over calls: in this process and, if enough work is left, in worker processes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from loky import ProcessPoolExecutor
 
 from checkin_jax.kernels.execution.devices import on_cpu
 
-# Processor seconds of work that each process must find, the one that begins it included; a process takes two to begin.
+# CPU seconds of work per process (this one included) from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
-# Calls that a process has waiting, so that it need not wait for this one.
+# Calls queued per process, so that it does not wait for this one.
 _WAITING = 2
-# Seconds after which a process that has nothing to do ends, and between two looks whether its parent is still there.
+# Seconds after which an idle process ends, and between checks that its parent exists.
 _IDLE, _LOOK = 60, 1.0
 
 
 class Workers:
     """Evaluates calls on the host's CPU; use as a context manager.
 
-    Processes beside this one import the package and nothing of the calling script, so that the script needs no guard;
-    what only the script has is pickled by value. A call that fails there, in whatever way, is made again here.
+    Worker processes import the package and not the calling script, so that the script needs no guard; objects
+    of the script are pickled by value. A call that fails in a worker, for any reason, is repeated in this
+    process.
 
     Args:
-      alone: other processes share the cores already, so that none is begun.
+      alone: True if other processes share the cores; then no worker is started.
 
     Attributes:
-      blocks_left: how many runs of about as many calls follow the next one.
+      blocks_left: number of runs of similar size after the next one.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -53,14 +54,14 @@ class Workers:
     def run(
         self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
     ) -> None:
-        """Calls take(i, function(*calls[i])) for every i, in no order; both are called in this thread but `function`.
+        """Calls take(i, function(*calls[i])) for every i, in any order; `take` runs in this thread.
 
         Raises:
-          What `function` raises in this process.
+          Exceptions of `function` in this process.
         """
         here = on_cpu(function)
         left = collections.deque(range(len(calls)))
-        # Calls that failed elsewhere, and calls that are under way there.
+        # Calls that failed in workers, and calls under way there.
         again: list[int] = []
         pending: dict[concurrent.futures.Future[Any], int] = {}
         spent, made = 0.0, 0
@@ -87,7 +88,7 @@ class Workers:
                     again.append(i)
 
     def _begin(self, seconds: float) -> None:
-        """Begins processes if so many seconds of the processor's work pay for them."""
+        """Starts worker processes if this many CPU seconds of work are worth it."""
         count = min(self._most, int(seconds / _WORTHWHILE) - 1)
         if count <= 0:
             return
@@ -102,7 +103,7 @@ class Workers:
     def _submitted(
         self, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> concurrent.futures.Future[Any] | None:
-        """A call under way in another process; None where a process was killed, after which none is begun again."""
+        """Submits a call to a worker; None after a worker was killed, when no more are started."""
         try:
             return None if self._pool is None else self._pool.submit(function, *arguments)
         except concurrent.futures.BrokenExecutor:
@@ -117,7 +118,7 @@ class Workers:
 
 
 def _environment() -> dict[str, str]:
-    """What other processes are told: to leave accelerators alone, and where JAX keeps what it compiles."""
+    """Environment of worker processes: no accelerators, and JAX's compilation cache."""
     settings = jax.config.values
     names = (
         "jax_enable_compilation_cache",
@@ -129,7 +130,7 @@ def _environment() -> dict[str, str]:
 
 
 def _follow(parent: int) -> None:
-    """Ends this process with its parent, which alone answers the keyboard."""
+    """Ends this process with its parent, which alone handles the keyboard."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

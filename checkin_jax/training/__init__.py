@@ -38,7 +38,7 @@ if _TYPE_CHECKING:
     from checkin_jax.training.schedules.schedule import Schedule as Schedule
     from checkin_jax.training.schedules.schedule import register_schedule as register_schedule
 
-# Imported when they are used: optax and the private step take longer than the rest.
+# Lazy imports: optax and the private step are slower to import than everything else.
 __getattr__, __dir__ = _lazy.attach(
     __name__,
     {

@@ -1,7 +1,8 @@
-"""A budget of epsilon while a run goes on: how many rounds fit, and what has been spent of it.
+"""A run's budget of epsilon: the number of rounds that fit, and the part already spent.
 
-How many rounds fit follows from the parameters alone. It is found before the first round and depends on no result, so
-the figures of the rounds that ran apply as if no more had been planned (docs/theory_filters.md).
+The number of rounds that fit is computed from the parameters before the first round and depends on no result.
+So the figures of the rounds that ran are those of a run planned with this many rounds
+(docs/theory_filters.md).
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from checkin_jax.training.run import PrivateRun
 
 @functools.lru_cache(maxsize=16)
 def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
-    """The largest number of rounds whose epsilon, with all that ran before, is at most `run.target_epsilon`.
+    """Largest number of rounds whose epsilon, with all earlier runs, is at most `run.target_epsilon`.
 
     Args:
-      run: all its rounds fit where it has no target.
-      account_fn: the accountant; it is asked about a dozen times.
+      run: if it has no target, all its rounds fit.
+      account_fn: the accountant, called about a dozen times.
 
     Returns:
-      A whole number of units of the protocol, in rounds: a window that has begun counts whole. The epsilon of these
-      rounds was found to be at most the target, that of one unit more to be above it.
+      Rounds in a whole number of units of the protocol; a window that has begun counts whole. The epsilon of
+      these rounds was found to be at most the target, and that of one more unit above it.
 
     Raises:
       ValueError: not even one unit fits.
@@ -47,7 +48,7 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     target, schedule = run.target_epsilon, run.schedule
     if target is None:
         return schedule.num_rounds
-    account_fn = on_cpu(account_fn)  # the same number wherever the run goes on
+    account_fn = on_cpu(account_fn)  # the result must not depend on the device
 
     def epsilon(units: int) -> float:
         return guarantee(run, run.protocol.repeated(units), run.target_view, account_fn).epsilon
@@ -64,22 +65,23 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
 
 
 def halted(run: PrivateRun) -> str:
-    """Why a run ends whose next round would exceed the budget, in words."""
+    """Reason, in words, for ending a run whose next round would exceed the budget."""
     what = "window" if run.schedule.has_windows else "round"
     return f"the next {what} would exceed epsilon {run.target_epsilon:g} in view {run.target_view!r}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a run has spent, and what is left of its budget.
+    """Spent and remaining budget of a run.
 
     Attributes:
-      run_dir: the folder. ended: why the run has ended, None while it goes on (or was killed).
-      rounds: rounds that were logged. rounds_within: rounds that are to run. rounds_planned: those of the protocol.
+      run_dir: the folder. ended: reason for the end of the run; None while it is under way, or if it was
+        killed.
+      rounds: rounds that were logged. rounds_within: rounds to be run. rounds_planned: those of the protocol.
       target_epsilon, target_view: the budget; None: there is none.
-      spent: view -> Guarantee of what has been run, and before it; empty before the first round.
-      whole: view -> Guarantee once `rounds_within` have run.
-      by_rate: where check-in rates differ, what has been spent in view `target_view`, the fastest client's first.
+      spent: view -> Guarantee of this run so far and of earlier runs; empty before the first round.
+      whole: view -> Guarantee after `rounds_within` rounds.
+      by_rate: if check-in rates differ, the spent epsilon in view `target_view`, the fastest client's first.
     """
 
     run_dir: Path
@@ -96,14 +98,16 @@ class Budget:
 
     @property
     def left(self) -> float | None:
-        """target_epsilon less what is spent in its view; None without a target. Epsilons of parts do not add up."""
+        """target_epsilon minus the epsilon spent in its view; None without a target. Epsilons do
+        not add up.
+        """
         if self.target_epsilon is None:
             return None
         spent = self.spent[self.target_view].epsilon if self.spent else 0.0
         return max(self.target_epsilon - spent, 0.0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; infinities as None."""
+        """Plain values for JSON; infinities become None."""
         names = (
             "ended",
             "rounds",
@@ -144,10 +148,10 @@ class Budget:
 
 
 def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
-    """Accounts for what a run directory says was run, whether the run goes on or not; nothing is written.
+    """Guarantees of the rounds that a run directory records, finished or not; nothing is written.
 
     Args:
-      recorded: as read from the folder; a line of metrics.jsonl that is being written is not counted yet.
+      recorded: as read from the folder. An incomplete last line of metrics.jsonl is not counted.
       account_fn: the accountant.
     """
     run, rounds, within = recorded.run, recorded.rounds, recorded.rounds_within_budget
@@ -181,7 +185,7 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
 
 
 def earlier(run: PrivateRun, account_fn: AccountFn = account) -> dict[str, Guarantee]:
-    """view -> Guarantee of what was run before the run itself; empty if nothing was."""
+    """view -> Guarantee of the earlier runs in `run.before`; empty if there are none."""
     if not run.before:
         return {}
     *before, (protocol, randomizer) = run.before

@@ -1,4 +1,4 @@
-"""What is said of a model while it is trained: metrics on the public test set, and norms of what was released."""
+"""Metrics logged during training: on the public test set, and norms of released updates."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ Evaluate = Callable[[Parameters], Mapping[str, Any]]
 
 
 def metric_names(model: Model, dataset: Dataset, parameters: Any) -> set[str]:
-    """Names of what is measured on the test set, once it is seen that it can be: before anything has run.
+    """Names of the metrics on the test set, checked before any round runs.
 
     Args:
       parameters: their shapes.
 
     Raises:
-      ValueError, TypeError: `model.metrics` gives no names and scalars, or takes a name that the run's own lines have.
+      ValueError, TypeError: `model.metrics` does not return names and scalars, or uses a name reserved for
+        the run's lines.
     """
     if dataset.test is None or model.metrics is None:
         return set()
@@ -49,10 +50,10 @@ def _check_names(found: Mapping[str, Any]) -> None:
 
 
 def own_metrics(evaluate: Evaluate, parameters: Parameters) -> dict[str, float]:
-    """Names and numbers of a user's own evaluation.
+    """Results of a user's own evaluation, by name.
 
     Raises:
-      TypeError: it gives something else. ValueError: a name that the run's own lines have.
+      TypeError: the result has another form. ValueError: a name reserved for the run's lines.
     """
     found = evaluate(parameters)
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
@@ -72,7 +73,7 @@ def own_metrics(evaluate: Evaluate, parameters: Parameters) -> dict[str, float]:
 def tests(
     model: Model, dataset: Dataset, evaluate: Evaluate | None, performance: Performance
 ) -> Callable[[Parameters], dict[str, float | None]]:
-    """Parameters -> means of the metrics over the public test set, and what `evaluate` says."""
+    """Function from parameters to means of the metrics over the public test set and results of `evaluate`."""
     measure, test = model.metrics, None
     if dataset.test is not None and measure is not None:
         test = performance.placed(dataset.test)
@@ -97,11 +98,11 @@ def tests(
 
 
 def norms(mechanism: Mechanism, total: jax.Array | None, check_ins: int, divisor: float) -> dict[str, Any]:
-    """The l2 norm of a released update, None if it is not finite, and the norm that its noise is expected to have.
+    """l2 norm of a released update (None if not finite), and the expected norm of its noise.
 
     Args:
-      total: the sum of the round; None: nobody checked in, and nothing is said.
-      check_ins: messages in it. divisor: by which the sum is divided.
+      total: the sum of the round; None if no client checked in, which gives an empty result.
+      check_ins: messages in the sum. divisor: public number that divides the sum.
     """
     if total is None:
         return {}

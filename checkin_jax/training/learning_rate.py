@@ -1,4 +1,4 @@
-"""A first guess at the learning rate; tuning it on the data that is protected would itself cost privacy."""
+"""A first guess at the learning rate. Tuning it on the protected data would itself cost privacy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from checkin_jax.training.run import PrivateRun
 
 TYPICAL = 0.15
-# How settings were chosen, in the words of reports.
+# Descriptions, for reports, of how settings were chosen.
 BY_RULE = (
     "learning rate by a rule of thumb from the settings of the run alone; the rule was found on MNIST by looking at "
     "test accuracies"
@@ -19,12 +19,13 @@ NOT_STATED = (
 
 
 def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float:
-    """Suggests a learning rate by the rule learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with linear decay.
+    """Suggests a learning rate by learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with
+    linear decay.
 
-    B messages are expected a round, T = `rounds` are planned (None: all of the run), and z is the standard deviation of
-    one message's noise in clip norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and
-    the noise that T such steps add up to is then the same for all settings. Found on MNIST; a rule of thumb, no
-    guarantee of anything.
+    B is the expected number of messages per round, T = `rounds` (None: all of the run), and z is the standard
+    deviation of one message's noise in clip norms. While nearly all clients are clipped only learning_rate *
+    clip_norm matters, and the total noise of T such steps is the same for all settings. A rule of thumb,
+    found on MNIST, without any guarantee.
     """
     number, rate = run.schedule.check_ins
     steps = math.sqrt(number * rate / (rounds or run.schedule.num_rounds))

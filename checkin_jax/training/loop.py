@@ -1,7 +1,7 @@
-"""The training loop: draw who checks in, sum their privatised updates, divide by a public number, step.
+"""The training loop: draw the participants, sum their privatised updates, divide by a public number, step.
 
-The divisor is never a number that the protocol keeps to itself (see `Schedule.divisor`). The ledger counts a round, and
-a window as a whole, before its result is used, so it can never count too few.
+The divisor is always public (see `Schedule.divisor`). The ledger counts a round, and a window as a whole,
+before the result is used, so it never counts too few.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
 from checkin_jax.training.server import State, averaged, check_optimizer, descent, server
 
-# Rounds that are begun before the result of an earlier one is known: enough to keep a device busy.
+# Rounds dispatched before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
 OnRound = Callable[[dict[str, Any]], None]
 OnModel = Callable[[Parameters], None]
 
 
 class RoundError(RuntimeError):
-    """A round whose sum was not computed: a device or another process failed, or memory was short."""
+    """A round whose sum was not computed: a device or another process failed, or memory ran out."""
 
 
 class _Round(NamedTuple):
-    """A round under way: its line of metrics so far, the state after it, and its sum where it is evaluated."""
+    """A dispatched round: its line of metrics so far, the state after it, and its sum if it is evaluated."""
 
     line: dict[str, Any]
     after: State
@@ -96,75 +96,78 @@ def train(
     verbose: bool = True,
     account_fn: AccountFn = account,
 ) -> Report:
-    """Trains any model under a check-in protocol, and leaves a complete run directory.
+    """Trains any model under a check-in protocol and writes a complete run directory.
 
-    Where `run.target_epsilon` is given, the run ends before the round that would exceed it. How many rounds fit is
-    known before the first one; over these the learning rate falls and parameters are averaged.
+    With `run.target_epsilon` the run ends before the round that would exceed it. The number of rounds that
+    fit is known before the first one; the learning rate decays and parameters are averaged over these rounds.
 
-    Formal guarantees: each round's participants, messages and noise follow `run.protocol` and `run.randomizer` (unless
-    `run.simulate` is "central-limit"), so `account` of the same two objects is about this run. Results depend on
-    clients' records only through the round sums. A run that was killed and resumed leaves the same bits in
-    parameters.npz and metrics.jsonl as one that was not; rounds that it repeats are the same releases again and are
-    counted once.
+    Formal guarantees: each round's participants, messages and noise follow `run.protocol` and
+    `run.randomizer` (unless `run.simulate` is "central-limit"), so `account` of these two objects applies to
+    this run. Results depend on clients' records only through the round sums. A run that was killed and
+    resumed leaves the same bits in parameters.npz and metrics.jsonl as an uninterrupted one. Its repeated
+    rounds are the same releases and are counted once.
 
     Args:
-      run: what fixes its privacy.
-      model: parameters and the loss of one record. Batch normalisation, and whatever else lets one client's update
-        depend on another's records, is refused.
-      dataset: records of the clients, and public ones to test on; a client holds the same records for the whole run.
+      run: the settings that determine its privacy.
+      model: parameters and the loss of one record. Batch normalisation, and every other dependence of a
+        client's update on another client's records, is refused.
+      dataset: records of the clients, and public test records; a client holds the same records for the whole
+        run.
       run_dir: a folder that does not exist yet or is empty, unless `resume`.
-      optimizer: any optax transformation, given the estimated mean of the clipped updates for a gradient. It runs on
-        the server and costs no privacy; tuning it on the protected data would. None: SGD with a learning rate by a rule
-        of thumb (`suggested_learning_rate`), falling to zero over the run.
-      client_update: what a client computes in place of the gradient of `model.loss`, see `local_steps`.
-      records_per_client: how many records a client holds; of those it owns, at most so many. None: one, or all it owns.
-      records_per_round: how many of the records it holds a client uses when it checks in, drawn anew every time; None:
-        all. What is protected is all that it holds, either way.
-      averaging: the last fraction of updates over which the parameters are averaged, in [0, 1); 0 keeps the
-        last ones. Post-processing, too.
+      optimizer: any optax transformation; its gradient is the estimated mean of the clipped updates. It runs
+        on the server and costs no privacy, but tuning it on the protected data would. None: SGD with a
+        learning rate by a rule of thumb (`suggested_learning_rate`), decaying to zero over the run.
+      client_update: a client's computation instead of the gradient of `model.loss`, see `local_steps`.
+      records_per_client: records per client; with owners, at most this many of the owned ones. None: one, or
+        all owned.
+      records_per_round: number of its records that a client uses at a check-in, drawn anew every time; None:
+        all. In either case all records of the client are protected.
+      averaging: the last fraction of updates over which the parameters are averaged, in [0, 1); 0 returns the
+        last ones. Averaging is post-processing.
       eval_every: rounds between evaluations.
-      evaluate: parameters -> name -> number, for what `model.metrics` cannot say; it may use public data only. It is
-        called once on the first parameters, so that what it does wrong is known before any round.
-      target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all rounds. It is
-        refused where no evaluation can have an "accuracy".
-      on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that arrived,
-        dummies included), window (where the protocol has windows) and, at evaluations, the model's metrics,
-        epsilon, epsilon_lower, view, method and spent (the report's figures over what has begun, in view "messages" and
-        of every view; see `Spent` where evaluations are many), update_norm and noise_norm (l2 norms of the released
-        update, and expected of the noise in it; the norm of no client's own update is ever recorded). Its result is
-        known by then: a round is logged once it is real.
+      evaluate: parameters -> name -> number, for evaluations beyond `model.metrics`; it may use public data
+        only. It is called once on the initial parameters, so that its errors appear before any round.
+      target_accuracy: stop at the first evaluation whose "accuracy" reaches it, in (0, 1]; None runs all
+        rounds. Refused if no evaluation reports an "accuracy".
+      on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that
+        arrived, dummies included), window (if the protocol has windows) and, at evaluations, the model's
+        metrics, epsilon, epsilon_lower, view, method and spent (the report's figures over all rounds begun,
+        in view "messages" and in every view; see `Spent` for runs with many evaluations), update_norm and
+        noise_norm (l2 norm of the released update, and expected norm of its noise; the norm of a single
+        client's update is never recorded). A round is logged only once its result is computed.
       on_model: called with the parameters before the first round and after every round.
-      performance: how it is computed. With several processes every one calls this function with the same arguments,
-        and the first one alone writes.
-      seed: None draws the run's entropy from the operating system. A number makes the run reproducible and hence
-        not private against anybody who knows it.
-      entropy: where the run's 128 secret bits come from, in place of the operating system: a function of a number of
-        bytes that returns so many, as os.urandom does. Its quality is assumed, and the report says so. A run that is
-        taken up again goes on with the bits in its checkpoint.
-      checkpoint_every: rounds between checkpoints; 0: none. While the run lasts they hold its entropy, which must
-        stay secret (see `checkpoints`); they are deleted when it has finished.
-      keep_checkpoints: how many of the last ones are kept.
-      resume: go on with the run in `run_dir` from its last whole checkpoint; where none has begun, begin it.
-      about: plain values for config.json and the report beside those of this function: the model's and the
-        optimizer's settings, in names of your own.
-      tuning: how optimizer and settings were chosen, in words for the report. None: by the rule of thumb where
-        `optimizer` is None, else that it was not stated.
-      verbose: where there is no `on_round`, one line on standard error says after five seconds that the run goes on.
+      performance: settings of the computation. With several processes every one calls this function with the
+        same arguments, and only the first one writes.
+      seed: None draws the run's entropy from the operating system. A number makes the run reproducible, and
+        hence not private against anyone who knows the number.
+      entropy: source of the run's 128 secret bits instead of the operating system: a function that returns a
+        requested number of bytes, as os.urandom does. Its quality is assumed, and the report says so. A
+        resumed run uses the bits in its checkpoint.
+      checkpoint_every: rounds between checkpoints; 0: none. During the run they contain its entropy, which
+        must stay secret (see `checkpoints`). They are deleted when it has finished.
+      keep_checkpoints: number of most recent checkpoints on disk.
+      resume: continue the run in `run_dir` from its last complete checkpoint; begin it if there is none.
+      about: plain values added to config.json and the report, such as settings of the model and the
+        optimizer, under names of your own.
+      tuning: description of how optimizer and settings were chosen, for the report. None: the rule of thumb
+        if `optimizer` is None, else "not stated".
+      verbose: without `on_round`, one line on standard error after five seconds says that the run is under
+        way.
       account_fn: the accountant of report and metrics, called as `account` is.
 
     Returns:
-      The report, also written to run_dir. On KeyboardInterrupt the loop ends and the report covers the rounds whose
-      results were logged; if there are none, the interrupt is raised again. Such a run may be resumed.
+      The report, also written to run_dir. On KeyboardInterrupt the loop ends, and the report covers the
+      rounds whose results were logged; if there are none, the interrupt is raised again. Such a run may be
+      resumed.
 
     Raises:
-      ValueError, TypeError: an argument outside its range; a model that private training cannot be made of; initial
-        parameters that are not finite.
-      EntropyError, a kind of ValueError: `entropy` returned too few bytes or no random ones.
-      ResumeError, a kind of ValueError: the run to be resumed is another one or has finished, or its checkpoints are
-        gone.
-      RoundError: a round could not be computed. What was logged is real.
-      FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. What was saved
-        before stays.
+      ValueError, TypeError: an argument outside its range; a model that cannot be trained privately; initial
+        parameters that are not finite. EntropyError, a kind of ValueError: `entropy` returned too few bytes
+        or no random ones. ResumeError, a kind of ValueError: the run to be resumed is another one or has
+        finished, or its checkpoints are gone.
+      RoundError: a round could not be computed. All logged rounds were computed.
+      FileExistsError, BlockingIOError, OSError: the run directory is in use or cannot be written. Files saved
+        before stay.
     """
     _validate.instance(Model, model=model)
     _validate.instance(Dataset, dataset=dataset)
@@ -211,7 +214,7 @@ def train(
     tested = tests(model, dataset, evaluate, performance)
     account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
-    # Not more at once than a round is likely to have: absent clients of a microbatch cost as much as present ones.
+    # No larger than a likely round: absent clients of a microbatch cost as much as present ones.
     performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))
     first_averaged = last - int(settings["averaging"] * last)
 
@@ -253,7 +256,7 @@ def train(
         number = settings["records_per_round"]
 
         def records_of(index: int, chosen: np.ndarray) -> np.ndarray:
-            """The records that the messages of a round are made from."""
+            """Records used by the messages of a round."""
             rows = _records(held, chosen)
             return rows if number is None else dataset.drawn(session.entropy, index, rows, number)
 
@@ -265,7 +268,7 @@ def train(
         under_way: collections.deque[_Round] = collections.deque()
 
         def settle(done: _Round) -> None:
-            """Waits for a round, and only then logs it and shows its result; it is counted before."""
+            """Waits for a round, then logs it and passes its result on; the round was counted before."""
             nonlocal seen
             jax.block_until_ready(done.after)
             session.rounds = done.line["round"]
@@ -287,7 +290,7 @@ def train(
                     stopped = f"reached accuracy {settings['target_accuracy']:g}"
                     break
                 chosen, rounds, total = clients(index), index + 1, None
-                if len(chosen):  # nobody checked in: no message, no step
+                if len(chosen):  # without check-ins: no message, no step
                     total = round_sum(
                         mechanism,
                         contribution,
@@ -311,7 +314,7 @@ def train(
                 if last < schedule.num_rounds:
                     stopped = halted(run)
         except KeyboardInterrupt:
-            # What is under way has been shown to nobody, and is dropped.
+            # Rounds under way were not shown to anybody and are dropped.
             if not session.rounds:
                 raise
             stopped = INTERRUPTED
@@ -338,7 +341,7 @@ def train(
 
 @contextlib.contextmanager
 def _failures_named(session: Session) -> Iterator[None]:
-    """Failures of devices and of other processes, as failures of the round that they have ended."""
+    """Turns failures of devices and of other processes into errors of the round."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -348,7 +351,7 @@ def _failures_named(session: Session) -> Iterator[None]:
 
 
 def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """What config.json says beside the run: names of the caller's must be others."""
+    """Settings in config.json beside those of the run; the caller's names must differ from them."""
     taken = {
         *own,
         "protocol",
@@ -382,7 +385,6 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_target(target_accuracy: float | None, names: set[str]) -> None:
-    """Raises ValueError where no evaluation has an accuracy to be reached."""
     if target_accuracy is not None and "accuracy" not in names:
         raise ValueError(
             f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or of `evaluate`"
@@ -390,7 +392,7 @@ def _check_target(target_accuracy: float | None, names: set[str]) -> None:
 
 
 def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
-    """SGD at the suggested learning rate, falling to zero over so many rounds."""
+    """SGD at the suggested learning rate, decaying to zero over this many rounds."""
     return descent(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
 
 
@@ -403,7 +405,7 @@ def _program(
     dataset: Dataset,
     width: int,
 ) -> str:
-    """A digest of the clients' computation, each on up to `width` records, and the server's."""
+    """Digest of the clients' computation, each on up to `width` records, and of the server's."""
     from checkin_jax.training.runs.checkpoints import fingerprint
 
     own = fingerprint(jax.value_and_grad(model.loss), shapes, one_of(dataset.records), *keys_of(model.loss))
@@ -417,7 +419,7 @@ def _program(
 
 
 def _records(held: Holdings, chosen: np.ndarray) -> np.ndarray:
-    """The records of the chosen clients, a row of DUMMY where a client is DUMMY."""
+    """Records of the chosen clients; a row of DUMMY for a DUMMY client."""
     present = chosen != DUMMY
     if present.all():
         return held[chosen]

@@ -1,4 +1,4 @@
-"""Models and data sets for the trainer: any parameters, loss and records. No framework is imported here."""
+"""Models and data sets for the trainer: any parameters, loss and records, without a framework."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from checkin_jax.training.private.clients import ClientUpdate, Parameters, Recor
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.schedules import draws
 
-# (parameters, one record of the public test set) -> name -> scalar; their means are logged.
+# (parameters, one record of the public test set) -> name -> scalar; means over the test set are logged.
 Metrics = Callable[[Parameters, Any], Mapping[str, jax.Array]]
 _MIXES = (
     "what it computes for one client would depend on other clients' records, or on those of earlier rounds, so that "
     "clipping one client's update would not bound what its records change; use normalisation within a record "
     "(GroupNorm, LayerNorm), and keep counters and random keys out of the parameters"
 )
-# The operation of functions that say themselves how they are mapped over clients (jax.custom_batching).
+# Primitive of functions with their own batching rule (jax.custom_batching).
 _OWN_BATCHES = "custom_vmap_call"
-# How flax's modules say that they were to write what they keep from one record to the next, by the names of the errors:
-# flax is not imported here.
+# Names of the errors that flax raises if a module would write state during a trace; flax is not imported
+# here.
 _WRITES = {"TraceContextError", "ModifyScopeVariableError"}
 
 
 class Holdings(Protocol):
-    """The records of every client, by an array of clients; see `Dataset.holdings`."""
+    """Records of every client, indexed by an array of clients; see `Dataset.holdings`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,18 +48,19 @@ class Holdings(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Model(ByName):
-    """A model as pure functions; compared by them, so that the same functions compile once.
+    """A model as pure functions. Models are compared by them, so equal functions compile once.
 
     Attributes:
       init: key -> parameters, a pytree of floating-point arrays.
-      loss: (parameters, record) -> scalar, for one record as it lies in the data set, without a leading axis; or
-        (parameters, record, key) -> scalar, for a loss that draws random numbers, such as dropout's. A third argument
-        with a default is left alone. The key is the client's own, and another one for each record and round.
-      metrics: (parameters, record) -> name -> scalar, for one record of the public test set; "accuracy" in [0, 1] is
-        the one that `target_accuracy` and the pictures of the report look for. None: nothing is measured.
+      loss: (parameters, record) -> scalar, for one record of the data set, without a leading axis. Or
+        (parameters, record, key) -> scalar, for a loss that draws random numbers, such as dropout's; a third
+        argument with a default is not used. The key is the client's own and different for each record and
+        round.
+      metrics: (parameters, record) -> name -> scalar, for one record of the public test set.
+        `target_accuracy` and the report's figures use "accuracy", in [0, 1]. None: no metrics.
       name: for reports.
-      apply: (parameters, input ...) -> output, what a trained model is used for, see `predictor`. Training does not
-        call it; None where only the parameters are wanted.
+      apply: (parameters, input ...) -> output of the trained model, see `predictor`. Training does not call
+        it. None if only the parameters are needed.
     """
 
     init: Callable[[jax.Array], Parameters]
@@ -71,19 +72,21 @@ class Model(ByName):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset(ByName):
-    """Records that clients hold, and public ones to test on.
+    """Records of clients, and public test records.
 
     Attributes:
-      records: a pytree of arrays with one leading axis, a record a row: images and labels, tokens and masks, tables.
-      test: the same for the public test set, on which nothing depends but what is reported; None: there is none.
-      owner: (records,) whole numbers or words, whose each record is: a client holds all records of one owner. Or the
-        key of that column in `records`, which is then no part of a record any more. None: records are dealt out to the
-        clients.
+      records: a pytree of arrays with one leading axis, one record per row: images and labels, tokens and
+        masks, tables.
+      test: the public test set in the same form, used for reported metrics only; None: there is none.
+      owner: (records,) whole numbers or words, the owner of each record; a client holds all records of one
+        owner. Or the key of that column in `records`, which is then removed from the records. None: records
+        are dealt out to the clients.
       name: for reports.
 
     Raises:
-      ValueError, TypeError: there are no records, or leading axes differ; columns that JAX cannot hold: words, or whole
-        numbers beyond 32 bits; owners are no whole numbers or words, one a record, or no column of the records.
+      ValueError, TypeError: there are no records, or leading axes differ; columns that JAX cannot hold
+        (words, or whole numbers beyond 32 bits); owners that are not one whole number or word per record, nor
+        a column of the records.
     """
 
     records: Records
@@ -101,7 +104,7 @@ class Dataset(ByName):
         _check_columns(self.test, "test")
 
     def _owners(self, owner: np.ndarray | str, number: int) -> np.ndarray:
-        """Owners as an array; a column is taken out of the records, of the test set too."""
+        """Owners as an array; a column of owners is removed from the records and from the test set."""
         if isinstance(owner, str):
             if not isinstance(self.records, Mapping) or owner not in self.records or len(self.records) < 2:
                 raise ValueError(
@@ -120,7 +123,7 @@ class Dataset(ByName):
                 f"owner={_validate.shown(owner)}: expected {number} whole numbers or words"
             ) from error
         if found.dtype == object and all(isinstance(each, str) for each in found.flat):
-            found = found.astype(str)  # as tables of other packages keep words
+            found = found.astype(str)  # words as stored in tables of other packages
         if found.shape != (number,) or found.dtype.kind not in "iuUS":
             raise ValueError(
                 f"owner: expected {number} whole numbers or words, one a record, got {found.dtype} {found.shape}"
@@ -128,7 +131,7 @@ class Dataset(ByName):
         return found
 
     def __len__(self) -> int:
-        """Number of records that clients hold."""
+        """Number of records of all clients."""
         return len(jax.tree.leaves(self.records)[0])
 
     def holdings(self, entropy: int, num_clients: int, each: int | None) -> Holdings:
@@ -136,12 +139,14 @@ class Dataset(ByName):
 
         Args:
           entropy: of the run.
-          num_clients: clients of the protocol. With fewer owners, or fewer records than all clients need, clients draw
-            theirs with replacement: what is protected is then a client's holding, not a record.
-          each: records a client, the largest number where it owns fewer or more; None: one, or all that it owns.
+          num_clients: clients of the protocol. With fewer owners, or fewer records than all clients need,
+            clients draw theirs with replacement. A client's holding is then protected, not a record.
+          each: records per client, or the largest number of owned records that a client holds; None: one, or
+            all owned.
 
         Returns:
-          What gives, for an array of k clients, (k,) or (k, r) int32 indices of records; a row of fewer ends in -1.
+          Map from an array of k clients to (k,) or (k, r) int32 indices of records; shorter rows are padded
+          with -1.
         """
         if self.owner is None:
             return draws.client_records(entropy, num_clients, len(self), each or 1)
@@ -156,17 +161,17 @@ class Dataset(ByName):
         return _Owned(rows.astype(np.int32), draws.client_records(entropy, num_clients, len(rows)))
 
     def drawn(self, entropy: int, index: int, records: np.ndarray, number: int) -> np.ndarray:
-        """Draws the records that clients use in round `index`, of those they hold.
+        """Draws the records that clients use in round `index`, among those they hold.
 
-        Formal guarantees: for each row by itself a uniform set of `number` of its entries that are not -1, or all where
-        it has no more; the coins are the client's own, so its message is still a function of nothing but its records
+        Formal guarantees: each row by itself is a uniform set of `number` of its entries other than -1, or
+        all if there are no more. The coins are the client's own, so its message depends only on its records
         and its own randomness.
 
         Args:
-          records: (k, r) of `holdings`, a row of fewer than r ends in -1.
+          records: (k, r) of `holdings`; a row with fewer than r records is padded with -1.
 
         Returns:
-          (k, min(r, number)), a row of fewer ends in -1.
+          (k, min(r, number)); shorter rows are padded with -1.
         """
         if records.ndim == 1 or records.shape[1] <= number:
             return records
@@ -175,14 +180,14 @@ class Dataset(ByName):
         return np.take_along_axis(records, first, axis=1)
 
     def most_held(self, each: int | None) -> int:
-        """The largest number of records of a client that holds `each` of them, or of those it owns at most so many."""
+        """Largest number of records of a client that holds `each`, or at most `each` of those it owns."""
         if self.owner is None:
             return each or 1
         owned = int(np.unique(np.asarray(self.owner), return_counts=True)[1].max())
         return owned if each is None else min(each, owned)
 
     def holding(self, each: int | None) -> str | None:
-        """Describes what is protected where clients hold several records; None where each holds one."""
+        """Describes the unit of protection if clients hold several records; None if each holds one."""
         most = self.most_held(each)
         if most == 1:
             return None
@@ -192,7 +197,7 @@ class Dataset(ByName):
         )
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
-        """Describes records that clients share; None where every record is one client's at most."""
+        """Describes the sharing of records among clients; None if no record belongs to several clients."""
         if self.owner is not None:
             owners = len(np.unique(np.asarray(self.owner)))
             if num_clients <= owners:
@@ -210,7 +215,7 @@ class Dataset(ByName):
 
 
 class _Owned:
-    """The records of owners, by clients each of whom stands for one owner."""
+    """Records of owners, indexed by clients; each client stands for one owner."""
 
     def __init__(self, rows: np.ndarray, owner_of: Holdings) -> None:
         self._rows, self._owner_of = rows, owner_of
@@ -223,16 +228,17 @@ class _Owned:
 def check_model(
     model: Model, dataset: Dataset, client_update: ClientUpdate | None = None, width: int = 1
 ) -> Any:
-    """The shapes of the parameters, once the model is seen to be one that private training can be made of.
+    """Shapes of the parameters, after a check that the model can be trained privately.
 
     Args:
-      client_update: what clients compute in place of the gradient of the loss; likewise looked at.
-      width: records of a client that makes a message, at most.
+      client_update: clients' computation instead of the gradient of the loss; checked likewise.
+      width: most records per message of a client.
 
     Raises:
-      TypeError: parameters that are not floating-point arrays, or none; a loss that is not a scalar; an update that is
-        no ClientUpdate.
-      ValueError: state of batch normalisation among the parameters, a loss that speaks to other clients or to the host.
+      TypeError: parameters that are not floating-point arrays, or none; a loss that is not a scalar; an
+        update that is not a ClientUpdate.
+      ValueError: state of batch normalisation among the parameters, or a loss that communicates with other
+        clients or with the host.
     """
     parameters = jax.eval_shape(model.init, jax.random.key(0))
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
@@ -262,15 +268,15 @@ def check_model(
 
 
 def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJaxpr:
-    """The trace of what one client computes, if that is seen to depend on nothing but its arguments.
+    """Trace of one client's computation, after a check that it depends on nothing but its arguments.
 
     Raises:
-      ValueError: it speaks to other clients or to the host, or writes what a module keeps.
+      ValueError: it communicates with other clients or with the host, or writes state of a module.
     """
     try:
         with given(what, arguments[1]):
             traced = jax.make_jaxpr(function)(*arguments)
-    except NameError as error:  # an axis of clients, over which batch normalisation would take means
+    except NameError as error:  # an axis of clients, over which batch normalisation would average
         raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
     except Exception as error:
         if type(error).__name__ not in _WRITES:
@@ -288,15 +294,15 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
 
 
 def one_of(records: Records) -> Any:
-    """The shapes of one record, which has no leading axis."""
+    """Shapes of one record, without a leading axis."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), records)
 
 
 def check_finite(parameters: Parameters) -> Parameters:
-    """The parameters themselves.
+    """The parameters, unchanged.
 
     Raises:
-      ValueError: one holds NaN or an infinity; training would keep it to the end.
+      ValueError: a parameter is NaN or infinite, which training would preserve.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         if not jnp.isfinite(leaf).all():
@@ -307,13 +313,13 @@ def check_finite(parameters: Parameters) -> Parameters:
 
 
 def row_of(records: Records, width: int) -> tuple[Any, jax.ShapeDtypeStruct]:
-    """The shapes of a client's row of records, and of their weights."""
+    """Shapes of a client's row of records, and of their weights."""
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct((width, *x.shape[1:]), x.dtype), records)
     return row, jax.ShapeDtypeStruct((width,), jnp.float32)
 
 
 def keys_of(update: Loss | ClientUpdate) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shape of the key that a loss or an update takes as its last argument; empty where it takes none."""
+    """Shape of the key that a loss or an update takes as its last argument; empty if it takes none."""
     if not takes_key(update):
         return ()
     return (jax.eval_shape(lambda: jax.random.key(0, impl=draws.KEYS)),)
@@ -321,7 +327,7 @@ def keys_of(update: Loss | ClientUpdate) -> tuple[jax.ShapeDtypeStruct, ...]:
 
 @contextlib.contextmanager
 def given(what: str, record: Any) -> Iterator[None]:
-    """Errors of a function of the user's own say, in a note, what it was called with."""
+    """Adds to errors of a user's function a note about its arguments."""
     try:
         yield
     except Exception as error:
@@ -337,7 +343,7 @@ def named_arrays(parameters: Parameters) -> dict[str, np.ndarray]:
 
 
 def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Parameters:
-    """The parameters behind `named_arrays`, in the structure of `like`.
+    """Inverse of `named_arrays`: the parameters in the structure of `like`.
 
     Raises:
       ValueError: other names, shapes or types.
@@ -359,12 +365,12 @@ def from_named_arrays(like: Parameters, arrays: Mapping[str, np.ndarray]) -> Par
 
 
 def _stored(dtype: np.dtype) -> np.dtype:
-    """NumPy's files know no bfloat16, every number of which is one of float32."""
+    """Type for NumPy's files, which have no bfloat16; every bfloat16 number is a float32 number."""
     return np.dtype(np.float32) if dtype.kind == "V" else dtype
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """A leaf's path; flax's variables keep their array under a name of their own, which is left out."""
+    """Path of a leaf, without the name under which flax's variables store their array."""
     return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value") or "parameters"
 
 
@@ -383,7 +389,7 @@ def _variables(tree: Any) -> list[Any]:
 
 
 def _rows(records: Records, name: str) -> int:
-    """The common length of the leading axes."""
+    """Common length of the leading axes."""
     leaves = jax.tree.leaves(records)
     lengths = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
     if len(lengths) != 1 or 0 in lengths:
@@ -395,7 +401,7 @@ def _rows(records: Records, name: str) -> int:
 
 
 def _check_columns(records: Records, name: str) -> None:
-    """Refuses columns that JAX cannot hold, or would cut to 32 bits in silence."""
+    """Raises for columns that JAX cannot hold, or would silently cut to 32 bits."""
     for path, column in jax.tree_util.tree_leaves_with_path(records):
         if not isinstance(column, np.ndarray):
             continue

@@ -1,4 +1,4 @@
-"""The settings that fix the privacy of a run, shared by the private step, the trainer, reports and the audit."""
+"""Settings that determine the privacy of a run; used by private step, trainer, reports and audit."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 from checkin_jax.training.schedules.schedule import Schedule, schedule_of
 
-# Each of them takes some twenty bytes, and a message its time: a round of so many takes hours.
+# Each number takes some twenty bytes, and each message its time: a round of this size takes hours.
 MOST_DRAWN = 1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateRun(ByName):
-    """A private run: protocol, randomizer, clipping and delta, which is all that a guarantee depends on.
+    """A private run: protocol, randomizer, clipping and delta, which determine its guarantee.
 
-    What the server makes of the sums (optimizer, schedule of learning rates, averages) is post-processing and costs no
-    privacy; `Performance` holds what changes speed only.
+    The server's use of the sums (optimizer, learning-rate schedule, averages) is post-processing and costs no
+    privacy; `Performance` has the settings that affect speed only.
 
     Attributes:
-      protocol: who checks in, and how often: of a class that has a schedule (`register_schedule`).
-      randomizer: what clients do to their updates: of a class that has a mechanism (`register_mechanism`). Gaussian is
-        federated DP-SGD; L2Mechanism is LDP-SGD; PureLDP is realised by it, and accounted for as the worst case.
+      protocol: who checks in, and how often; its class has a schedule (`register_schedule`).
+      randomizer: mechanism of the clients' updates; its class has a mechanism (`register_mechanism`).
+        Gaussian is federated DP-SGD. L2Mechanism is LDP-SGD. PureLDP is implemented by the l2 mechanism, and
+        accounted for as the worst case.
       clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
       simulate: how the server's sum is drawn: "aggregate" (exact law, cheap), "messages" (every message
         drawn) or "central-limit" (l2 mechanism only; a simulation, not the mechanism itself).
       delta: of the reported guarantees, in (0, 1).
-      target_epsilon: > 0; training ends before the round that would make epsilon at delta exceed it. None: no budget.
-      target_view: the view in which it is meant: "messages" (default), "aggregate" or "local".
-      before: what was run before on the same clients' records, as pairs of protocol and randomizer, and is within every
-        figure of this run. That parameters change, and into what, must not depend on results: see
+      target_epsilon: > 0; training ends before the round that would make epsilon at delta exceed it. None: no
+        budget.
+      target_view: view of the target: "messages" (default), "aggregate" or "local".
+      before: earlier runs on the same clients' records, as pairs of protocol and randomizer; every figure of
+        this run includes them. Changes of parameters between runs must not depend on results: see
         docs/theory_filters.md.
 
     Raises:
-      TypeError: a protocol without a schedule, a randomizer without a mechanism; says what to register.
-      ValueError, TypeError: an argument outside its range, or a combination that does not exist.
+      TypeError: a protocol without a schedule, or a randomizer without a mechanism; the message says what to
+        register.
+      ValueError, TypeError: an argument outside its range, or an impossible combination.
     """
 
     protocol: CheckInProtocol
@@ -57,7 +60,7 @@ class PrivateRun(ByName):
     before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
 
     def __post_init__(self) -> None:
-        _ = self.schedule  # or a TypeError
+        _ = self.schedule  # raises TypeError if there is none
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
         delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
         object.__setattr__(self, "delta", delta)
@@ -72,20 +75,20 @@ class PrivateRun(ByName):
 
     @functools.cached_property
     def schedule(self) -> Schedule:
-        """The schedule that draws the rounds, of the protocol's class."""
+        """Schedule of the rounds, registered for the protocol's class."""
         return schedule_of(self.protocol)
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism that realises the randomizer."""
+        """Mechanism that implements the randomizer."""
         return mechanism_of(self.randomizer, clip_norm=self.clip_norm, simulate=self.simulate)
 
     def repeated(self, units: int) -> PrivateRun:
-        """Returns the same run with this many units of the protocol."""
+        """This run with `units` units of the protocol."""
         return dataclasses.replace(self, protocol=self.protocol.repeated(units))
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON; protocol and randomizer with the names of their classes."""
+        """Plain values for JSON; protocol and randomizer include the names of their classes."""
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("protocol", "randomizer"):
             out[name] = to_plain(out[name])
@@ -97,10 +100,10 @@ class PrivateRun(ByName):
 
 
 def check_trainable(run: PrivateRun) -> PrivateRun:
-    """The run itself, if its rounds can be drawn; a larger one can be audited by a stand-in.
+    """The run itself, if its rounds can be drawn. A larger run can be audited by a stand-in.
 
     Raises:
-      ValueError: too many clients or slots at once. TypeError: no PrivateRun.
+      ValueError: too many clients or slots at once. TypeError: not a PrivateRun.
     """
     drawn = _validate.instance(PrivateRun, run=run).schedule.drawn_at_once
     if drawn > MOST_DRAWN:

@@ -35,10 +35,10 @@ class Server(NamedTuple):
 
 
 def server(optimizer: optax.GradientTransformation) -> Server:
-    """Steps of any optax optimizer on the mean message, taken for a gradient, and the average of the parameters."""
+    """Steps of any optax optimizer with the mean message as gradient, and the average of the parameters."""
 
     def start(parameters: Parameters) -> State:
-        # Copies: no two leaves of a state are one array, since they are handed on separately.
+        # Copies: no two leaves of a state may share one array.
         average = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), parameters)
         return State(parameters, optimizer.init(parameters), average)
 
@@ -59,10 +59,10 @@ def server(optimizer: optax.GradientTransformation) -> Server:
 
 
 def check_optimizer(optimizer: optax.GradientTransformation, shapes: Parameters) -> None:
-    """Refuses, before anything has run, what cannot step on a gradient alone.
+    """Refuses, before any round, an optimizer that needs more than a gradient.
 
     Raises:
-      TypeError: no optax transformation, or one that wants more than gradient, state and parameters.
+      TypeError: not an optax transformation, or one that needs more than gradient, state and parameters.
     """
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise TypeError(f"optimizer={_validate.shown(optimizer)}: expected an optax transformation")
@@ -83,7 +83,7 @@ def descent(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformati
 
 
 def averaged(state: State) -> Parameters:
-    """The average as parameters, in their own precision: what is tested and saved."""
+    """The average as parameters, in their own precision, for evaluation and saving."""
     return jax.tree.map(lambda a, p: a.astype(p.dtype), state.average, state.parameters)
 
 

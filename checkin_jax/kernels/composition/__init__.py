@@ -1,1 +1,1 @@
-"""Privacy loss distributions and their composition: what turns profiles of one unit into an epsilon of a run."""
+"""Privacy loss distributions and their composition: from profiles of one unit to the epsilon of a run."""

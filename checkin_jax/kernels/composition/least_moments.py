@@ -1,4 +1,4 @@
-r"""Renyi moments from below, of laws of privacy loss that a concrete pair dominates."""
+r"""Lower bounds on Renyi moments, from laws of privacy loss that a concrete pair dominates."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import logsumexp, quietly, xp
 
-# Below, (order + 3) |e^l - 1| is small enough for two terms of Taylor's series and a bound on the rest.
+# Below this, (order + 3) |e^l - 1| is small enough for two Taylor terms and a bound on the remainder.
 _SMALL = 1e-2
-# What the rounding of three terms amounts to.
+# Rounding error of three terms.
 _ROUNDING = 1e-15
 
 
 @quietly
 def log_moments(atoms: pld.Atoms, orders: Array) -> Array:
-    """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1 from laws of `pld.join(..., upper=False)`; nats, [orders].
+    """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1, from `pld.join(..., upper=False)`;
+    nats, [orders].
 
-    A - 1 = E_Q phi(P/Q) with phi(r) = r^lam - 1 - lam (r - 1) >= 0: what is under Q alone, or at loss 0, is left out.
+    A - 1 = E_Q phi(P/Q) with phi(r) = r^lam - 1 - lam (r - 1) >= 0, so mass under Q alone and mass at loss 0
+    is left out.
 
     Args:
       atoms: one law, [atoms].

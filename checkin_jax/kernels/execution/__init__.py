@@ -1,1 +1,1 @@
-"""How kernels are run: in NumPy or compiled ahead of their use, over many settings, on which device."""
+"""Execution of kernels: NumPy or JAX, blocks of losses, and the device."""

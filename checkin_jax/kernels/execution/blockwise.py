@@ -1,4 +1,4 @@
-"""Any number of losses through kernels that handle a few of them at once."""
+"""Evaluation of kernels at any number of losses, in blocks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from jax import Array
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution import backend
 
-# Losses handled at once: the working set of a block stays in the cache. And the most that a compiled kernel takes: it
-# evaluates the blocks in use, so that one size is compiled.
+# Losses per block, whose working set fits into the CPU cache; and the one number of losses that is compiled,
+# of which only the blocks in use are evaluated.
 _BLOCK = 32
 MOST = 129 * _BLOCK
 
 
 def padded(loss: np.ndarray) -> np.ndarray:
-    """At most MOST losses, the last one repeated until there are MOST."""
+    """At most MOST losses, padded to MOST by repeating the last one."""
     return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
 
 
 def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
-    """kernel(losses, how many count) in NumPy, for any number of losses."""
+    """kernel(losses, count) in NumPy, for any number of losses."""
     return kernel(host(loss), np.int32(len(loss)))
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
-    """evaluate(loss) for the first `count` losses, of MOST where it is compiled; after them nothing of use."""
+    """evaluate(loss) for the first `count` losses, of MOST if compiled; later entries are meaningless."""
     if not backend.of_jax(loss):
         parts = [evaluate(loss[start : start + _BLOCK]) for start in range(0, int(count), _BLOCK)]
         if len(parts) == 1:

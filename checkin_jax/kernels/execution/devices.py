@@ -1,7 +1,8 @@
-"""Where certified numbers may come from: devices whose float64 is that of IEEE 754, which CPUs, CUDA and ROCm have.
+"""Devices that may compute certified numbers: those with IEEE 754 float64, as CPUs, CUDA and ROCm have.
 
-A TPU has no complex128 FFT and a float64 made of pairs of float32, Metal none at all: error counts hold for neither.
-There the accountant runs on the process's CPU, and says so once; whatever else the process computes stays where it is.
+A TPU has no complex128 FFT and emulates float64 by pairs of float32; Metal has no float64. Error counts hold
+for neither. There the accountant runs on the process's CPU and warns once; all other computations stay on
+their device.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def in_use() -> Any:
-    """The device that arrays go to which have none of their own."""
+    """Device of arrays that are not placed explicitly."""
     config: Any = jax.config  # its attributes have no types
     chosen = config.jax_default_device
     if chosen is None or isinstance(chosen, str):
@@ -32,10 +33,10 @@ def in_use() -> Any:
 
 
 def certified(device: Any) -> Any:
-    """This device if its float64 is IEEE's, else the process's first CPU.
+    """`device` if its float64 is IEEE 754, else the process's first CPU.
 
     Raises:
-      RuntimeError: it is not, and there is no CPU: JAX_PLATFORMS names other platforms only.
+      RuntimeError: the device is not certified, and JAX_PLATFORMS excludes the CPU.
     """
     platform = device.platform
     if platform.lower() in IEEE_754:
@@ -61,12 +62,12 @@ def _say(platform: str) -> None:
 
 @contextlib.contextmanager
 def float64() -> Iterator[None]:
-    """Enters float64, on the device in use or, where it has none that a proof may count on, on the CPU."""
+    """Context with float64, on the device in use if it is certified, else on the CPU."""
     keep_compiled()
     with contextlib.ExitStack() as entered:
         chosen = in_use()
         proper = certified(chosen)
-        # A default that is stated is another one to JAX than none, and compiles anew: only where it is needed.
+        # JAX compiles anew if the default device is set explicitly, so it is set only if it differs.
         if proper != chosen:
             entered.enter_context(jax.default_device(proper))
         entered.enter_context(jax.enable_x64(True))
@@ -74,7 +75,7 @@ def float64() -> Iterator[None]:
 
 
 def on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, run on the process's CPU where there is one."""
+    """`function`, run on the process's CPU if there is one."""
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -82,7 +83,7 @@ def on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             return function(*args, **kwargs)
         try:
             cpu = jax.local_devices(backend="cpu")[0]
-        except RuntimeError:  # JAX_PLATFORMS names other platforms only
+        except RuntimeError:  # JAX_PLATFORMS excludes the CPU
             return function(*args, **kwargs)
         with jax.default_device(cpu):
             return function(*args, **kwargs)

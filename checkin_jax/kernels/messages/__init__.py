@@ -1,1 +1,1 @@
-"""Upper bounds on the privacy loss of messages of a known kind: the steps that bound them, and sums of such steps."""
+"""Upper bounds on the privacy loss of messages: dominating steps of a known kind, and sums of such steps."""

@@ -1,14 +1,15 @@
-r"""One round of messages that are all bounded by one and the same dominating step, at any number of them.
+r"""One round of messages whose terms are all bounded by the same dominating step, for any number of messages.
 
 With p = e^eps0 and c = e^l in [1, p) the round's hockey-stick divergence is at most
 
     sum_i mass_i (1/n) E( (n - K_i)(1 - c) + sum_{j <= K_i} t_j )_+ ,
 
-t_j independent, each with probability `rate` the dominating law, else 1 - c. The law puts `pair` on p - c and on 1 - cp
-each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c [docs/theory_mechanisms.md: t*_beta of a total variation
-beta, t_k of k-ary randomized response; t* of T1 is beta = (p-1)/(p+1)]. Centred, in units of p - 1, these are 1, -c,
--(c - 1), (c - 1)/(p - 1) and 0, and E(x + S)_+ is a contour integral (`stop_loss`), its order chosen for each c. Every
-choice gives a bound; the cost does not grow with the number of messages.
+where the t_j are independent: each has the dominating law with probability `rate`, else it is 1 - c. The law
+puts mass `pair` on p - c and on 1 - cp each, `high` on p (1 - c), `low` on 0 and the rest on 1 - c
+[docs/theory_mechanisms.md: t*_beta of a total variation beta, t_k of k-ary randomized response; t* of T1 has
+beta = (p-1)/(p+1)]. Centred, in units of p - 1, these places are 1, -c, -(c - 1), (c - 1)/(p - 1) and 0.
+E(x + S)_+ is a contour integral (`stop_loss`) whose order is chosen for each c. Every choice gives a bound,
+and the cost does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from jaxtyping import Float64
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
 
-# Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and the
-# standard deviation of the added normal variable over the period: the last frequency is at 5.5 over the former.
+# Nodes of the contour; its period in standard deviations of the tilted sum, over the order, and in jumps; and
+# the standard deviation of the added normal variable over the period. The last frequency times that deviation
+# is 5.5.
 NODES = 1536
 _DEVIATIONS, _LEAST_TURNS, _JUMPS = 11.0, 16.0, 3.0
 SMOOTHING = 5.5 / (2.0 * math.pi * NODES)
-# Orders tried first, between which finer ones are tried afterwards.
+# Number of orders tried first; finer ones between them are tried next.
 _ORDERS = 48
 _MOST_ORDER = 150.0
 
@@ -47,7 +49,7 @@ class Law(NamedTuple):
 
 
 class StepCounts(NamedTuple):
-    """Numbers of steps whose sums bound a unit: n > 0, real, and rate; counts K_i and their masses, [parts]."""
+    """Numbers of steps whose sums bound a unit: n > 0 real, rate, counts K_i and their masses; [parts]."""
 
     clients: Array
     rate: Array
@@ -56,7 +58,7 @@ class StepCounts(NamedTuple):
 
 
 def places(c_minus_1: Array, epsilon0: Array) -> Array:
-    """The step at (p, 1), (1, p), (p, p), (0, 0), centred, in units of p - 1; [4]."""
+    """Places of the step at (p, 1), (1, p), (p, p), (0, 0), centred, in units of p - 1; [4]."""
     one = jnp.ones_like(c_minus_1)
     return jnp.stack([one, -(1.0 + c_minus_1), -c_minus_1, c_minus_1 / jnp.expm1(epsilon0)])
 
@@ -68,9 +70,9 @@ def moment(at: Array, weights: Array, theta: Array) -> Array:
 
 
 def saddle(at: Array, weights: Array, count: Array, x: Array) -> tuple[Array, Array]:
-    """An order near the saddle point of e^{t x} M(t) / t^2, and the standard deviation of the sum so tilted.
+    """Approximate saddle point of e^{t x} M(t) / t^2, and the standard deviation of the sum tilted there.
 
-    at, weights: [laws, atoms], the worst law counting: any order is valid.
+    at, weights: [laws, atoms]; the maximum over the laws is used. Every order is valid.
     """
 
     def height(orders: Array) -> Array:
@@ -102,12 +104,11 @@ def real_moment(at: Array, weights: Array, orders: Array) -> Array:
 
 
 def _second(z: Array) -> Array:
-    """`stop_loss.second` of real z."""
     return jnp.real(stop_loss.second(jax.lax.complex(z, jnp.zeros_like(z))))
 
 
 def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
-    """A contour of this order for sums of this deviation, whose steps are at most about `jump`."""
+    """Contour of this order for sums of this standard deviation whose steps are at most about `jump`."""
     period = jnp.maximum(_DEVIATIONS * deviation, _LEAST_TURNS / order) + _JUMPS * jump
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
@@ -121,14 +122,16 @@ class _Way(NamedTuple):
     real: Array
 
     def value(self, count: Array, x: Array) -> Array:
-        """E(x + the sum of so many steps)_+, from above."""
+        """Upper bound on E(x + S)_+ for a sum S of `count` steps."""
         total = stop_loss.start(self.path, self.theta)
         total = stop_loss.add(total, self.path, self.theta, self.step, self.real, count)
         return stop_loss.stop_loss(total, self.path, self.theta, x)
 
 
 def _way(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Way:
-    """A good contour for `count` steps of the law (at, weights), none above about `jump`; every one is valid."""
+    """A good contour for `count` steps of the law (at, weights), at most about `jump` each; each one is
+    valid.
+    """
     order, deviation = saddle(at[None], weights[None], count, x)
     path = contour(order, deviation, jump)
     theta = stop_loss.nodes(path, NODES)
@@ -138,12 +141,12 @@ def _way(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Way
 
 
 def _alone(law: Law, epsilon0: Array, loss: Array) -> Array:
-    """At most what one message by itself gives away."""
+    """Upper bound on the divergence of one message."""
     return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
 
 
 class PoolSteps(NamedTuple):
-    """Of one client among a pool (T1h): n' other members with their masses, [parts]; theta, and the client's rate g."""
+    """Pool of one client (T1h): n' other members with their masses, [parts]; theta; the client's rate g."""
 
     sizes: Array
     masses: Array
@@ -151,19 +154,21 @@ class PoolSteps(NamedTuple):
     rate: Array
 
 
-# Relative: what places are rounded by moves the mean of a step, of which there are 1e12 at most.
+# Relative: rounding of places moves the mean of a step by less, for up to 1e12 steps.
 PLACED = 1e-9
 
 
 def stretched(at: Array, pool: PoolSteps, shift: Array) -> Array:
-    """Places of a step beta times as large, at 1 - c and of an absent client's alpha (1 - c), last; shift: of 1 - c."""
+    """Places of a step times beta, at 1 - c, and last the absent client's alpha (1 - c); shift: of 1 - c."""
     alpha, beta = (1.0 - pool.rate) / (1.0 - pool.theta), pool.rate / pool.theta
     at = beta * jnp.append(at, 0.0) - (beta - 1.0) * shift
     return jnp.append(at, (1.0 - alpha) * shift)
 
 
 def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
-    """E of (1/n) E( sum_{j <= n} t_j )_+ over n = n' + 1 (T1h): absent alpha (1 - c), else beta times a step."""
+    """E over n = n' + 1 of (1/n) E( sum_{j <= n} t_j )_+ (T1h): t_j is alpha (1 - c), or beta
+    times a step.
+    """
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     shift, beta = c_minus_1 / unit, pool.rate / pool.theta
     at = stretched(places(c_minus_1, epsilon0), pool, shift)
@@ -171,7 +176,8 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     shown = pool.theta * jnp.stack([law.pair, law.pair, law.high, law.low, plain])
     weights = jnp.append(shown, 1.0 - pool.theta)
 
-    # The saddle point hardly depends on the number of steps, as the displacement grows with it: one contour for all.
+    # x grows with the number of steps, so the saddle point hardly depends on that number: one contour serves
+    # all parts.
     counts = pool.sizes + 1.0
     most = jnp.max(jnp.where(pool.masses > 0, counts, 1.0))
     way = _way(at, weights, most, -most * shift, beta)
@@ -186,7 +192,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
 def pooled_upper(
     law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on the round's H at e^losses among clients of unequal rates, 0 <= losses < epsilon0; [losses]."""
+    """Upper bounds on H at e^losses for clients of unequal rates, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, pool, epsilon0, losses)
     return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
 

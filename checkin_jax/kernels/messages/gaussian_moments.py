@@ -1,17 +1,17 @@
-r"""Renyi moments of units that are mixtures of subsampled Gaussians over a public label, from above, at any real order.
+r"""Upper bounds on Renyi moments, at real orders, of mixtures of subsampled Gaussians over a public label.
 
-Where H_c <= h(c) at every c >= 1 in both directions, the moment of order lam of either direction is at most
+If H_c <= h(c) at every c >= 1 in both directions, the moment of order lam of either direction is at most
 
     A(lam) - 1 = int_1^inf F''(c) h(c) dc,    F(c) = (c^lam - c) (1 - c^-lam),    F'' >= 0, F(1) = F'(1) = 0.
 
-H is convex in c, so that chords between bounds at nodes c_0 = 1 < ... < c_N bound it, and
+H is convex in c, so chords between bounds at nodes c_0 = 1 < ... < c_N are bounds, and
 
     A(lam) - 1 <= sum_j fall_j (F(c_{j+1}) - F(c_j)) + F'(c_N) h(c_N) + int_{c_N}^inf F''(c) h(c) dc,
 
-fall_j the slope of a chord, downwards. On a label with the ratio R = 1 - q + q z, z lognormal, the last term is
-E (F(R) - F(c_N) - F'(c_N) (R - c_N))_{R > c_N} / q, and F(R) <= R^lam <= (z c_N / z_N)^lam from z_N = z(c_N) on: a
-Gaussian tail. All terms are positive, and all is in logarithms: moments within 1e-16 of one keep their digits, none
-overflows.
+where fall_j is the negative slope of a chord. For a label with the ratio R = 1 - q + q z, z lognormal, the
+last term is E (F(R) - F(c_N) - F'(c_N) (R - c_N))_{R > c_N} / q. F(R) <= R^lam <= (z c_N / z_N)^lam from
+z_N = z(c_N) on, which is a Gaussian tail. All terms are positive and computed as logarithms, so moments
+within 1e-16 of one keep their digits, and nothing overflows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import logsumexp, quietly, smallest_so_far, xp
 from checkin_jax.kernels.messages.subsampled_gaussian import stretch
 
-# What rounding can amount to: relatively in the excess over one, whose chords are differences, and in its logarithm.
+# Rounding errors: relative error of A - 1, whose chords are differences, and absolute error of its logarithm.
 _ROUNDING, _RELATIVE = 1e-9, 1e-12
-# Steps of the nodes in standard deviations of the noise, up to here in the same unit, and steps beyond, where the
-# moments are so large that only their logarithms count. So the chords cost a relative 2e-4 and 1e-3.
+# Spacing of the nodes in standard deviations of the noise up to _NEAR; spacing beyond, where moments are so
+# large that only their logarithms count. The chords cost a relative 2e-4 and 1e-3.
 _STEP, _NEAR, _FAR_STEP = 0.03, 12.0, 0.08
 _MOST, _GRID = 8192, 1024
-# Nodes reach this far beyond where an order moves the noise; orders share their nodes where that differs by less than
-# a factor of two.
+# Nodes extend this far beyond the noise tilted by an order. Orders share nodes if their tilts differ by less
+# than a factor of two.
 _BEYOND, _TILT = 9.0, 3.0
 
 
 class Rare(NamedTuple):
-    """Labels of at most this mu and q, by the logarithms of their E[q] and of their mass; [labels]."""
+    """Labels with at most this mu and q, by the logarithms of their E[q] and of their mass; [labels]."""
 
     mu: Array
     rate: Array
@@ -47,9 +47,9 @@ class Rare(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """A unit as a mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1), q = 1 / inverse_rate.
+    """A mixture over a public label: q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1), q = 1 / inverse_rate.
 
-    log_weight: of E[q] in the label; [labels]. rare: labels of which closed forms say enough.
+    log_weight: log of E[q] in the label; [labels]. rare: labels for which closed forms suffice.
     """
 
     mu: Array
@@ -68,21 +68,21 @@ def log_profile(labels: Labels, losses: Array) -> Array:
 
 
 def tops(labels: Labels, orders: np.ndarray) -> np.ndarray:
-    """Of each order the largest that shares its nodes: few different ones, and none depends on the other orders."""
+    """For each order the largest order that shares its nodes. It does not depend on the other orders."""
     least = _TILT / float(np.max(labels.mu))
     with np.errstate(over="ignore"):
         return least * np.exp2(np.ceil(np.maximum(np.log2(orders / least), 0.0)))
 
 
 def nodes(labels: Labels, order: float) -> np.ndarray:
-    """Losses from 0 on for orders up to this one: a step is a part of a standard deviation of every label's noise."""
+    """Losses from 0 on for orders up to this one, spaced by a fraction of the noise of every label."""
     mu, rate = np.asarray(labels.mu)[:, None], 1.0 / np.asarray(labels.inverse_rate)[:, None]
     at = order * mu + _BEYOND
     with np.errstate(divide="ignore"):
         reach = np.logaddexp(np.log1p(-rate), np.log(rate) + mu * at - 0.5 * mu * mu)
     end = float(np.max(reach))
     grid = np.append(0.0, np.geomspace(1e-3 * float(np.min(mu * rate)), end, _GRID))
-    # dl / dx of the labels that reach as far.
+    # dl / dx of the labels that extend this far.
     speed = mu * (rate - (1.0 - rate) * np.expm1(-grid))
     slowest = np.min(np.where(reach >= grid, speed, np.inf), axis=0)
     slowest = np.where(np.isfinite(slowest), slowest, float(np.max(mu)))
@@ -90,7 +90,7 @@ def nodes(labels: Labels, order: float) -> np.ndarray:
     far, last = float(place[-1]), _STEP * np.ceil(_NEAR / _STEP)
     steps = np.arange(0.0, min(far, last), _STEP)
     if far > last:
-        # Of too many the bound gets coarser.
+        # With too many nodes the spacing is enlarged; the bound remains valid.
         steps = np.append(steps, np.linspace(last, far, min(int((far - last) / _FAR_STEP) + 2, _MOST)))
     return np.append(np.interp(steps, place, grid)[: np.searchsorted(steps, far)], end)
 
@@ -103,14 +103,14 @@ def _log_f(losses: Array, orders: Array) -> Array:
 
 @quietly
 def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array) -> Array:
-    """Upper bounds on log A at each order > 1 of what has the profile log_values at most; nats, [orders].
+    """Upper bounds on log A at each order > 1 of a unit with profile at most exp(log_values); nats, [orders].
 
     Args:
-      losses: nodes from 0 on. log_values: logarithms of bounds at them, besides the rare labels of the mixture; beyond
-        the last one the mixture's own profile is the bound.
+      losses: nodes from 0 on. log_values: logarithms of bounds at the nodes, without the rare labels of the
+        mixture. Beyond the last node the mixture's own profile is the bound.
     """
     require_float64(losses, log_values, orders)
-    # Profiles fall: a bound at a node is one at all that come after it.
+    # Profiles decrease: a bound at a node holds at all later nodes.
     log_values = smallest_so_far(log_values)
     change = xp.minimum(log_values[1:] - log_values[:-1], 0.0)
     drop = log_values[:-1] + xp.log(-xp.expm1(change))
@@ -126,10 +126,10 @@ def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array)
 
 
 def _of_rare(rare: Rare, order: Array) -> Array:
-    """log of what rare labels add; [orders, labels].
+    """log of the contribution of rare labels; [orders, labels].
 
-    E F(R) is at most q E z^lam by convexity, and at most E R^lam, of which Minkowski's inequality says
-    (1 - q + q e^{(lam-1) mu^2/2})^lam.
+    E F(R) is at most q E z^lam by convexity. It is also at most E R^lam, which by Minkowski's inequality is
+    at most (1 - q + q e^{(lam-1) mu^2/2})^lam.
     """
     shift = 0.5 * (order - 1.0) * xp.square(rare.mu)
     norm = xp.logaddexp(log1p(-rare.rate), xp.log(rare.rate) + shift)
@@ -137,7 +137,7 @@ def _of_rare(rare: Rare, order: Array) -> Array:
 
 
 def _put_together(labels: Labels, end: Array, orders: Array, excess: Array) -> Array:
-    """log A from the logarithm of its excess up to `end`, with what is beyond and the rare labels."""
+    """log A from the logarithm of A - 1 up to `end`, the part beyond, and the rare labels."""
     order = orders[:, None]
     mu, inverse_rate, log_weight = (part[None, :] for part in labels[:3])
     log_z = stretch(end, inverse_rate)

@@ -1,14 +1,16 @@
-r"""What another client's Gaussian message says of two records: stop-loss transforms of z - c z', from above.
+r"""Upper bounds on stop-loss transforms of z - c z', the term of another client's Gaussian message.
 
-With the noise's standard deviation as the unit, a client at y, and records x, x', put u = x - y, v = x' - y. Under y's
-law z = e^{u.W - |u|^2/2} and z' = e^{v.W - |v|^2/2} are the likelihood ratios, W standard normal; the centred term is
-d = (z - 1) - c (z' - 1), c >= 1. Only the Gram matrix of u and v matters, and E f(d) grows with it (as a symmetric
-matrix) for every convex f: the smaller experiment is a coarsening of the larger one [docs/theory_gaussian.md].
+In units of the noise's standard deviation, for a client at y and records x, x', put u = x - y, v = x' - y.
+Under y's law z = e^{u.W - |u|^2/2} and z' = e^{v.W - |v|^2/2} are the likelihood ratios, W standard normal.
+The centred term is d = (z - 1) - c (z' - 1), c >= 1. E f(d) depends on u and v through their Gram matrix
+only, and increases with it (in the order of symmetric matrices) for every convex f: the smaller experiment is
+a coarsening of the larger one [docs/theory_gaussian.md].
 
-E(d - k)_+ and E(-d - k)_+ are averages over omega = W.v/|v| of phi(F, s), a call or a put on F zeta at s, with F the
-conditional mean of z, zeta lognormal and s linear in z'. phi is convex in (F, s) and monotone in F. On each interval
-between nodes of omega the curve of (z', F) is replaced by a line that is on the safe side of it (a chord or a tangent),
-and the law of z' on it by its two ends, the mean kept: both can only raise the average.
+E(d - k)_+ and E(-d - k)_+ are averages over omega = W.v/|v| of phi(F, s), a call or a put on F zeta at s,
+where F is the conditional mean of z, zeta is lognormal and s is linear in z'. phi is convex in (F, s) and
+monotone in F. On each interval between nodes of omega, the curve of (z', F) is replaced by a line on its safe
+side (a chord or a tangent), and the law of z' by its two ends with the mean preserved. Both replacements only
+raise the average.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, elementary, require_float64
 
-# Intervals of omega, how far it is followed in standard deviations, and how much denser the middle is.
+# Intervals of omega, their range in standard deviations, and how much denser the middle is.
 _PARTS, _REACH, _BEND = 72, 9.5, 2.0
-# Relative rounding of a value, with a wide margin; and of the terms that it is a difference of.
+# Relative rounding of a value, with a wide margin; and of the terms whose difference it is.
 _RELATIVE, _ABSOLUTE = 1e-10, 2e-14
-# Triples treated at a time.
+# Triples per batch.
 _BATCH = 8
 
 
@@ -39,12 +41,12 @@ def _between(low: Array, high: Array) -> Array:
 
 
 def _option(call: bool, forward: Array, strike: Array, volatility: Array) -> Array:
-    """E(F zeta - s)_+, or E(s - F zeta)_+, from above; zeta = e^{q N - q^2/2}, F > 0, any s."""
+    """Upper bound on E(F zeta - s)_+, or on E(s - F zeta)_+; zeta = e^{q N - q^2/2}, F > 0, any s."""
     positive = strike > 0
     safe = jnp.where(positive, strike, 1.0)
     above = jnp.log(forward / safe) / volatility + 0.5 * volatility
     below = above - volatility
-    # Strike and forward have one density between them: s phi(below) = F phi(above).
+    # Strike and forward share one density: s phi(below) = F phi(above).
     density = forward * jnp.exp(-0.5 * jnp.square(above))
 
     def part(amount: Array, x: Array) -> Array:
@@ -60,7 +62,9 @@ def _option(call: bool, forward: Array, strike: Array, volatility: Array) -> Arr
 
 
 def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
-    """Both transforms of one triple: +-d = scale F zeta - other z' + ..., z' the ratio that varies less."""
+    """Both transforms of one triple: +-d = scale F zeta - other z' + ..., z' the ratio of smaller
+    variance.
+    """
     mirrored = gram[0] < gram[2]
     one = jnp.ones_like(c)
     scale, other = jnp.where(mirrored, c, one), jnp.where(mirrored, one, c)
@@ -77,7 +81,8 @@ def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
     to_right = jnp.clip((moved - place[:-1] * mass) / (place[1:] - place[:-1]), 0.0, mass)
     weight = (jnp.append(mass - to_right, 0.0) + jnp.append(0.0, to_right)) * (1.0 + _RELATIVE)
 
-    # Tangents of F as a function of z' in the middle of each interval, at its ends; the safer one at every node.
+    # Tangents of F as a function of z' in the middle of each interval, at its ends; the safer one at every
+    # node.
     middle = 0.5 * (left + right)
     at_middle, power = jnp.exp(p * middle - 0.5 * p * p), p / b
     at_left, at_right = (at_middle * (1.0 + power * jnp.expm1(b * (end - middle))) for end in (left, right))
@@ -87,7 +92,7 @@ def _one(c: Array, knots: Array, gram: Array) -> tuple[Array, Array]:
     above = jnp.where(convex, forward, jnp.maximum(of_right, of_left)) * (1.0 + 1e-13)
     below = jnp.where(convex, jnp.minimum(of_right, of_left), forward) * (1.0 - 1e-13)
 
-    # Beyond the nodes: of omega itself, and where it is moved by p or b.
+    # Mass beyond the nodes: of omega itself, and of omega shifted by p or b.
     out, out_forward, out_place = (
         jax.scipy.special.ndtr(omega[0] - moved) + jax.scipy.special.ndtr(moved - omega[-1])
         for moved in (0.0 * p, p, b)

@@ -1,18 +1,18 @@
-r"""T*: hidden messages of any randomizer with a known privacy profile D, as a sum of independent steps.
+r"""T*: shuffled messages of any randomizer with a known privacy profile D, as a sum of independent steps.
 
-With D(c) the largest hockey-stick divergence between two inputs' laws, the round's divergence at c >= 1 is at most
-gamma^n D(c) + (1/n) E(-n (c - 1) + S)_+, S the sum of n steps that are taken with probability gamma each, of mean
-zero and with [docs/theory_gaussian.md]
+With D(c) the largest hockey-stick divergence between two inputs' laws, the round's divergence at c >= 1 is at
+most gamma^n D(c) + (1/n) E(-n (c - 1) + S)_+. S is the sum of n steps of mean zero, each present with
+probability gamma, with [docs/theory_gaussian.md]
 
     E(d - k)_+ = (c - k) D(c / (c - k)),  0 <= k <= c - 1;    D(1 + k),  k >= c - 1,
     E(-d - k)_+ = c D(1 + k / c),  k >= 0.
 
-These two functions are replaced by chords over knots, which moves mass outwards (a finite law, above in convex order);
-what is beyond the last knots is cut off. That costs at most what the functions are there, times the expected number of
-steps: it raises E f(d) by no more, whatever the convex f with slopes between 0 and 1 that vanishes at -infinity. So
-rare steps that are huge (for a Gaussian randomizer steps are lognormal, without exponential moments) leave the finite
-law as soon as they matter less than the answer. E(x + S)_+ is a contour integral (`stop_loss`), whose order, period
-and cut are chosen for each c; every choice gives a bound.
+Chords over knots replace both functions, which moves mass outwards (a finite law, above in convex order).
+Mass beyond the last knots is cut off, at a cost of at most the functions' values there times the expected
+number of steps: E f(d) changes by no more, for every convex f with slopes between 0 and 1 that vanishes at
+-infinity. So rare huge steps (a Gaussian randomizer has lognormal steps, without exponential moments) are cut
+off where they matter less than the answer. E(x + S)_+ is a contour integral (`stop_loss`), with order, period
+and cut chosen for each c. Every choice gives a bound.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from checkin_jax.kernels.execution.backend import (
 )
 from checkin_jax.kernels.round_off import UNIT
 
-# Frequencies are 32 a + b: cosines and sines of both parts make all others by one matrix product.
+# Frequencies are 32 a + b: cosines and sines of both parts give all frequencies by one matrix product.
 _SIDE = 32
 NODES = _SIDE * _SIDE
-# Standard deviation of the added normal variable over the period: the last frequency is at 6.5 over the former.
+# Standard deviation of the added normal variable over the period; times the last frequency it is 6.5.
 SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
-# Orders tried for each c: so many from _LEAST over x and a deviation; of cuts every fourth, at every third order, and
-# its neighbours.
+# Orders tried for each c: _WINDOW of them from _LEAST / (-x + deviation) on. First every _EVERY-th cut at
+# every _APART-th order, then the neighbours of the best.
 _LEAST, _RATIO, _WINDOW, _EVERY, _APART = 0.3, 1.12, 56, 4, 3
-# Periods: in standard deviations of the sum, or in -x, whichever is longer.
+# Periods in standard deviations of the sum and in -x; the longer one is used.
 _PERIODS = ((20.0, 0.0), (20.0, 2.5), (20.0, 10.0))
-# Rounding relative to e^{t x} M(t) / t^2, about: only choices depend on it.
+# Approximate rounding relative to e^{t x} M(t) / t^2; only choices depend on it.
 _PRECISION = 1e-12
-# Relative error allowed in the values of D (a caller's duty), and what the law's slopes and mean are wrong by at most,
-# relatively: a few hundred roundings.
+# Relative error allowed in the values of D (ensured by the caller), and relative error of the law's slopes
+# and mean: a few hundred roundings.
 MARGIN = 1e-11
 _MEAN = 1e-12
 
@@ -71,7 +71,9 @@ class Law(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A law for one c, or [...]: knots, what chords fall by per unit between them, values at knots and left of all."""
+    """A law for one c, or [...]: knots, negative chord slopes, values at the knots and at the
+    last left knot.
+    """
 
     right: Array
     fall: Array
@@ -83,7 +85,7 @@ class Steps(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A contour: its order, at which knot laws are cut, and its period; scalars or [...]."""
+    """A contour: its order, the knot at which laws are cut, and its period; scalars or [...]."""
 
     order: Array
     cut: Array
@@ -91,14 +93,14 @@ class Choice(NamedTuple):
 
 
 def _falls(knots: Array, value: Array) -> Array:
-    """Slopes of the least convex nonincreasing function on these knots above the values, less the last."""
+    """Negative slopes of the smallest convex nonincreasing majorant, relative to its last value."""
     gaps = xp.diff(knots)
     falls = xp.where(gaps > 0, (value[..., :-1] - value[..., 1:]) / xp.where(gaps > 0, gaps, 1.0), 0.0)
     return largest_from_here(xp.maximum(falls, 0.0))
 
 
 def _drops(falls: Array) -> Array:
-    """Masses at the knots: what each slope is steeper than the next."""
+    """Point masses: differences of successive slopes."""
     return falls - xp.concatenate([falls[..., 1:], xp.zeros_like(falls[..., :1])], axis=-1)
 
 
@@ -117,7 +119,7 @@ def steps_of(law: Law) -> Steps:
 
 
 def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
-    """Places and weights of the finite law without what is right of knot `cut`; mean zero but for `_MEAN`."""
+    """Places and weights of the finite law without mass right of knot `cut`; mean zero up to `_MEAN`."""
     right = steps.right[..., 1:]
     weights = _drops(xp.where(xp.arange(right.shape[-1]) < cut[..., None], steps.fall, 0.0))
     mean = xp.sum(weights * right, axis=-1)
@@ -129,9 +131,11 @@ def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
 
 
 class Paths(NamedTuple):
-    """What contours are chosen from: orders, log M at each for every cut, and what every cut loses.
+    """Data for the choice of contours: orders, log M at each order for every cut, and mass lost
+    by every cut.
 
-    orders: [orders], each _RATIO times the one before. log_m: [orders, cuts], entry j is for cut j + 1. lost: [cuts].
+    orders: [orders], a geometric sequence of ratio _RATIO. log_m: [orders, cuts], entry j is for cut j + 1.
+    lost: [cuts].
     """
 
     orders: Array
@@ -140,13 +144,13 @@ class Paths(NamedTuple):
 
 
 def orders(near: float, far: float, deviation: float) -> np.ndarray:
-    """Those for contours of sums of this deviation at places x with near <= -x <= far."""
+    """Orders of contours for sums of this deviation at places x with near <= -x <= far."""
     least, most = _LEAST / (far + deviation), _LEAST / (near + deviation)
     return least * _RATIO ** np.arange(math.ceil(math.log(most / least) / math.log(_RATIO)) + _WINDOW)
 
 
 def _second(z: Array) -> Array:
-    """`stop_loss.second` of real z within 1e-12, at a fifth of the time."""
+    """`stop_loss.second` of real z, accurate to 1e-12, in a fifth of the time."""
     near = xp.abs(z) < 1e-3
     far = xp.where(near, 1.0, z)
     series = 0.5 + z * (1.0 / 6.0 + z * (1.0 / 24.0 + z * (1.0 / 120.0)))
@@ -163,7 +167,7 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     part = _second(-orders[:, None] * steps.left[None, :])
     left = dots(part, steps.left_weights * xp.square(steps.left))
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
-    # Where it overflows nothing is known.
+    # Overflow gives no bound.
     log_m = xp.where(xp.isnan(log_m), math.inf, log_m)
     return Paths(orders, log_m, count * rate * xp.maximum(steps.beyond[1:], steps.left_beyond))
 
@@ -172,7 +176,9 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
 def paths_of(
     rate: Float64[Array, ""], count: Float64[Array, ""], orders: Float64[Array, " orders"], laws: Law
 ) -> Paths:
-    """Paths for sums of `count` steps of the first of these laws, taken with probability rate; all laws are cut."""
+    """Paths for sums of `count` steps of the first law, each present with probability `rate`; one cut for
+    all.
+    """
     require_float64(rate, count, orders, laws)
     steps = [steps_of(Law(*(part[i] for part in laws))) for i in range(laws.right.shape[0])]
     beyond = xp.max(xp.stack([law.beyond for law in steps]), axis=0)
@@ -181,14 +187,14 @@ def paths_of(
 
 
 def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
-    """Order, cut and period with the least error expected: images of the answer, rounding, smoothing, the cut; [...].
+    """Order, cut and period of least expected error (images, rounding, smoothing and cut); [...].
 
-    The best of every few cuts first, then the best of those that are near it. x: scalar or [...].
+    First the best of every few cuts, then the best of its neighbours. x: scalar or [...].
     """
     x = xp.asarray(x)
     far = -x
     first = xp.searchsorted(paths.orders, _LEAST / (far + deviation) * (1.0 - 1e-9))
-    # Orders along the first axis.
+    # The first axis is that of orders.
     steps = xp.arange(_WINDOW, dtype=first.dtype).reshape(-1, *(1,) * x.ndim)
     window = xp.minimum(first, paths.orders.size - _WINDOW)[None] + steps
     orders = paths.orders[window]
@@ -197,18 +203,18 @@ def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
     )
 
     def best(orders: Array, log_m: Array, lost: Array) -> tuple[Array, Array, Array]:
-        """Which period, one of these orders but the last, and one of these cuts cost least."""
+        """Indices of the cheapest period, order (without the last one) and cut."""
         height = (orders * x[None])[..., None, None] + log_m[..., None, :]
         turns = periods[None] * orders[..., None]
         further = largest_from_here(turns[..., None] - height, axis=0)[1:]
         orders, turns = orders[:-1, ..., None], turns[:-1]
         spread = 0.1 * xp.square(turns * SMOOTHING) / orders
         noise = _PRECISION * (0.5 + 1.0 / turns) / orders
-        # Exponentials that vanish take a hundred times as long as others.
+        # Exponentials that underflow are a hundred times as slow.
         images = xp.exp(xp.maximum(turns[..., None] - further, -600.0)) / orders[..., None]
         cost = images + xp.exp(xp.maximum(height[:-1], -600.0)) * (spread + noise)[..., None]
         cost = cost + (periods[None] * xp.exp(-turns))[..., None] + lost[..., None, :][None]
-        # What is no number is no choice.
+        # NaN is never chosen.
         cost = xp.fmin(cost, math.inf).reshape(*orders.shape[:-1], -1)
         least = xp.argmin(xp.min(cost, axis=0), axis=-1)
         row = xp.argmin(xp.take_along_axis(cost, least[None, ..., None], axis=-1)[..., 0], axis=0)
@@ -234,7 +240,9 @@ def _turn(phase: Array) -> Array:
 
 
 def powers(turn: Array, last: int) -> Array:
-    """(1 + turn)^k - 1 for k = 0 .. last, a power of two, within 30 roundings of k |turn|; [last + 1, places]."""
+    """(1 + turn)^k - 1, k = 0 .. last, a power of two, within 30 roundings of k |turn|;
+    [last + 1, places].
+    """
     if not of_jax(turn):
         found = np.zeros((last + 1, turn.size), dtype=turn.dtype)
         size = 1
@@ -256,7 +264,8 @@ def powers(turn: Array, last: int) -> Array:
 def _row(at: Array, base: Array, tilted: Array) -> Array:
     """`transform` of one row of places: at [places], base scalar, tilted [kinds, places].
 
-    With k = _SIDE a + b, |b| <= _SIDE / 2, and b and -b have the same products of cosines and sines, in real numbers.
+    k = _SIDE a + b with |b| <= _SIDE / 2. The products of cosines and sines are real, and the same for b and
+    -b.
     """
     if not of_jax(tilted):
         counted = xp.any(tilted != 0.0, axis=0)
@@ -274,7 +283,7 @@ def _row(at: Array, base: Array, tilted: Array) -> Array:
     even, up = even + alone[..., : half + 1], up + alone[..., half + 1 :]
 
     def in_order(middle: Array, apart: Array) -> Array:
-        """middle - apart at b < 0, middle + apart at others, as k increases from 0."""
+        """middle - apart for b < 0 and middle + apart for other b, ordered by k from 0 on."""
         before = (middle - apart)[..., half - 1 : 0 : -1]
         every = xp.concatenate([before, middle + apart], axis=-1).reshape(middle.shape[0], -1)
         return every[:, half - 1 : half - 1 + NODES]
@@ -285,7 +294,8 @@ def _row(at: Array, base: Array, tilted: Array) -> Array:
 def transform(at: Array, base: Array, tilted: Array) -> Array:
     """sum_i tilted_i (e^{i k base at_i} - 1) at k = 0 .. NODES - 1; [..., kinds, NODES].
 
-    at: [..., places]. base: [...]. tilted: [..., kinds, places]. Row by row: what one needs stays in the cache.
+    at: [..., places]. base: [...]. tilted: [..., kinds, places]. Rows are treated one by one, so that each
+    fits into the CPU cache.
     """
     before, (kinds, places) = at.shape[:-1], tilted.shape[-2:]
     base = xp.broadcast_to(base, before).reshape(-1)
@@ -294,7 +304,7 @@ def transform(at: Array, base: Array, tilted: Array) -> Array:
 
 
 def along(values: Array, base: Array, x: Array) -> Array:
-    """The real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1.
+    """Real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1.
 
     values: [..., sums, NODES]; base [...], x [..., places]. Returns [..., sums, places].
     """
@@ -307,10 +317,10 @@ def along(values: Array, base: Array, x: Array) -> Array:
 
 
 class Step(NamedTuple):
-    """A step of a finite law on a contour: theta^2 T at the nodes, T(t), and bounds on errors.
+    """A step of a finite law on a contour: theta^2 T at the nodes, T(t), and error bounds.
 
-    excess: [..., nodes]; the rest [...]. moved: per unit of theta, since the mean is not quite zero. tilt, terms:
-    roundings of theta^2 T, and of it per unit of frequency.
+    excess: [..., nodes]; the rest [...]. moved: error per unit of theta, since the mean is not exactly zero.
+    tilt, terms: rounding of theta^2 T, and its rounding per unit of frequency.
     """
 
     excess: Array
@@ -321,18 +331,18 @@ class Step(NamedTuple):
 
 
 def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) -> Step:
-    """The finite law (at, weights) of `cut_at`, taken with probability rate."""
+    """The finite law (at, weights) of `cut_at`, each step present with probability `rate`."""
     order = contour.order[..., None]
     tilted = weights * xp.exp(order * at)
     squares = weights * xp.square(at) * stop_loss.second(order * at)
     real = rate * xp.sum(squares, axis=-1)
     square = xp.square(contour.order)
     excess = transform(at, 2.0 * math.pi / contour.period, tilted[..., None, :])[..., 0, :]
-    # The mean is not quite zero: all values may have to move up by this much.
+    # The mean is not exactly zero: a shift of all values by this much covers it.
     moved = 2.0 * rate * _MEAN * xp.sum(xp.abs(at) * weights, axis=-1) * (1.0 + square * real / rate)
-    # e^{t k} is wrong by some roundings of t k; each factor of the matrix product by some of |phase|. With the phase in
-    # two parts, of at most 2 and 1 times |phase|, terms of the product are sqrt(2) times the one and the other together
-    # at most, in any order.
+    # e^{t k} has an error of some roundings of t k, each factor of the matrix product one of some roundings
+    # of |phase|. The phase has two parts, at most 2 and 1 times |phase|. A term of the product is at most
+    # sqrt(2) times a factor of each part, in any order.
     exponents = xp.abs(order * at)
     tilt = 4.0 * UNIT * square * rate * xp.sum(squares * exponents, axis=-1)
     terms = tilted * xp.abs(at) * (at.shape[-1] + 40.0 + 2.0 * exponents)
@@ -342,9 +352,9 @@ def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) 
 
 
 def shares(losses: Array) -> tuple[Array, Array]:
-    """By how much the first and the last of increasing losses count in c = e^loss between them; [..., losses] each.
+    """Weights of the first and the last of increasing losses in c = e^loss between them; [..., losses] each.
 
-    Each is relatively accurate, so that a mixture of two laws by these shares is, too.
+    Each weight has a small relative error, and so has a mixture of two laws by these weights.
     """
     first, last = losses[..., :1], losses[..., -1:]
     width = xp.expm1(last - first)
@@ -355,7 +365,7 @@ def shares(losses: Array) -> tuple[Array, Array]:
 
 
 def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
-    """Steps of mixtures of two laws, by the weights [losses] of both; or of one law."""
+    """Steps of mixtures of two laws with these weights [losses]; or of one law."""
     if len(ends) == 1:
         return Step(ends[0].excess[None], ends[0].real[None], *ends[0][2:])
     (first, last), (near, far) = ends, weights
@@ -368,7 +378,7 @@ def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
 def add(
     total: stop_loss.Sum, contour: stop_loss.Contour, theta: Array, step: Step, count: Array
 ) -> stop_loss.Sum:
-    """`count` more steps."""
+    """The sum with `count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
     size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
     moved, tilt, terms = (part[..., None] for part in step[2:])
@@ -389,17 +399,18 @@ def hidden_upper(
     losses: Float64[Array, "groups losses"],
     law: Law,
 ) -> Float64[Array, "groups losses"]:
-    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, each group on one contour; [groups, losses].
+    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, each group on one contour; [groups,
+    losses].
 
     Args:
-      clients: n. count, rate: S has `count` steps (whole), each taken with probability rate.
-      deviation: about a standard deviation of S without its rare large steps. paths: of a law near these. Only
-        sharpness depends on them.
-      losses: of each group increasing, near each other.
-      law: of a step, at the first and at the last loss of each group, or at its only one, [groups, ends, knots]; values
-        must not be too small by more than MARGIN, relatively, and convex in c between.
+      clients: n. count, rate: S has `count` steps (whole), each present with probability `rate`.
+      deviation: approximate standard deviation of S without its rare large steps. paths: of a law near these.
+        Only sharpness depends on both.
+      losses: increasing within each group, near each other.
+      law: of a step, at the first and last loss of each group, or at its only one, [groups, ends, knots].
+        Values may be too small by a relative MARGIN at most, and are convex in c between.
 
-    Infinity where nothing is proved.
+    Infinity where no bound is proved.
     """
     require_float64(clients, count, rate, deviation, paths, losses, law)
     groups, number = losses.shape
@@ -421,7 +432,7 @@ def hidden_upper(
         steps.beyond, xp.broadcast_to(cut[..., None], (*steps.beyond.shape[:2], 1)), axis=-1
     )
     lost = xp.max(xp.maximum(beyond[..., 0], steps.left_beyond), axis=1, keepdims=True)
-    # Laws: probabilities that do not exceed one.
+    # Weights must be those of a law: their sum is at most one.
     fits = rate * xp.max(xp.sum(weights, axis=-1), axis=1, keepdims=True) <= 1.0
     value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isfinite(value) & fits, value, math.inf)

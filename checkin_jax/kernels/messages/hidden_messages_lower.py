@@ -1,17 +1,18 @@
-r"""A lower bound for hidden messages: all other clients hold x', the target x or x'.
+r"""A lower bound for shuffled messages: all other clients hold x', the target holds x or x'.
 
-With F the law of the messages when everybody holds x', Z = (density of a message at x) / (density at x'), and W the
-sum of n steps Z - 1 that are taken with probability gamma each,
+With F the law of the messages when all clients hold x', Z = (density of a message at x) / (density at x'),
+and W the sum of n steps Z - 1, each present with probability gamma,
 
     P/F = 1 + W / n,    Q/F = 1,    H_c(P||Q) = E(1 + W/n - c)_+,    H_c(Q||P) = E(1 - c - c W/n)_+ .
 
-Outputs are merged into cells first (P and Q masses added), a post-processing. Events A = {W + N > X} with a normal
-variable N of the adversary's own are evaluated by contour integrals as in `stop_loss`: Poisson's summation gives
-Pr[W + N > X] from above, and E[W; W + N > X] up to images that are bounded and taken off. All outcomes with a step
-beyond a cut are put into A. The other direction is the same with -W in place of W.
+Outputs are first merged into cells (P and Q masses added), a post-processing. Events A = {W + N > X}, where N
+is a normal variable drawn by the adversary, are evaluated by contour integrals as in `stop_loss`. Poisson's
+summation gives an upper bound on Pr[W + N > X], and E[W; W + N > X] up to images, whose bound is subtracted.
+Outcomes with a step beyond the cut all belong to A. The other direction replaces W by -W.
 
-Where all other clients hold a third record, F being the law when everybody does, W is the sum of steps Z - Z', and
-(P - Q)/F = W / n. Q[A] is the same integral with one of the n steps drawn under x' in place of the third record.
+If all other clients hold a third record and F is the law when all clients do, W is the sum of steps Z - Z',
+and (P - Q)/F = W / n. Q[A] is the same integral with one of the n steps drawn under x' instead of the third
+record.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from checkin_jax.kernels.execution.backend import dots, quietly, xp
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.kernels.round_off import UNIT
 
-# Relative error of the cells' places and masses, as the host computes them.
+# Relative error of the cells' places and masses, as computed by the host.
 _CELLS = 1e-12
-# Orders, over the contour's own, at which Chernoff's bound is tried for the images on the right.
+# Orders, relative to the contour's, at which Chernoff's bound on the right images is tried.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
-# Contours chosen at once.
+# Contours chosen per batch.
 _CHOSEN = 8
-# Gauss-Legendre on [0, 1], for what is analytic on a cell.
+# Gauss-Legendre on [0, 1], for functions that are analytic on a cell.
 _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
 )
 
 
 class Cells(NamedTuple):
-    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing from 0; [cells].
+    """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing; [cells].
 
-    Where all others hold a third record these are of Z - Z'. right_other, left_other: masses of the target's message
-    under the second measure, drawn: the probability that it is there, or that it would be if it was sent; else None.
+    If all others hold a third record, Z - Z' takes the place of Z - 1. right_other, left_other: masses of the
+    target's message under the second measure. drawn: probability that the target is present, or would be if
+    it sent. Else None.
     """
 
     right: Array
@@ -59,24 +61,24 @@ class Cells(NamedTuple):
 
 @quietly
 def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells]:
-    """Cells of one Gaussian message, everybody else at x'; with Z - 1, and with 1 - Z, to the right.
+    """Cells of one Gaussian message, all others at x': with Z - 1 to the right, and with 1 - Z to the right.
 
-    count: of cells on either side. farthest: where the last cell begins, in standard deviations.
+    count: cells on either side. farthest: beginning of the last cell, in standard deviations.
     """
 
     def side(sign: float) -> tuple[Array, Array]:
-        # Outwards from where Z = 1; the last cell has no end. Masses from the tail that the cells are in.
+        # Outwards from Z = 1; the last cell is unbounded. Masses are differences of the nearer tail.
         step, places = (farthest + mu) / count, xp.arange(count, dtype=xp.float64)
         edges = 0.5 * mu + sign * step * places
         base = backend.ndtr(-sign * edges)
-        # Z - 1 has one sign on a cell: its mean there by quadrature keeps the digits that differences of tails lose
-        # where Z is near 1.
+        # Z - 1 has one sign on a cell. Quadrature of its mean keeps the digits that differences of tails lose
+        # near Z = 1.
         along = step * (places[:, None] + _NODES[None, :])
         within = step * _NODES[None, :]
         density = _WEIGHTS[None, :] * xp.exp(-within * (sign * edges[:, None] + 0.5 * within))
         place = xp.sum(density * xp.expm1(sign * mu * along), axis=1) / xp.sum(density, axis=1)
-        # Beyond the last edge e the ratio of both masses is e^{mu (e - mu/2)} times that of Mills' ratio at e - mu to
-        # that at e; its logarithm has the slope x - hazard.
+        # Beyond the last edge e the ratio of both masses is e^{mu (e - mu/2)} times the Mills ratio at e - mu
+        # over that at e; its logarithm has the slope x - hazard.
         ahead = gaussian_profile.hazard_beyond(sign * (edges[-1] - mu * _NODES)) @ _WEIGHTS
         last = xp.expm1(sign * mu * (step * (count - 1) + ahead))
         return sign * xp.append(place[:-1], last), base - xp.append(base[1:], 0.0)
@@ -86,7 +88,7 @@ def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells
 
 
 def _steps(cells: Cells) -> hidden_messages.Steps:
-    """As `hidden_messages` looks at a law when it chooses a contour."""
+    """The law in the form that `hidden_messages` uses to choose a contour."""
     after = xp.cumsum(cells.right_mass[::-1])[::-1]
     # E(d - k)_+ at the knots.
     gaps = xp.diff(cells.right, prepend=0.0)
@@ -99,7 +101,7 @@ def _steps(cells: Cells) -> hidden_messages.Steps:
 
 @quietly
 def paths_of(clients: Array, rate: Array, cells: Cells, orders: Array) -> hidden_messages.Paths:
-    """What `contours` are chosen from."""
+    """Data from which `contours` chooses."""
     return hidden_messages.paths(_steps(cells), clients, rate, orders)
 
 
@@ -108,11 +110,11 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
     """Contours for events near {W > threshold}; [thresholds].
 
     Args:
-      paths: of `paths_of`. deviation: about that of W without rare large steps.
+      paths: of `paths_of`. deviation: approximate one of W without rare large steps.
     """
     if backend.of_jax(thresholds):
         return hidden_messages.choose(paths, -thresholds, deviation)
-    # A few at a time stay in the cache.
+    # A batch fits into the CPU cache.
     found = [
         hidden_messages.choose(paths, -thresholds[start : start + _CHOSEN], deviation)
         for start in range(0, thresholds.size, _CHOSEN)
@@ -121,10 +123,10 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
 
 
 def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, lost_mean: Array) -> Array:
-    """gamma (E[e^{t d}; d kept] - 1) at several t; the mean of what is kept is minus that of what is lost.
+    """gamma (E[e^{t d}; d not cut] - 1) at several t, where d has mean zero, so E[d; d not cut] = -lost_mean.
 
-    orders: t [..., orders]. at, squares: places d and squares times masses, [..., places]. lost, lost_mean: mass that
-    is not kept, and its mean, [...].
+    orders: t [..., orders]. at, squares: places d and squares times masses, [..., places]. lost, lost_mean:
+    mass that is cut off, and its first moment, [...].
     """
     curved = xp.sum(stop_loss.second(orders[..., None] * at[..., None, :]) * squares[..., None, :], axis=-1)
     return rate * (xp.square(orders) * curved - orders * lost_mean[..., None] - lost[..., None])
@@ -138,15 +140,16 @@ def lines_lower(
 
     Args:
       clients: n. rate: probability of each step.
-      cells: of a step, relative errors below 1e-12.
-      choice: of `contours`; any one is valid. thresholds: > 0, near that which it was chosen for.
+      cells: of a step, with relative errors below 1e-12.
+      choice: of `contours`; every choice is valid. thresholds: > 0, near those of the choice.
 
-    (0, 1) where nothing can be told. With masses of the target's own: (E[W; A], Q[A]); no step is cut off then.
+    (0, 1) where there is no bound. If cells have masses of the target's message: (E[W; A], Q[A]), and no step
+    is cut off.
     """
     if cells.right_other is not None:
         choice = choice._replace(cut=xp.full_like(choice.cut, cells.right.size))
     order, period = choice.order, choice.period
-    # One row for every contour.
+    # One row per contour.
     right, right_mass, left, left_mass = (
         xp.broadcast_to(part, (order.size, part.size)) for part in cells[:4]
     )
@@ -159,7 +162,7 @@ def lines_lower(
     theta = stop_loss.nodes(contour, hidden_messages.NODES)
     base = 2.0 * math.pi / period
     squares = mass * xp.square(at)
-    # Orders of images: a takes a tenth of what each is further.
+    # Orders for images; a tenth of the distance to each is used as a.
     tried = order[:, None] * xp.asarray((1.0, *_FURTHER))[None]
     excesses = _excess(tried, rate, at, squares, lost, lost_mean)
     real, further = excesses[:, 0], tried[:, 1:]
@@ -175,13 +178,14 @@ def lines_lower(
     start = stop_loss.start(contour, theta)
     spread = xp.abs(means)
     exponents = xp.abs(order[:, None] * at)
-    # Roundings of a term, relative to its place and mass, which are good to _CELLS; so are the mean of a step and the
-    # exponent.
+    # Roundings of a term, relative to its place and mass, whose relative errors are _CELLS; so are those of
+    # the mean of a step and of the exponent.
     rounded = 4.0 * UNIT * (at.shape[-1] + 40.0 + 2.0 * exponents)
     moved_by = 4.0 * _CELLS * (1.0 + exponents)
     wrong = rate * xp.sum(spread * (rounded + moved_by), axis=-1)[:, None] * distance
     wrong = wrong + 16.0 * UNIT * xp.abs(excess)
-    # |1 + excess| is not below the floor of log_one_plus wherever that matters; else the error is one.
+    # |1 + excess| stays above the floor of log_one_plus wherever that matters; otherwise the error bound is
+    # one.
     floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2, axis=-1)
     total = stop_loss.Sum(
         start.log_mgf + clients * log_real,
@@ -193,8 +197,8 @@ def lines_lower(
 
     # M'/M: the tilted mean on the real axis.
     inner = both[:, 1] + xp.sum(means, axis=-1)[:, None].astype(kind)
-    # Where log_one_plus keeps |1 + excess| up, so is it here: both products with the mean, this one's and the true one,
-    # are below `absolute` times its modulus together.
+    # Where log_one_plus raises |1 + excess|, the same is done here. The computed and the true product with
+    # the mean together are below `absolute` times the modulus of the mean.
     kept_up = xp.where(size > stop_loss.FLOOR**2, 1.0 + excess, stop_loss.FLOOR)
     mean = (clients * rate).astype(kind) * inner / kept_up
     size_of_mean = xp.abs(mean)
@@ -208,14 +212,14 @@ def lines_lower(
     phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
     kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
     turn = (kernel * ratio).astype(kind) * backend.complex_of(xp.cos(phase), xp.sin(phase))
-    # Errors grow linearly with the threshold, by which phases are rounded.
+    # Errors grow linearly with the threshold, which rounds the phases.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
     more = 16.0 * UNIT * frequency * ratio
     tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
     scale = xp.exp(total.log_mgf[:, None] - order[:, None] * thresholds)
 
     size_of_mean = size_of_mean + mean_wrong
-    # Of Q: in place of one step the target's own.
+    # For Q, the target's own step replaces one step.
     own, own_size, own_wrong = turn, xp.ones_like(ratio), 0.0 * ratio
     if cells.right_other is not None:
         assert cells.left_other is not None
@@ -234,7 +238,7 @@ def lines_lower(
         own_wrong = own_wrong + total.absolute[:, None] * own_size[:, :1] / stop_loss.FLOOR
     sums = hidden_messages.along(xp.stack([own, turn * mean], axis=1), base, thresholds)
     far, inside = sums[:, 0], sums[:, 1]
-    # What errors grow by with the threshold, and the rest, of both.
+    # Error bounds per unit of the threshold, and constant ones, of both.
     errors = (
         more * own_size,
         off * own_size + own_wrong,
@@ -244,7 +248,7 @@ def lines_lower(
     grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[:, None] for part in errors)
     far = far + thresholds * grown + steady + tail[:, None] * own_size[:, :1]
     unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]
-    # Images on the left: E[W; ...] is at most E W_+; on the right: W_+ <= e^{a W} / (e a).
+    # Images on the left: E[W; ...] is at most E W_+. On the right: W_+ <= e^{a W} / (e a).
     left = xp.sqrt(clients * rate * xp.sum(squares, axis=-1) + xp.square(clients * rate * lost_mean))
     left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
     apart = 0.9 * (further - order[:, None])
@@ -256,7 +260,7 @@ def lines_lower(
     right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=-1) + slack[:, None])
     up, down = xp.exp(slack)[:, None], xp.exp(-xp.sign(inside) * slack[:, None])
     moved = scale * (down * inside - up * unsure)
-    # With a step beyond the cut: E W = 0, and what is kept has a mean.
+    # Outcomes with a step beyond the cut: E W = 0, and the other outcomes have a known mean.
     without = clients * log1p(-rate * lost)
     outside = clients * rate * lost_mean * xp.exp(without)
     moved = moved + (outside * (1.0 - ROUNDING))[:, None]

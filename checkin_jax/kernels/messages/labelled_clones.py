@@ -1,11 +1,12 @@
-r"""eps0-LDP messages in common slots, the client's own under a label of either kind: T2++ by staged domination.
+r"""T2++: eps0-LDP messages in common slots, the target's slot under a random label; by staged domination.
 
 With p = e^eps0, c = e^l >= 1 and m slots the unit's hockey-stick divergence is at most
 
     sum_i mass_i (1/n_i) E( -n_i (c - 1) + sum_{j <= m} d_j )_+ + lost (p - c)/(p + 1),
 
-where every d is a centred step of the hexagon's game, chosen in view of those before it [docs/theory_hexagon.md,
-section 5b]. All parts share the sum, its stages and its contour: they differ in where it begins.
+where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it
+[docs/theory_hexagon.md, section 5b]. All parts share the sum, its stages and its contour; only their starting
+points differ.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class LabelledCounts(NamedTuple):
-    """m; n_i > 0, real, and their masses, [parts]; lost: the probability of what is in no part."""
+    """m; real n_i > 0 and their masses, [parts]; lost: probability of the outcomes in no part."""
 
     slots: Array
     clients: Array
@@ -66,7 +67,7 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      stages, rules, nodes: as in `staged_clones.profile_upper`, for m steps.
+      stages, rules, nodes: as in `staged_games.profile_upper`, for m steps.
     """
     require_float64(seen, message, stages, losses)
     return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

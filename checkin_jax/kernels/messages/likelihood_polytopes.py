@@ -1,7 +1,7 @@
-"""Laws of one message's likelihood ratios among which an adversary chooses step by step, with a law above them all.
+"""Laws of a message's likelihood ratios, from which an adversary chooses, and a law that dominates them.
 
-A step is z - c z', centred and in units of p - 1, where (z, z') are the ratios at x and x' over the record that would
-be there instead, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B]
+A step is z - c z', centred and in units of p - 1, where z and z' are the likelihood ratios of x and x' over
+the record that takes their place, and c >= 1. [docs/theory.md, T1+; docs/theory_mechanisms.md, B]
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 class OwnLaws(NamedTuple):
-    """Laws of a mechanism's own step at every loss, or at one of them.
+    """Laws of a mechanism's own step at every loss, or at one loss.
 
-    at: places, centred and in units of p - 1, [losses, values]. laws: probabilities of all places but zero, the last
-    law above the others in convex order, [losses, laws, values]. alone: at most what one message by itself gives away,
-    [losses].
+    at: places, centred and in units of p - 1, [losses, values]. laws: probabilities of all places except
+    zero; the last law is above the others in convex order, [losses, laws, values]. alone: upper bound on the
+    divergence of one message, [losses].
     """
 
     at: Array
@@ -33,8 +33,9 @@ class OwnLaws(NamedTuple):
 class Message(NamedTuple):
     """Parameters of a message: float64 scalars.
 
-    epsilon0: of the randomizer, nats. differ: of one-bit messages, at most the probability that the bits of two records
-    differ, 1 in the worst case; any other message does not use it. own: the mechanism's own laws, in their game alone.
+    epsilon0: of the randomizer, nats. differ: for one-bit messages, an upper bound on the probability that
+    the bits of two records differ (1 in the worst case); unused by other messages. own: laws of the
+    mechanism, used in `own_game` only.
     """
 
     epsilon0: Array
@@ -42,7 +43,7 @@ class Message(NamedTuple):
     own: OwnLaws | None = None
 
     def alone(self, loss: Array) -> Array:
-        """At most what one message by itself gives away at this loss."""
+        """Upper bound on the divergence of one message at this loss."""
         if self.own is not None:
             return self.own.alone
         p = xp.exp(self.epsilon0)
@@ -50,12 +51,12 @@ class Message(NamedTuple):
 
 
 class Game(NamedTuple):
-    """A game: static, so that kernels compile for each.
+    """A game; static, so that kernels are compiled for each game.
 
-    places: all values of a step, [values], from c - 1 and a message. laws: their probabilities, [laws, values]: those
-    among which the adversary chooses, last the one that is above them in convex order. candidates: shares of the first
-    of these laws, tried as the main part of a stage's law. largest_variance: of a step at c = 1. stages: over how many
-    early steps are spread; any number gives a bound.
+    places: all values of a step, [values], from c - 1 and a message. laws: their probabilities, [laws,
+    values]; the adversary chooses among all but the last, which is above the others in convex order.
+    candidates: mixtures of the first laws, tried as the main part of a stage's law. largest_variance: of a
+    step at c = 1. stages: number of stages of the early steps; any number gives a bound.
     """
 
     places: Callable[[Array, Message], Array]
@@ -66,7 +67,7 @@ class Game(NamedTuple):
 
 
 def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
-    """At the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), and (0,0)."""
+    """Places at the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), and (0,0)."""
     per_p, one = xp.exp(-message.epsilon0), xp.ones_like(message.epsilon0)
     c = 1.0 + c_minus_1
     return xp.stack(
@@ -75,10 +76,10 @@ def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
 
 
 def _hexagon_laws(message: Message) -> Array:
-    """The five extreme laws with mean (1, 1), and T1's.
+    """The five extreme laws with mean (1, 1), and T1's law.
 
-    Seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
-    triples around the middle, which makes five extreme laws whatever p is.
+    As seen from (1, 1) the corners lie at 0, 90, 45, 225, 270 and 180 degrees: three antipodal pairs, and two
+    triples around the centre. So there are five extreme laws for every p.
     """
     q = xp.exp(-message.epsilon0)
     zero, pair, far = xp.zeros_like(q), q / (1.0 + q), 1.0 / (1.0 + q)
@@ -96,7 +97,7 @@ def _hexagon_laws(message: Message) -> Array:
 
 @quietly
 def _hexagon_variance(message: Message) -> Array:
-    """3-ary or binary randomized response."""
+    """Variance of 3-ary or binary randomized response."""
     p = xp.exp(message.epsilon0)
     return xp.maximum(2.0 / (p + 2.0), 1.0 / p)
 
@@ -121,7 +122,9 @@ HEXAGON = Game(
 
 
 def one_bit_places(c_minus_1: Array, message: Message) -> Array:
-    """Places of B0's terms, all others at x' (X) or at x (Y): of X, of Y, of -(c - 1) xi, and t*'s fourth."""
+    """Places of B0's terms, all others at x' (X) or x (Y): of X, of Y, of -(c - 1) xi, and the
+    fourth of t*.
+    """
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
     fourth = c_minus_1 / xp.expm1(message.epsilon0)
@@ -145,11 +148,10 @@ def one_bit_laws(message: Message) -> Array:
 
 @quietly
 def _one_bit_variance(message: Message) -> Array:
-    """Of X."""
     return message.differ * xp.exp(-message.epsilon0)
 
 
-# Messages of one bit with public coins, where everybody sends: X, all others at x', and Y, all others at x.
+# One-bit messages with public coins, every client sending: X for all others at x', Y for all others at x.
 ONE_BIT = Game(
     one_bit_places,
     one_bit_laws,
@@ -160,7 +162,7 @@ ONE_BIT = Game(
 
 
 def _own_candidates(count: int) -> tuple[tuple[float, ...], ...]:
-    """Each of the first laws by itself, and mixtures of two and of three of them."""
+    """Each of the first laws, and mixtures of two and of three of them."""
     first = min(count, 4)
     rows = [np.eye(count)[i] for i in range(first)]
     for i, j in itertools.product(range(first), repeat=2):
@@ -185,12 +187,12 @@ def _own_laws(message: Message) -> Array:
 
 
 def _own_variance(message: Message) -> Array:
-    """Where all losses are there, the first being 0."""
+    """Variance at the first of the losses, which is 0."""
     own = _own(message)
     return xp.max(own.laws[0, :-1] @ xp.square(own.at[0]))
 
 
 @functools.lru_cache(maxsize=16)
 def own_game(count: int) -> Game:
-    """The game of so many laws, at least 3, that `Message.own` brings along."""
+    """The game of `count` >= 3 laws, which `Message.own` holds."""
     return Game(_own_places, _own_laws, _own_candidates(count), _own_variance, 10)

@@ -1,19 +1,21 @@
-r"""One round of shuffled check-in of one-bit messages with public coins (B0), not adaptive within the round.
+r"""B0: one round of shuffled check-in of one-bit messages with public coins, not adaptive within the round.
 
-With p = e^eps0, c = e^l in [1, p), n clients and a rate gamma < 1 the round's hockey-stick divergence is at most
-[docs/theory_mechanisms.md]
+With p = e^eps0, c = e^l in [1, p), n clients and a rate gamma < 1 the round's hockey-stick divergence is at
+most [docs/theory_mechanisms.md]
 
     gamma^n (p - c)/(p + 1) + (1/n) max_{0 <= m <= n-1} E( Y_1 + ... + Y_m + X_{m+1} + ... + X_{n-1} + t* )_+ ,
 
-all independent, each term with probability gamma, else 1 - c. X is p - c with probability 1/(p + 1), else 1/p - c (the
-other clients hold x'); Y is 1 - c p or 1 - c/p (they hold x). Centred, in units of p - 1, X = xi and Y = -c xi with
-xi = 1 or -1/p. Bits that differ only with probability nu are X or Y with probability nu, else -(c - 1) xi.
+with independent terms, each with probability gamma, else 1 - c. X is p - c with probability 1/(p + 1), else
+1/p - c (the other clients hold x'). Y is 1 - c p or 1 - c/p (they hold x). Centred, in units of p - 1, X = xi
+and Y = -c xi with xi = 1 or -1/p. If bits differ only with probability nu, a term is X or Y with probability
+nu, else -(c - 1) xi.
 
-On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th node,
-whatever the branch: only whole m matter. For real m |g''| <= Q(m) = sum_k |weight_k| |U_k|^2 e^{m Re U_k}, which is
-convex. So on [a, b] with q = max(Q(a), Q(b)) g lies below its chord plus q (m - a)(b - m)/2, whose maximum is an end of
-[a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals are halved until the maximum is known to 1e-4, or until there
-are many; every choice gives a bound, and the cost does not grow with the number of clients.
+On one contour (`stop_loss`) the sum is g(m) = sum_k weight_k e^{U_k m}, U_k = log M_Y - log M_X at the k-th
+node, on any branch of the logarithm, since only whole m matter. For real m, |g''| <= Q(m) = sum_k |weight_k|
+|U_k|^2 e^{m Re U_k}, which is convex. So on [a, b] with q = max(Q(a), Q(b)), g lies below its chord plus q
+(m - a)(b - m)/2. The maximum of that is at an end of [a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals
+are halved until the maximum is known to 1e-4, or until there are _MOST. Every choice gives a bound, and the
+cost does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -34,15 +36,16 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Message, one_bit_l
 from checkin_jax.kernels.round_off import UNIT
 
 NODES = 1024
-# Intervals of m to begin with, and at most; relative excess over the largest value found at which halving ends.
+# First and largest number of intervals of m; halving ends at this relative excess over the largest value
+# found.
 _FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
 
 
 class Curve(NamedTuple):
-    """g on the whole range of m: at the nodes.
+    """g on the whole range of m, by its values at the nodes.
 
-    base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound on the
-    error of the logarithm. height, tilt: log of e^{t x} M(t) at m = 0, and per m.
+    base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound
+    on the error of the logarithm. height, tilt: log of e^{t x} M(t) at m = 0, and per m.
     """
 
     base: Array
@@ -68,7 +71,7 @@ def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
 
 
 class _Intervals(NamedTuple):
-    """[most] each: left end, width, values and Q at both ends, and the bound; how many there are; the best value."""
+    """Left ends, widths, values and Q at both ends, bounds, [most] each; their number; the largest value."""
 
     left: Array
     width: Array
@@ -80,7 +83,7 @@ class _Intervals(NamedTuple):
 
 
 def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]) -> Array:
-    """The largest value between two points of a function with these values there and |g''| <= max Q."""
+    """Largest value between two points of a function with these end values and |g''| <= max Q."""
     q = xp.square(width) * xp.maximum(*bend)
     apart = xp.abs(value[1] - value[0])
     inside = 0.5 * (value[0] + value[1]) + 0.125 * q
@@ -90,7 +93,7 @@ def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]
 
 
 def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
-    """At least the largest g on [0, others]; not refined beyond `ceiling`."""
+    """Upper bound on g over [0, others]; not refined above `ceiling`."""
     points = others * xp.linspace(0.0, 1.0, _FIRST + 1)
     value, bend = backend.vmap(functools.partial(value_at, curve))(points)
     pad = _MOST - _FIRST
@@ -147,10 +150,11 @@ def curve_between(
     others: Array,
     x: Array,
 ) -> tuple[Curve, Array]:
-    """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and what it may lack at any m.
+    """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and a bound on
+    its deficit.
 
-    begun holds the normal variable; first and second are one step each. What g lacks: frequencies beyond the nodes, and
-    moduli that are held up.
+    begun includes the normal variable; first and second are one step each. The deficit consists of
+    frequencies beyond the nodes and of moduli raised to the floor.
     """
     frequency, points = xp.imag(theta), theta.size
     slope = second.log_ratio - first.log_ratio
@@ -168,7 +172,8 @@ def curve_between(
         path.order * x + begun.log_mgf + others * first.log_mgf,
         second.log_mgf - first.log_mgf,
     )
-    # Where the modulus of one step is held up, at least one such step occurs at every whole m that this changes.
+    # If the floor changes the modulus of one step, the sum has at least one such step at every whole m
+    # concerned.
     floor = math.log(2.0 * stop_loss.FLOOR)
 
     def held(mine: stop_loss.Sum, other: stop_loss.Sum) -> Array:
@@ -185,7 +190,7 @@ def curve_between(
 
 
 class _Path(NamedTuple):
-    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable and t* on it, one X, one Y."""
+    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable with t*, one X, one Y."""
 
     contour: stop_loss.Contour
     theta: Array
@@ -193,12 +198,14 @@ class _Path(NamedTuple):
     steps: tuple[stop_loss.Sum, stop_loss.Sum]
 
     def curve(self, others: Array, x: Array) -> tuple[Curve, Array]:
-        """g for so many others, and what it may lack at any m: frequencies beyond the nodes, moduli held up."""
+        """g for `others` clients, and its deficit: frequencies beyond the nodes, moduli raised to
+        the floor.
+        """
         return curve_between(self.contour, self.theta, self.begun, *self.steps, others, x)
 
 
 def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Path:
-    """A good one for `count` steps; at: centred values, weights: of X, Y and t*, [3, values]."""
+    """A good contour for `count` steps; at: centred values. weights: of X, Y and t*, [3, values]."""
     both = xp.broadcast_to(at, (2, at.size))
     order, deviation = equal_steps.saddle(both, weights[:2], count, x)
     path = equal_steps.contour(order, deviation, jump)
@@ -218,7 +225,7 @@ def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Pa
 
 
 def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
-    """g at this loss, and what it may lack at any m."""
+    """g at this loss, and an upper bound on its deficit at any m."""
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     at, weights = one_bit_places(c_minus_1, message), rate * one_bit_laws(message)
     x = -clients * c_minus_1 / unit
@@ -226,7 +233,7 @@ def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tupl
 
 
 def _alone(message: Message, loss: Array) -> Array:
-    """At most what one message by itself gives away."""
+    """Upper bound on the divergence of one message."""
     room = xp.maximum(xp.exp(loss) * xp.expm1(message.epsilon0 - loss), 0.0)
     return room * message.differ / (xp.expm1(message.epsilon0) + 2.0)
 
@@ -252,7 +259,7 @@ def profile_upper(
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
-    ceilings: other upper bounds; above them nothing is refined.
+    ceilings: other upper bounds; the maximum over m is not refined above them.
     """
     require_float64(clients, rate, message, losses, ceilings)
     one = functools.partial(_one, clients, rate, message)
@@ -260,7 +267,9 @@ def profile_upper(
 
 
 def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
-    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; absent alpha (1 - c), else beta times a step."""
+    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; terms: alpha (1 - c), or beta
+    times a step.
+    """
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     shift, beta = c_minus_1 / unit, pool.rate / pool.theta
     at = equal_steps.stretched(one_bit_places(c_minus_1, message), pool, shift)

@@ -1,15 +1,15 @@
-r"""One round of shuffled check-in of eps0-LDP messages, asymptotically exact: T1+ by staged domination.
+r"""T1+: one round of shuffled check-in of eps0-LDP messages by staged domination, asymptotically exact.
 
-With p = e^eps0, c = e^l >= 1 and a rate below one, the round's hockey-stick divergence is at most the value of a game
-[docs/theory_hexagon.md]: K clients check in, and each step z - c z' has any law with mean (1, 1) on the
-hexagon of the likelihood ratios z, z', whose corners are (p, 1), (1, p), (p, p), (1/p, 1/p), (1, 1/p), (1/p, 1).
-T1 replaces every step by one dominating law; here only the first few are. Once the sum of those is
-smooth, a law with nearly the largest variance there is (3-ary randomized response, or binary
-randomized response and its mirror image) with a share `eta` of T1's dominates all others *after* the sum. In
-stages over which the number of steps about doubles, the least such share is found by evaluating both sides at all
-points of a grid; by how much that may still fail, measured against e^{t x}, is bounded for all x and added.
+With p = e^eps0, c = e^l >= 1 and a rate below one, the round's hockey-stick divergence is at most the value
+of a game [docs/theory_hexagon.md]: K clients check in, and each step z - c z' has any law with mean (1, 1) on
+the hexagon of the likelihood ratios z, z', whose corners are (p, 1), (1, p), (p, p), (1/p, 1/p), (1, 1/p),
+(1/p, 1). T1 replaces every step by one dominating law. T1+ does so for the first few steps only. Once their
+sum is smooth, all laws are dominated *after* that sum by a mixture: a share `eta` of T1's law, and a law of
+nearly the largest variance (3-ary randomized response, or binary randomized response and its mirror image).
+The number of steps grows geometrically over the stages. In each stage the least eta is found on a grid; a
+bound on the remaining failure of domination for all x, relative to e^{t x}, is added.
 
-Steps are centred and in units of p - 1. Everything is scale-free: the cost does not grow with the number of clients.
+Steps are centred and in units of p - 1. The cost does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from checkin_jax.kernels.execution.backend import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
 
-# Nodes of the contour, and of it for very many steps: what lies beyond the period must be as much smaller as the share
-# of T1's law is then.
+# Contour nodes, usually and for very many steps, where T1's share is small and the mass beyond the period
+# must be as small.
 USUAL, MANY = 640, 1024
-# Nodes a standard deviation of the sum of the period, points of the grid on which domination is checked a node, and the
-# standard deviation of the normal variable that is added (its square is lost in variance).
+# Nodes per period in standard deviations of the sum, grid points per node for the check of domination, and
+# the standard deviation of the added normal variable (its square is lost in variance).
 _PER_DEVIATION, _POINTS, _SMOOTHING = 51.2, 2, 0.02
-# Between points h apart a function is above the chord by an eighth of what its second differences say, and this times
-# h^4 of its fourth derivative.
+# Interpolation error for spacing h: f exceeds the chord by at most |second difference|/8 + (5/192) h^4 max
+# |f''''|.
 _FOURTH = 5.0 / 192.0
-# Of how many points of the grid one is looked at first.
+# The candidate is chosen on every _PART-th grid point.
 _PART = 8
-# Nodes of the final sum whose phases are looked at.
+# Nodes of the final sum whose phases are evaluated.
 _TURNED = 256
-# The share of the law above all others that is expected, times the standard deviation of the sum in units of p - 1.
+# Expected share of T1's law, times the standard deviation of the sum in units of p - 1.
 _FEW = 1.0
-# Losses treated at a time: 10 MB of grids for each.
+# Losses per batch: 10 MB of grids for each.
 BATCH = 13
 
 
 class Laws(NamedTuple):
-    """The laws of a game at the nodes of a contour, for one c; the last is above the others.
+    """The laws of a game at the nodes of a contour, for one c; the last is above the others in convex order.
 
-    laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: two real orders beyond t on either side, for
-    Chernoff's bounds, and reach: T there, [laws, 2]. candidates: those of the game.
+    laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: one real order above t and one below
+    zero, for Chernoff's bounds; reach: T there, [laws, 2]. candidates: those of the game.
     """
 
     contour: stop_loss.Contour
@@ -66,10 +66,11 @@ class Laws(NamedTuple):
 
 
 class Played(NamedTuple):
-    """The steps replaced so far: their sum S, log M_S at the game's two orders, and what domination failed by.
+    """The replaced steps: their sum S, log M_S at the two orders of `Laws`, and the failure of domination.
 
-    ratio: M_S(theta_k) / M_S(t), complex [nodes], kept because XLA would compute it anew for each law. debt: times
-    e^{t x} M_S(t) it is added to E(x + S)_+. growth: what all steps multiply a debt by, a logarithm.
+    ratio: M_S(theta_k) / M_S(t), complex [nodes], stored because XLA would recompute it for each law. debt:
+    this times e^{t x} M_S(t) is added to E(x + S)_+. growth: logarithm of the factor by which all steps
+    multiply a debt.
     """
 
     total: stop_loss.Sum
@@ -80,7 +81,7 @@ class Played(NamedTuple):
 
 
 def _mixture(shares: Array, laws: Array) -> Array:
-    """shares [..., laws] times complex laws [laws, nodes]; by parts: XLA's complex products take many times as long."""
+    """shares [..., laws] times complex laws [laws, nodes] in real arithmetic, many times faster in XLA."""
     return complex_of(shares @ xp.real(laws), shares @ xp.imag(laws))
 
 
@@ -93,7 +94,7 @@ def laws_on(
     nodes: int,
     first: int | None = None,
 ) -> Laws:
-    """The game with these laws on a contour for sums of this standard deviation; at its `first` nodes alone, if any."""
+    """The game on a contour for sums of this standard deviation; only its `first` nodes if given."""
     contour = stop_loss.Contour(order, nodes / _PER_DEVIATION * deviation, _SMOOTHING * deviation)
     theta = stop_loss.nodes(contour, nodes if first is None else first)
     squares = xp.square(at)
@@ -106,11 +107,11 @@ def laws_on(
 
 
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
-    """`count` steps with the mixture `share` [laws] of the laws; domination fails by failed e^{t x} M_S(t) each."""
+    """Adds `count` steps with the mixture `share` [laws]; each fails to dominate by failed e^{t x} M_S(t)."""
     step, real = _mixture(share, game.laws), share @ game.real
     square = xp.square(game.contour.order)
     largest = xp.max(game.real[:-1])
-    # A step of the game multiplies e^{t x} by at most its largest moment; the debt is in units of M_S(t).
+    # A step multiplies e^{t x} by at most its largest moment. The debt is in units of M_S(t).
     growth = log1p(square * xp.maximum(largest, real)) - log1p(square * real)
     total = stop_loss.add(played.total, game.contour, game.theta, step, real, count)
     return Played(
@@ -123,7 +124,7 @@ def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -
 
 
 def t1_alone(game: Laws) -> Array:
-    """The mixture of laws that is T1's."""
+    """The mixture that is T1's law."""
     return xp.concatenate([xp.zeros_like(game.real[:-1]), xp.ones_like(game.real[-1:])])
 
 
@@ -142,24 +143,25 @@ def begin(game: Laws, first: Array) -> Played:
 
 
 def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
-    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, for the laws of d, on a period; [laws, points]."""
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, on one period; [laws, points]."""
     points = per_node * game.theta.size
     ratio = played.ratio * (points / game.contour.period).astype(game.laws.dtype)
     return irfft(ratio[None, :] * game.laws, points)
 
 
 def _larger(a: Array, b: Array | float) -> Array:
-    """The larger number, in a third of the time of XLA's maximum on a CPU. NaN may be lost: noise is NaN then, too."""
+    """The larger number, three times as fast as XLA's maximum on a CPU. NaN may be lost; `noise`
+    is NaN then.
+    """
     return xp.where(a > b, a, b)
 
 
 def _largest(rows: Array) -> Array:
-    """The largest of each column."""
     return functools.reduce(_larger, rows)
 
 
 def _peak(values: Array) -> Array:
-    """The largest value of periodic rows [laws, points], between points too but for `_FOURTH`; a scalar."""
+    """Upper bound on the maximum of sampled periodic functions, without the fourth-derivative term."""
 
     def inside(values: Array) -> Array:
         bend = _larger(2.0 * values[:, 1:-1] - values[:, :-2] - values[:, 2:], 0.0)
@@ -173,11 +175,12 @@ def _peak(values: Array) -> Array:
 def _failure(
     game: Laws, played: Played, grid: Array, share: Array, left_out: Array | float | None = None
 ) -> Array:
-    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and all laws of d; w has the mixture `share`.
+    """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and laws of d; w has the
+    mixture `share`.
 
-    The largest excess on the grid, with second differences and fourth derivatives for what lies between; Chernoff's
-    bound for what lies beyond the period; and rounding. left_out: at most the sum of |M_S| / M_S(t) over positive
-    frequencies beyond the nodes; if it is not given, what the normal variable tells.
+    F is the largest excess on the grid, plus terms for points between (second differences and fourth
+    derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of
+    |M_S| / M_S(t) over positive frequencies beyond the nodes; None uses the normal variable alone.
     """
     period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
     size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
@@ -191,12 +194,12 @@ def _failure(
     largest = xp.max(game.real)
     noise = size * (round_off.of_fft(points) * math.sqrt(points))
     noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
-    # A half more, for second differences of rounded values.
+    # Factor 3/2, for second differences of rounded values.
     left_out = stop_loss.beyond(game.contour, nodes) if left_out is None else left_out
     unresolved = 3.0 * largest / period * (xp.sum(noise) + 2.0 * left_out)
 
-    # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is placed
-    # where both are equal.
+    # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is
+    # placed where both bounds are equal.
     left, right = xp.abs(game.orders - game.contour.order)
     steps = log1p(xp.square(game.orders) * xp.max(game.reach, axis=0))
     log_left, log_right = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf
@@ -206,10 +209,10 @@ def _failure(
 
 
 def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
-    """The mixture of T1's law with one of the candidates that moves least, up to the failure allowed; [laws].
+    """Mixture of T1's law and one candidate with the smallest moment at t, up to the allowed failure; [laws].
 
-    On the grid, (1 - eta) candidate + eta T1 must not be below any law by more than `allowed`. Which candidate is
-    settled on a part of the grid: any one will do.
+    On the grid, (1 - eta) candidate + eta T1 may be below a law by at most `allowed`. The candidate is chosen
+    on a part of the grid; every candidate is valid.
     """
     tried, among = game.candidates, game.candidates.shape[1]
 
@@ -234,9 +237,9 @@ def stage_law(
     per_node: int = _POINTS,
     left_out: Array | float | None = None,
 ) -> tuple[Array, Array]:
-    """The law of a stage, [laws], and by how much it may fail to dominate; `allowed` bears on each.
+    """Law of a stage, [laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
 
-    per_node: points of the grid a node. left_out: as in `_failure`.
+    per_node: grid points per node. left_out: as in `_failure`.
     """
     grid = _grid(game, played, per_node)
     share = _choose(game, grid, allowed)
@@ -245,9 +248,9 @@ def stage_law(
 
 
 def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
-    """The game at the contour's first nodes alone, and at most the sum of |M_S| / M_S(t) over the others.
+    """The game at the contour's first nodes, and a bound on the sum of |M_S| / M_S(t) over the others.
 
-    Further steps only lower that.
+    Further steps only lower that sum.
     """
     size = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
     few = game._replace(theta=game.theta[:nodes], laws=game.laws[:, :nodes])
@@ -256,9 +259,10 @@ def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
 
 
 class Staged(NamedTuple):
-    """The game once the law of all later steps is chosen: at the contour's first nodes alone.
+    """The game after the law of all later steps is chosen, at the contour's first nodes.
 
-    share: of the law, [laws]; failed: by how much it fails. tail: what the other nodes add to a stop-loss transform.
+    share: of the law, [laws]. failed: bound on its failure to dominate. tail: contribution of the other nodes
+    to a stop-loss transform.
     """
 
     game: Laws
@@ -268,11 +272,10 @@ class Staged(NamedTuple):
     tail: Array
 
     def more(self, count: Array) -> Played:
-        """So many later steps."""
         return add(self.game, self.played, self.share, count, self.failed)
 
     def stop_loss(self, total: stop_loss.Sum, x: Array) -> Array:
-        """E(x + S)_+ for an S that begins with all that is played."""
+        """E(x + S)_+ for an S that includes all steps in `played`."""
         return stop_loss.stop_loss(total, self.game.contour, self.game.theta, x, self.tail)
 
 
@@ -284,13 +287,13 @@ def _binomial(
     x: Array,
     shift: Array,
 ) -> tuple[Array, Array]:
-    """(E(x + S)_+ and debts, S of K steps, K >= before; the chance that K < before), upper bounds.
+    """Upper bounds on (E(x + S)_+ plus debts for S of K steps, K >= before; Pr[K < before]).
 
-    Every step moves by `shift` >= 0 besides, the first `before` of them in x already.
+    Every step is also shifted by `shift` >= 0; x includes the shifts of the first `before` steps.
 
-    For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to
-    E = (1 - g + g s)^n s^-J if |M| >= s, and at most E if |M| < s; E bounds Pr[K < J]. It is least at
-    s = J (1 - g) / ((n - J) g).
+    For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to an error of
+    at most E = (1 - g + g s)^n s^-J if |M| >= s, and is at most E if |M| < s. E bounds Pr[K < J]. E is least
+    at s = J (1 - g) / ((n - J) g).
     """
     game, played, share, failed, _ = end
     total, order = played.total, game.contour.order
@@ -322,8 +325,8 @@ def _binomial(
         seen.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
     )
     value = end.stop_loss(late, x)
-    # A step of the game multiplies e^{t x} by at most Q, and
-    # E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1) Q^-J.
+    # A step multiplies e^{t x} by at most Q, and E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1)
+    # Q^-J.
     most = jnp.square(order) * jnp.maximum(still, jnp.max(game.real[:-1]))
     growth = most + grown * (1.0 + most)
     steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
@@ -332,9 +335,9 @@ def _binomial(
 
 
 class Stages(NamedTuple):
-    """Numbers of steps: `first` with T1's law, `sizes` [stages] after them, the rest, from `before` on, alike.
+    """Numbers of steps: `first` with T1's law, then `sizes` [stages]; from `before` on one law for all.
 
-    tolerance: the relative error spent on failures of domination.
+    tolerance: relative error allowed for failures of domination.
     """
 
     first: Array
@@ -344,7 +347,7 @@ class Stages(NamedTuple):
 
 
 def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
-    """The same where the number of steps is one of seen.counts, with probabilities seen.masses."""
+    """As `_binomial`, if the number of steps is one of seen.counts with probabilities seen.masses."""
     late = (seen.masses > 0) & (seen.counts >= before)
 
     def part(count: Array) -> Array:
@@ -357,19 +360,21 @@ def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Ar
 
 
 def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
-    """The standard deviation of about so many steps; it chooses the contour.
+    """Approximate standard deviation of about `mean` steps; it only chooses the contour.
 
-    at, weights: as in `laws_on`, the last law above the others.
+    at, weights: as in `laws_on`; the last law is above the others.
     """
     variances = mean * (weights @ jnp.square(at))
     largest = jnp.max(variances[:-1])
-    # Of few large steps most have the law above all others.
+    # With few large steps, most have T1's law.
     share = jnp.minimum(_FEW * jax.lax.rsqrt(largest), 1.0)
     return jnp.sqrt(largest + share * jnp.maximum(variances[-1] - largest, 0.0))
 
 
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
-    """An order for a normal sum of this deviation from x on, its saddle point; and about E(x + S)_+ e^{-t x} / M(t)."""
+    """Saddle point t of a normal sum of this deviation, starting at x; and about E(x + S)_+ e^{-t
+    x} / M(t).
+    """
     distance = -x / deviation
     saddle = 0.5 * (distance + xp.sqrt(distance * distance + 8.0))
     worth = xp.exp(-0.5 * xp.square(saddle - distance)) / (2.5 * (1.0 + distance) ** 2)
@@ -377,7 +382,9 @@ def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
 
 
 def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
-    """The steps before `stages.before`, and the law of later ones; only choices depend on mean and worth."""
+    """Plays the steps before `stages.before` and chooses the later law; mean and worth only
+    affect choices.
+    """
     counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
     allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
 
@@ -396,7 +403,7 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
 def play(
     rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
 ) -> Staged:
-    """`staged` of a game; mean, x: how many steps there are, and where they begin, about."""
+    """`staged` of a game; mean, x: approximate number of steps and starting point."""
     at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
     deviation = expected_deviation(at, weights, mean)
     order, worth = contoured(deviation, x)
@@ -407,7 +414,7 @@ def play(
 def over_losses(
     one: Callable[[Message, Array], Array], message: Message, losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
-    """`one` of the message and a loss, at every loss; the message's own laws are those of the loss."""
+    """`one` of the message and a loss, at every loss; `message.own` is restricted to that loss."""
 
     def at(each: tuple[OwnLaws | None, Array]) -> Array:
         own, loss = each
@@ -435,7 +442,8 @@ def _one(
         value, early = _binomial(end, *counted)
     else:
         value, early = _counted(end, seen, stages.before, x)
-    # K < J, and K = n, where no absent client hides who sent what: at most what one message alone gives away.
+    # For K < J, and for K = n (no absent client hides the target), the divergence of one message is the
+    # bound.
     alone = message.alone(loss)
     value = value * unit / seen.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
@@ -456,10 +464,12 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      seen: which sums bound the round. binomial: seen.counts is [n], the number of steps Bin(n, seen.rate), rate < 1;
-        else the rate is 1. everybody: at most the probability that nobody is left to stand in for the client.
-      stages: from `checkin_jax.numerics.staged_clones`; any other one is a bound too, only a worse one.
-      rules: the laws of the game. nodes: of the contour; more than USUAL are worse than it but for very many steps.
+      seen: the sums that bound the round. binomial: seen.counts is [n], and the number of steps is Bin(n,
+        seen.rate) with rate < 1; else the rate is 1. everybody: upper bound on the probability that no other
+        client hides the target.
+      stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
+        one.
+      rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
     require_float64(seen, message, everybody, stages, losses)
     one = functools.partial(_one, rules, binomial, nodes, seen, everybody, stages)
@@ -467,7 +477,7 @@ def profile_upper(
 
 
 class PoolCounts(NamedTuple):
-    """Others of rate theta who stand in for a client of rate g <= theta: docs/theory_rates.md, T1h+.
+    """Pool of other clients of rate theta who hide a client of rate g <= theta: docs/theory_rates.md, T1h+.
 
     number: n' + 1, [parts]. masses: of the parts, [parts]. theta, rate: scalars.
     """
@@ -490,7 +500,7 @@ def _pooled(
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     alone = message.alone(loss)
     beta = seen.rate / seen.theta
-    # (n - k)(1 - c) / rho + k (1 - c) grows with k.
+    # (n - k)(1 - c) / rho + k (1 - c) increases in k.
     per_absent = (1.0 - seen.rate) / (1.0 - seen.theta) / beta
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
     middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
@@ -506,7 +516,7 @@ def _pooled(
     value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     most = seen.rate * alone * (1.0 + ROUNDING)
-    # Beyond, the rounding of the shift's phase is not counted.
+    # For larger phases the rounding of the shift is not counted.
     turned = jnp.max(jnp.imag(end.game.theta)) * shift
     return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
 
@@ -524,8 +534,10 @@ def pool_upper(
     """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      lost: at most the probability that the target takes part and nothing hides it, the whole pool being there or none.
-      stages: as in `profile_upper`, for the smallest pool of any mass. rules, nodes: as there.
+      lost: upper bound on the probability that the target takes part and the pool, all present or empty, does
+        not hide it.
+      stages: as in `profile_upper`, for the smallest pool of positive mass. rules, nodes: as in
+        `profile_upper`.
     """
     require_float64(seen, message, lost, stages, losses)
     return over_losses(functools.partial(_pooled, rules, nodes, lost, seen, stages), message, losses)

@@ -1,13 +1,14 @@
-r"""Shuffled check-in of Gaussian messages: G1, by subsampling and, in the aggregate, by noise that adds up.
+r"""G1: shuffled check-in of Gaussian messages, by subsampling; in the aggregate view their noise adds up.
 
 Given that k of n clients check in, the differing client is one of them with probability q = k / n, and
 
     H_c <= E_k[ q delta_G(mu_k, log(1 + (c - 1) / q)) ],    mu_k = mu (messages) or mu / sqrt(k) (aggregate),
 
-[BBG18] for each k, with the k other participants revealed. In the aggregate, with all other clients at one
-record, the round IS the pair ((1-q) N(0,1) + q N(mu_k,1), N(0,1)) with k visible, so the same law gives the lower
-bound. E_k[q ...] is gamma times a mean over a binomial law of k - 1, cut into buckets by `binomial.cells`:
-for fixed mu the term is gamma f(1 + (c - 1) r) with r = n / k and f convex and nonincreasing.
+by [BBG18] for each k, with the k other participants revealed. In the aggregate with all other clients at one
+record, the round IS the pair ((1-q) N(0,1) + q N(mu_k,1), N(0,1)) with k visible, so the same law gives the
+lower bound. E_k[q ...] is gamma times a mean over a binomial law of k - 1, cut into buckets by
+`binomial.cells`. For fixed mu the term is gamma f(1 + (c - 1) r) with r = n / k and f convex and
+nonincreasing.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def buckets_upper(
 ) -> GaussianBuckets:
     """A mixture whose profile is at least that of G1 for c >= 1; shape [2 * buckets].
 
-    Each bucket takes the mu of its first k and spreads r over its ends with (a lower bound on) its mean kept.
-    `summed`: the aggregate view. The weight outside is returned as `tail` and may be lost altogether.
+    Each bucket uses the mu of its first k, and spreads r over its ends with (a lower bound on) the mean of r
+    preserved.
+    `summed`: the aggregate view. The weight outside is returned as `tail`, to be counted at infinite loss.
     """
     cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
     high, low = num_clients / first, num_clients / last
@@ -73,10 +75,10 @@ def buckets_upper(
 def buckets_lower(
     num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
-    """A mixture of subsampled Gaussians that the round dominates, both ways; shape [buckets].
+    """A mixture of subsampled Gaussians that the round dominates, in both directions; shape [buckets].
 
-    Each bucket takes the mu of its last k (more noise) and forgets which k it was, both post-processings; its r is then
-    the mean, rounded up.
+    Each bucket uses the mu of its last k (more noise) and hides k; both are post-processings. Its r is the
+    mean, rounded up.
     """
     cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
     inverse = binomial.mean_inverse(first, last, xp.clip(cut.mean_lower + 1.0, first, last))
@@ -96,7 +98,7 @@ def stretch(loss: Array, inverse_rate: Array) -> Array:
 
 
 def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
-    """Upper bound on H at e^loss for one round, shape [losses], any number, loss >= 0; both directions."""
+    """Upper bound on H at e^loss for one round, both directions, at any number of losses >= 0; [losses]."""
     return at_losses(lambda *at: _profile(mix, *at), loss)
 
 
@@ -114,9 +116,9 @@ def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
 def lines_lower(
     mix: GaussianBuckets, loss: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, shape [losses], any number; rounded down and up.
+    """(P(A) - Q(A), Q(A)) for A = {loss of P||Q > loss}, rounded down and up; any number of losses.
 
-    And the same with the roles of P and Q exchanged, that is for A = {loss of P||Q < -loss}.
+    The second pair exchanges P and Q, for A = {loss of P||Q < -loss}.
     """
     forward, backward = (
         at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
@@ -131,19 +133,19 @@ def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> t
 
 
 def lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:
-    """`lines_lower` in one order, at a few losses.
+    """`lines_lower` in one direction, at a few losses.
 
-    On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s: a tail of
-    both normal laws, |s| / mu - mu/2 from the one's mean and |s| / mu + mu/2 from the other's.
+    On a label, with s = log(1 + (c - 1) r), the set is {x > x0} or {x < x0} with e^{mu x - mu^2/2} = e^s: a
+    tail of both normal laws, |s| / mu - mu/2 from one mean and |s| / mu + mu/2 from the other.
     """
     mu, r, weight = mix.mu[:, None], mix.inverse_rate[:, None], mix.weight[:, None]
-    # Both orders by the same code: every copy of it would be compiled.
+    # One code path for both directions: each copy would be compiled.
     s = stretch((xp.where(reverse, -1.0, 1.0) * loss)[None, :], r)
     reachable = xp.isfinite(s)
     far, apart = gaussian_profile.tails_ahead(mu, xp.abs(xp.where(reachable, s, 0.0)) / mu)
     far, apart = (xp.where(reachable, part, 0.0) for part in (far, apart))
     difference = xp.sum(weight * apart, axis=0)
-    # (1 - q) N(0) + q N(mu) in the reverse direction, by its parts: r near - apart would cancel at large losses.
-    # Nor is r - 1 known to more than the rounding of r.
+    # In reverse, (1 - q) N(0) + q N(mu) is computed from its parts, since r near - apart would cancel at
+    # large losses. r - 1 has the rounding error of r.
     second = xp.where(reverse, (r - 1.0 + 4.0 * UNIT) * (far + apart) + far, r * far)
     return difference * (1.0 - ROUNDING), xp.sum(weight * second, axis=0) * (1.0 + ROUNDING) + FLUSHED

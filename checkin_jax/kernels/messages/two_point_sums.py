@@ -1,12 +1,13 @@
-r"""One round of shuffled check-in of Gaussian messages (T**), not adaptive within the round.
+r"""T**: one round of shuffled check-in of Gaussian messages, not adaptive within the round.
 
-With laws X and Y whose mixtures are above the centred term of every other client (`numerics.two_laws`), n clients and
-a rate gamma < 1 the round's hockey-stick divergence at c >= 1 is at most [docs/theory_gaussian.md, section 1b]
+With laws X and Y whose mixtures dominate the centred term of every other client (`numerics.two_point_laws`),
+n clients and a rate gamma < 1 the round's hockey-stick divergence at c >= 1 is at most
+[docs/theory_gaussian.md, section 1b]
 
     gamma^n D(c) + (1/n) max_{0 <= m <= n-1} E( -n (c - 1) + Y_1 + ... + Y_m + X_{m+1} + ... + X_{n-1} + T* )_+ ,
 
-all independent, each term with probability gamma, else 0. X, Y and T* become finite laws as in `hidden_messages`, cut
-at one knot; the largest over m is found as in `one_bit`.
+with independent terms, each present with probability gamma, else 0. X, Y and T* become finite laws as in
+`hidden_messages`, cut at one knot. The maximum over m is found as in `one_bit_profile`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ def profile_upper(
 
     Args:
       clients: n. rate: gamma.
-      deviation: about a standard deviation of the sum. paths: for a law near X. Only sharpness depends on them.
+      deviation: approximate standard deviation of the sum. paths: for a law near X. Only sharpness depends on
+        both.
       knots: increasing from 0. losses: increasing, near each other.
-      ceilings: other upper bounds; above them nothing is refined.
-      right, left: E(d - k)_+ and E(-d - k)_+ of X, Y and T* there, or bounds on them, at the first and at the last of
-        the losses; bounds must be convex in c between.
+      ceilings: other upper bounds; the maximum over m is not refined above them.
+      right, left: upper bounds on E(d - k)_+ and E(-d - k)_+ of X, Y and T* at the knots, at the first and
+        the last loss; convex in c between.
 
-    Infinity where nothing is proved.
+    Infinity where no bound is proved.
     """
     require_float64(clients, rate, deviation, knots, paths, losses, ceilings, right, left)
     chex.assert_tree_shape_prefix((right, left), (2, 3))

@@ -1,12 +1,12 @@
-r"""eps0-LDP messages in slots in which the client has different weights: T2+ by staged domination.
+r"""T2+: eps0-LDP messages in slots of two weights, by staged domination.
 
 With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick divergence is at most
 
     sum_i mass_i (1/n) E( -n (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
 
-where every d is a centred step of the hexagon's game, chosen in view of those before it, in any order of both kinds
-[docs/theory_hexagon.md, section 5a]. Either kind has stages of its own: a law that dominates after some steps of one
-kind does so whatever independent steps of the other there are besides.
+where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it, in any
+order of both kinds [docs/theory_hexagon.md, section 5a]. Each kind has its own stages: a law that dominates
+after some steps of one kind also does so after further independent steps of the other kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class WeightedCounts(NamedTuple):
-    """n > 0, real; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
+    """Real n > 0; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
 
     clients: Array
     whole: Array
@@ -59,20 +59,20 @@ def _one(
     ends = [end for _, end in kinds]
     contour, theta = ends[0].game.contour, ends[0].game.theta
     normal = stop_loss.start(contour, theta)
-    # Steps of the other kind lower moduli, too.
+    # Steps of the other kind also lower the moduli.
     tail = jnp.minimum(ends[0].tail, ends[1].tail)
     late = (seen.masses > 0) & (seen.whole >= stages[0].before) & (seen.part >= stages[1].before)
 
     def part(whole: Array, rest: Array) -> Array:
         first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
-        # The normal variable is in both.
+        # Both sums include the normal variable.
         total = stop_loss.Sum(
             first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
             first.total.log_ratio + second.total.log_ratio - normal.log_ratio,
             first.total.drift + second.total.drift,
             first.total.absolute + second.total.absolute,
         )
-        # Whichever comes first, a step's debt grows with all steps of either kind at most.
+        # In any order of the kinds, a debt grows at most by all steps of the other kind.
         debt = first.debt * jnp.exp(second.growth) + second.debt * jnp.exp(first.growth)
         debt = debt * jnp.exp(order * x + total.log_mgf)
         return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
@@ -99,8 +99,8 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      stages: of either kind, from `checkin_jax.numerics.staged_clones`; any other ones are a bound too.
-      rules, nodes: as in `staged_clones.profile_upper`.
+      stages: of each kind, from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound.
+      rules, nodes: as in `staged_games.profile_upper`.
     """
     require_float64(seen, message, stages, losses)
     return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)

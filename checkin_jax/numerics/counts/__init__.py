@@ -1,1 +1,1 @@
-"""Laws of whole numbers: how many clients, slots and indicators there are. Host code, numpy float64."""
+"""Laws of integer counts: occupied slots, clients, sums of indicators. NumPy float64."""

@@ -1,8 +1,8 @@
-"""How evenly a client's message lies in common slots where its own slot bears a label of either kind: T2++.
+"""T2++: shares of a client's message in m common slots, if the label of its own slot is randomized.
 
-Others occupy K of m slots. Every slot bears a label, occupied or empty; that of the client's message is true or false
-by chance, so that slots of both kinds have nearly the same share of it [docs/theory_hexagon.md, section 5b]. Host code,
-numpy float64.
+The others occupy K of m slots, and every slot is labelled occupied or empty. The label of the slot with the
+target's message may be false, so that slots of both labels have nearly the same share of that message
+[docs/theory_hexagon.md, section 5b]. NumPy float64.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 
 from checkin_jax.numerics.counts import chernoff, occupancy
 
-# Of more clients or slots than this the law of K is bounded, not computed.
+# Above this number of clients or slots the law of K is bounded, not computed.
 _COUNTED = 5_000
-# Ends of the ranges of K that are told apart, in standard deviations from the mean.
+# Ends of the ranges of K, in standard deviations from the mean.
 _EDGES = np.concatenate([[-8.0, -5.0], np.linspace(-3.6, 3.6, 37), [5.0, 8.0]])
-# Levels of how far K and the number of others are from their means, by the logarithm of what is beyond.
+# Levels for the deviations of K and of the number of others: negative logarithms of tail masses.
 _LEVELS = (1.6, 2.0, 2.6, 3.5, 5.0, 7.5, 12.0, 20.0)
 PARTS = _EDGES.size + 3
-# Relative errors of quotients of K's law, at most; and of masses that are added up.
+# Bounds on relative errors: of quotients of the law of K, and of sums of masses.
 _QUOTIENT, _SUMMED = 1e-11, 1e-9
-# Masses below this, whose quotients are not accurate, count as lost.
+# Masses below this have inaccurate quotients and count as lost.
 _LEAST = 1e-290
 
 
 class Labelled(NamedTuple):
-    """m T / (p_0 w) of each part and its mass, T included, [PARTS], padded with masses of 0; and what is in none.
+    """m T / (p_0 w) of each part and its mass (with T included), [PARTS], padded; and the mass in no part.
 
-    w: no slot's share of the client's message, in units of p_0/m, is above it. T: the probability of the labels over
-    that of the same labels without the client, at least.
+    w: upper bound on every slot's share of the target's message, in units of p_0/m. T: lower bound on the
+    probability of the labels, over their probability without the target.
     """
 
     clients: np.ndarray
@@ -40,15 +40,16 @@ class Labelled(NamedTuple):
 
 
 def counted(num_clients: int, num_slots: int) -> bool:
-    """Whether the law of K is computed, not bounded."""
+    """True if the law of K is computed, false if it is bounded."""
     return max(num_clients, num_slots) <= _COUNTED
 
 
 def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> Labelled | None:
-    """Shares of n clients' messages in m common slots into which each throws with probability `prob`; None if unknown.
+    """Shares of n clients' messages in m common slots; each sends with probability `prob`. None
+    if unknown.
 
     Args:
-      num_clients: n > 1. log_inverse_mass: what is lost is about exp(-log_inverse_mass).
+      num_clients: n > 1. log_inverse_mass: the lost mass is about exp(-log_inverse_mass).
     """
     if counted(num_clients, num_slots):
         found = _counted(num_clients, num_slots, prob, log_inverse_mass)
@@ -66,10 +67,10 @@ def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: fl
 
 
 def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool) -> np.ndarray:
-    """How often an empty slot that the client takes keeps its label, for each K: any number in [0, 1] is sound.
+    """Pr[an empty slot taken by the target keeps its label] for each K. Any number in [0, 1] is sound.
 
-    Shares are even where true[k] = seen + fewer (filled - true[k-1]): followed upwards while errors shrink so, and
-    downwards from the last K, where nobody is left for a false label, unless it is m (`crowded`).
+    Shares are even where true[k] = seen + fewer (filled - true[k-1]). The recursion runs upwards while errors
+    shrink, and downwards from the last K, at which no label is false unless K = m (`crowded`).
     """
     true, turn = np.ones(seen.size), int(np.count_nonzero(fewer < 1.0))
     before = 1.0
@@ -81,10 +82,10 @@ def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool
 
 
 def shares(num_clients: int, num_slots: int, prob: float, law: np.ndarray, low: int, high: int) -> tuple:
-    """(w, T) for K = low, ..., high, w rounded up and T down; outside, and at `high`, no label is false.
+    """(w, T) for K = low, ..., high, w rounded up and T down. Outside, and at `high`, no label is false.
 
     Args:
-      law: that of K, relative errors of _QUOTIENT / 4 at most.
+      law: law of K, with relative errors of at most _QUOTIENT / 4.
     """
     n, m = num_clients, num_slots
     k = np.arange(low, high + 1.0)
@@ -94,7 +95,7 @@ def shares(num_clients: int, num_slots: int, prob: float, law: np.ndarray, low: 
     seen = (k + away) / n
     true = _true(k / n, seen, fewer, high == m)
     false = fewer * (1.0 - np.append(1.0, true[:-1]))
-    # The client's chance to be drawn where others are, and false labels of slots that it has for itself.
+    # Probability that the target is drawn in an occupied slot, plus false labels of slots of its own.
     occupied = seen - fewer * (1.0 - k / n) + false
     filled = k / m
     total = 1.0 - prob + prob * (filled * (1.0 + false) + (1.0 - filled) * true)
@@ -104,14 +105,14 @@ def shares(num_clients: int, num_slots: int, prob: float, law: np.ndarray, low: 
 
 
 def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
-    """Shares, T and masses of ranges of K, and what is in none, by K's law."""
+    """Shares, T and masses of ranges of K, and the mass outside, from the computed law of K."""
     law = occupancy.exact(n - 1, m, prob)
     matters = np.flatnonzero(law > max(math.exp(-mass - 8.0), _LEAST))
     low, high = int(matters[0]), int(matters[-1])
     share, total = shares(n, m, prob, law, low, high)
     mean, variance = occupancy.moments(n - 1.0, float(m), prob)
     ends = np.rint(mean + math.sqrt(variance) * _EDGES)
-    # The last by itself: nobody is left there for a false label.
+    # The last K is a range of its own, in which no label is false.
     ends = np.unique(np.clip(np.append(ends, [high - 1.0, float(high)]), low, high)).astype(int) - low
     starts = np.append(0, ends[:-1] + 1)
     masses = np.add.reduceat(law[low : high + 1], starts)
@@ -120,7 +121,7 @@ def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
 
 
 def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
-    """The same of levels: how many others there are, and how many slots they occupy, but with small probability."""
+    """Shares, T and masses of levels of K and the number of others, and the mass outside; None if unknown."""
     exponents = np.array([*(each for each in _LEVELS if each < mass), mass])
     mean, variance = occupancy.moments(n - 1.0, float(m), prob)
     away = np.array([occupancy.deviation(variance, each) for each in exponents])

@@ -1,14 +1,13 @@
-r"""How many of m slots are occupied when n clients throw: a proven law on a few values, from above or from below.
+r"""Number K of occupied slots when n clients send to one of m slots with probability p_0: one-sided laws.
 
-K is a sum of independent Bernoulli variables (its generating polynomial has real roots only), so Bernstein's inequality
-holds with its exact variance. Where the bulk is narrow enough its probabilities are computed as well:
-with q = 1 - e^{-p_0 n/m}, x = p_0 n / m and Poissonisation,
+K is a sum of independent Bernoulli variables, since its generating polynomial has real roots only. So
+Bernstein's inequality holds with the exact variance of K. If the bulk is narrow, its probabilities are
+computed as well: with q = 1 - e^{-p_0 n/m}, x = p_0 n / m and Poissonisation,
 
     Pr[K = k] = Pr[Bin(m, q) = k] (n! e^n / n^n) (1/2 pi) \int f_k,
     f_k = ((e^{x e^{it}} - 1)/(e^x - 1))^k e^{(1-p_0) n (e^{it} - 1)} e^{-i n t},
 
-by the trapezoid rule with N nodes: what that adds is positive, so the sums are bounds from above.
-Host code, numpy float64.
+by the trapezoid rule with N nodes. Its error is positive, so the sums are upper bounds. NumPy float64.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ import numpy as np
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.execution.backend import quietly
 
-# Widest bulk, and most clients, whose probabilities are computed one by one.
+# Largest width of the bulk, and most clients, for which single probabilities are computed.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
 _BULK_SDS = 6.0
-# Most clients whose birthdays are multiplied one by one.
+# Most clients for which the birthday product is evaluated term by term.
 _MAX_TERMS = 10**6
-# Upper ends of the values' ranges, in standard deviations, and the tails beyond as logarithms of inverse masses.
+# Upper ends of the ranges of values, in standard deviations, and -log of the tail masses beyond.
 _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
-# Values that are told apart where each costs much, in standard deviations above the mean, beside the last.
+# Ends of the few values of `levels`, in standard deviations above the mean, besides the last.
 _STEPS = (0.3, 1.2, 2.5, 4.5)
-# Few values, or one for each number where there are not many.
+# Sizes of laws: few values, or single values if there are not many.
 VALUES = (16, 64)
-# Relative rounding of the factors in front of the integral, with a wide margin.
+# Relative rounding error of the factors before the integral, with a wide margin.
 _ROUNDING = 1e-9
 
 
@@ -52,13 +51,13 @@ def moments(num_clients: float, num_slots: float, prob: float) -> tuple[float, f
 
 
 def deviation(variance: float, log_inverse_mass: float) -> float:
-    """t with Pr[K - E K >= t] <= exp(-log_inverse_mass), and as much below (Bernstein)."""
+    """t with Pr[K - E K >= t] <= exp(-log_inverse_mass) and Pr[K - E K <= -t] likewise (Bernstein)."""
     third = log_inverse_mass / 3.0
     return third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass)
 
 
 def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> tuple[int, float]:
-    """A number that K exceeds with a small probability at most, and that probability: exp(-log_inverse_mass), or 0."""
+    """(k, mass): Pr[K > k] <= mass, where mass is exp(-log_inverse_mass), or 0 at the largest possible k."""
     limit = min(num_clients, num_slots)
     mean, variance = moments(float(num_clients), float(num_slots), prob)
     found = math.ceil(mean * (1.0 + 1e-12) + deviation(variance, log_inverse_mass))
@@ -66,15 +65,15 @@ def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float)
 
 
 def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> int:
-    """A number that K is below with probability exp(-log_inverse_mass) at most; 0 if there is none."""
+    """k with Pr[K < k] <= exp(-log_inverse_mass), or 0."""
     mean, variance = moments(float(num_clients), float(num_slots), prob)
     return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
 
 
 def fewest(num_clients: float, prob: float, log_inverse_mass: float) -> tuple[int, float]:
-    """A number of clients that throw, and (an upper bound on) the small probability that fewer do.
+    """(k, mass): an upper bound on the probability that fewer than k clients send.
 
-    The probability is about exp(-log_inverse_mass), by Chernoff's bound.
+    The mass is about exp(-log_inverse_mass), by Chernoff's bound.
     """
     if prob >= 1.0:
         return int(num_clients), 0.0
@@ -86,7 +85,7 @@ def fewest(num_clients: float, prob: float, log_inverse_mass: float) -> tuple[in
 
 
 def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
-    """Law of K, [num_slots + 1], one client after the other; relative errors of num_clients roundings."""
+    """Law of K, [num_slots + 1], by recursion over clients; relative errors of num_clients roundings."""
     filled = np.arange(num_slots + 1.0)
     stay, step = 1.0 - prob + prob * filled / num_slots, prob * (num_slots - filled) / num_slots
     law = np.zeros(num_slots + 1)
@@ -99,7 +98,7 @@ def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
 
 
 def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, float]:
-    """Bounds from below and above on Pr[K = n]: all clients throw, no two of them into one slot (birthdays)."""
+    """Lower and upper bound on Pr[K = n]: all clients send, no two into one slot (birthday problem)."""
     n, m = num_clients, num_slots
     if n > m:
         return 0.0, 0.0
@@ -115,7 +114,7 @@ def all_apart(num_clients: int, num_slots: int, prob: float) -> tuple[float, flo
 
 
 def _tail(variance: float, distance: np.ndarray) -> np.ndarray:
-    """Bound on Pr[K - E K >= distance] (Bernstein); 1 where the distance is not positive."""
+    """Upper bound on Pr[K - E K >= distance] (Bernstein); 1 where the distance is not positive."""
     d = np.maximum(distance, 0.0)
     return np.exp(-0.5 * d * d / np.maximum(variance + d / 3.0, 1e-300))
 
@@ -129,12 +128,12 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
     angle = 2.0 * math.pi * j / nodes
     turn = -2.0 * np.sin(0.5 * angle) ** 2 + 1j * np.sin(angle)  # e^{it} - 1
     phase = np.exp(-2j * math.pi * ((n * j) % nodes) / nodes)
-    # (e^{x e^{it}} - 1) / (e^x - 1) in a form that neither overflows nor cancels for small x.
+    # (e^{x e^{it}} - 1) / (e^x - 1) without overflow, and without cancellation for small x.
     ratio = (np.exp(x * turn) - math.exp(-x)) / -math.expm1(-x)
     small = np.expm1(x * (turn + 1.0)) / math.expm1(x) if x < 1 else ratio
     start = np.log(np.where(small == 0, 1e-300, small)) * low
     f = np.exp(start + (1.0 - prob) * n * turn) * phase
-    # Interior nodes stand for their conjugates too.
+    # Interior nodes also stand for their conjugates.
     twice = np.where((j == 0) | (j == nodes // 2), 1.0, 2.0)
     values, sizes = np.empty(high - low + 1), np.empty(high - low + 1)
     for i in range(high - low + 1):
@@ -152,13 +151,13 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
 def law(
     num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(values, masses) of a law stochastically above K (upper), or below it (the rest of the mass at 0).
+    """(values, masses) of a law stochastically above K if `upper`, else below K (the remaining mass is at 0).
 
-    Both have one of the sizes VALUES, padded with masses of 0.
+    Both have one of the sizes VALUES, padded with masses 0.
 
     Args:
-      num_clients, num_slots, prob: n, m and the probability p_0 that a client throws at all.
-      log_inverse_mass: the highest value carries at least exp(-log_inverse_mass) (upper).
+      num_clients, num_slots, prob: n, m and the probability p_0 that a client sends.
+      log_inverse_mass: if upper, the highest value has mass at least exp(-log_inverse_mass).
     """
     most = min(num_clients, num_slots)
     mean, variance = moments(float(num_clients), float(num_slots), prob)
@@ -175,7 +174,7 @@ def law(
     levels = [level for level in _TAILS if level < log_inverse_mass] + [log_inverse_mass]
     beyond = [math.floor(mean + deviation(variance, level)) for level in levels]
     below = [math.ceil(mean - deviation(variance, level)) for level in levels]
-    # Pr[K > e] and Pr[K < e] for integers e: by Bernstein, and by summing the bulk where that is known.
+    # Pr[K > e] and Pr[K < e] for integers e: by Bernstein, and by sums over the bulk if it is computed.
     every = np.unique(np.clip(np.concatenate([edges, beyond, below, [most]]), 0, most))
     above, under = _tail(variance, every + 1.0 - mean), _tail(variance, mean - every + 1.0)
     above, under = np.where(every >= most, 0.0, above), np.where(every <= 0, 0.0, under)
@@ -202,7 +201,7 @@ def law(
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `size` of them: the lightest move to their neighbour on the safe side."""
+    """At most `size` values: the lightest move to their neighbour, upwards if `upper`, else downwards."""
     values, masses = values.copy(), masses.copy()
     while len(values) > size:
         i = int(np.argmin(masses[:-1] if upper else masses[1:])) + (0 if upper else 1)
@@ -214,16 +213,17 @@ def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tu
 def levels(
     num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
 ) -> tuple[list[tuple[int, float]], float]:
-    """A few (value, mass) of a law stochastically above K (upper), or below it, and what it leaves out.
+    """(pairs, lost): a few (value, mass) of a law stochastically above K if `upper`, else below K, and the
+    lost mass.
 
     Args:
-      log_inverse_mass: what is left out is exp(-log_inverse_mass) at most, or a little more.
+      log_inverse_mass: the lost mass is at most about exp(-log_inverse_mass).
     """
     values, masses = law(num_clients, num_slots, prob, log_inverse_mass + 1.0, upper)
     kept = masses > 0
     values, masses = values[kept], masses[kept]
     if not upper:
-        # What is not there is at 0; counted from above, as what is not occupied.
+        # The remaining mass is at 0. Values are negated, so that both directions use the same code.
         values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
         values, masses = -values[::-1], masses[::-1]
     beyond = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)
@@ -233,15 +233,17 @@ def levels(
     ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
     reached = np.cumsum(masses)[ends]
     found = zip(values[ends], np.diff(reached, prepend=0.0))
-    # Masses are bounds on probabilities, but for 1e-16 each, which the rounding of what is made of them covers.
+    # Masses bound probabilities up to 1e-16 each; the factor covers that.
     return [(int(abs(value)), float(mass) * (1.0 + 1e-9)) for value, mass in found], float(beyond[last])
 
 
 def taken(thrown: float, filled: float) -> float:
-    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` slots, none of them empty, of `thrown`.
+    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` nonempty slots that hold `thrown`
+    balls in all.
 
-    C is below a Poisson variable that is not 0, of the same mean, in convex order [docs/theory_allocation.md, 2a]:
-    1 / lambda - 1 / (e^lambda - 1), lambda / (1 - e^-lambda) = thrown / filled.
+    In convex order, C is below a Poisson variable conditioned to be positive with the same mean
+    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with
+    lambda / (1 - e^-lambda) = thrown / filled.
     """
     mean = thrown / filled if filled > 0 else 1.0
     low, high = 0.0, mean

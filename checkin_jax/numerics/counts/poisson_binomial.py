@@ -1,18 +1,21 @@
-r"""Sums of independent indicators with unequal probabilities: proven masses on both sides, at a cost free of n.
+r"""Sums of independent indicators with unequal probabilities: masses with two-sided bounds, at a cost
+independent of n.
 
-A sum T of few indicators is convolved term by term: positive terms, no cancellation. Otherwise, for a tilt t,
+A sum T of few indicators is convolved term by term, with positive terms and no cancellation. Otherwise, for a
+tilt t,
 
     Pr[T = k] = e^{K(t) - t k} (1/M) sum_f phi_t(w_f) e^{-i k w_f},    w_f = 2 pi f / M,
 
-up to what lies M and more away from k in the tilted law; K = log E e^{tT}, phi_t the characteristic function of the
-tilted law. As |phi_t(w)| <= exp(-2 V_t sin^2(w/2)), some twenty frequencies are enough whatever the number of terms. A
-dozen tilts, one near every k that is wanted, keep the error relative to the answer far out in the tails. Many different
-probabilities are held in bins by their central moments: with v = (e^z - 1) / (1 + c (e^z - 1)),
+up to the tilted mass at distance M or more from k. Here K = log E e^{tT}, and phi_t is the characteristic
+function of the tilted law. As |phi_t(w)| <= exp(-2 V_t sin^2(w/2)), some twenty frequencies suffice for any
+number of terms. A dozen tilts, one near every k of interest, keep the error relative to the answer far out in
+the tails. Many different probabilities are binned, each bin with its central moments: with
+v = (e^z - 1) / (1 + c (e^z - 1)),
 
     log(1 + q (e^z - 1)) = log(1 + c (e^z - 1)) + sum_r (-1)^{r+1} (q - c)^r v^r / r,
 
-and the rest of the series is bounded. T has a log-concave law (Newton), so that between points held apart its logarithm
-lies above chords and below their extensions. Host code, numpy float64.
+and the remainder of the series is bounded. The law of T is log-concave (Newton). So between stored points its
+logarithm lies above chords and below their extensions. NumPy float64.
 """
 
 from __future__ import annotations
@@ -24,23 +27,24 @@ import numpy as np
 
 from checkin_jax.kernels.round_off import UNIT
 
-# Sums of up to this many indicators are convolved; values held of a law. More groups than this are put into bins of
-# this width in the logit, at most so many, that keep this many central moments.
+# Most indicators that are convolved; most stored points of a law. More than _GROUPS groups are binned, with
+# this width in the logit, at most _BINS bins, and _MOMENTS central moments each.
 _FEW, _POINTS = 1024, 8192
 _GROUPS, _WIDTH, _BINS, _MOMENTS = 256, 0.02, 1024, 8
-# Distance of tilts in standard deviations: values between are then within a factor of 3 of the largest.
+# Distance of tilts in standard deviations: values between are within a factor of 3 of the largest.
 _APART = 3.0
-# What is neglected in a tilted law: e^-_DEEP.
+# Neglected mass of a tilted law: e^-_DEEP.
 _DEEP = 46.0
 _TINY = 1e-290
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Trials(NamedTuple):
-    """Independent indicators in groups of about the same probability q, in (0, 1).
+    """Independent indicators in groups of nearly equal probability q, in (0, 1).
 
-    centre, spread (the largest |q - centre|): [groups]. moments: sum (q - centre)^r for r = 0.._MOMENTS, [_MOMENTS + 1,
-    groups]; the first is how many there are. sure: how many are certain besides.
+    centre, spread (the largest |q - centre|): [groups]. moments: sum (q - centre)^r for r = 0.._MOMENTS,
+    [_MOMENTS + 1, groups]; row 0 is the number of indicators. sure: number of further indicators that are
+    certain.
     """
 
     centre: np.ndarray
@@ -50,23 +54,23 @@ class Trials(NamedTuple):
 
     @property
     def number(self) -> float:
-        """How many indicators are not certain."""
+        """Number of indicators that are not certain."""
         return float(self.moments[0].sum())
 
     @property
     def mean(self) -> float:
-        """Of the sum."""
+        """Mean of the sum."""
         return self.sure + float(self.moments[0] @ self.centre + self.moments[1].sum())
 
     @property
     def variance(self) -> float:
-        """Of the sum."""
+        """Variance of the sum."""
         first, second = self.moments[1], self.moments[2]
         rest = self.moments[0] @ (self.centre * (1.0 - self.centre)) + first @ (1.0 - 2.0 * self.centre)
         return max(float(rest - second.sum()), 0.0)
 
     def scaled(self, factor: float) -> Trials:
-        """Every indicator kept with probability `factor` in (0, 1) only."""
+        """The indicators, each thinned by an independent coin of probability `factor` in (0, 1)."""
         power = factor ** np.arange(_MOMENTS + 1.0)[:, None]
         kept = Trials(self.centre * factor, self.spread * factor, self.moments * power, 0.0)
         if not self.sure:
@@ -82,7 +86,9 @@ class Trials(NamedTuple):
 
 
 def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
-    """Groups of indicators with these probabilities in [0, 1], each `counts` times (whole, default once)."""
+    """Groups of indicators with these probabilities in [0, 1], each `counts` times (whole numbers, default
+    1).
+    """
     probs = np.asarray(probs, dtype=np.float64)
     counts = np.ones_like(probs) if counts is None else np.asarray(counts, dtype=np.float64)
     sure = float(counts[probs >= 1.0].sum())
@@ -112,10 +118,12 @@ def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
 
 
 class Law(NamedTuple):
-    """Proven masses of a sum: at first + stride i, and of the whole runs from there to the next; [points].
+    """Two-sided bounds on the masses of a sum at first + stride i, and of the runs between these points;
+    [points].
 
-    lower, upper: of single values. run_lower, run_upper: of the values first + stride i .. first + stride (i+1) - 1
-    (the last run ends at `last`). below, above: bounds on the probabilities of less than `first` and more than `last`.
+    lower, upper: of single values. run_lower, run_upper: of the values first + stride i .. first + stride
+    (i+1) - 1 (the last run ends at `last`). below, above: upper bounds on the probabilities of less than
+    `first` and more than `last`.
     """
 
     first: float
@@ -130,14 +138,14 @@ class Law(NamedTuple):
 
     @property
     def values(self) -> np.ndarray:
-        """Where the runs begin."""
+        """First values of the runs."""
         return self.first + self.stride * np.arange(self.lower.size)
 
 
 def law(of: Trials, log_inverse_mass: float) -> Law:
-    """The law of the sum, but for exp(-log_inverse_mass) on either side.
+    """Law of the sum, without at most exp(-log_inverse_mass) on either side.
 
-    Relative errors are near 1e-11, and proved for each value; the least mass held is 1e-290.
+    Each value has a proven error, relative errors near 1e-11. Masses below 1e-290 are not resolved.
     """
     total = of.number
     if total <= _FEW and not of.spread.any():
@@ -160,7 +168,7 @@ def _convolved(of: Trials, log_inverse_mass: float) -> Law:
     for prob, count in zip(of.centre.tolist(), of.moments[0].tolist()):
         for _ in range(int(count)):
             pmf = np.append(pmf * (1.0 - prob), 0.0) + np.append(0.0, pmf * prob)
-    # Three roundings a term, and what underflows.
+    # Three roundings per term, and underflow.
     slack = 4.0 * UNIT * (of.number + 4.0)
     upper = pmf * (1.0 + slack) + _TINY
     lower = np.maximum(pmf * (1.0 - slack) - _TINY, 0.0)
@@ -168,7 +176,7 @@ def _convolved(of: Trials, log_inverse_mass: float) -> Law:
 
 
 def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Masses of the runs between the points from those at the points: by log-concavity."""
+    """Bounds on the masses of the runs from those at the points, by log-concavity."""
     if stride == 1.0:
         return lower, upper
     size = lower.size
@@ -179,7 +187,7 @@ def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> t
     inside = steps < length[:, None]
     chord = np.append((low[1:] - low[:-1]) / stride, 0.0)
     below = np.where(inside, np.exp(low[:, None] + chord[:, None] * steps), 0.0)
-    # The last run has no point after it: its first value alone.
+    # The last run has no next point: its first value alone is the lower bound.
     below[-1, 1:] = 0.0
     before = np.append(math.inf, (high[1:] - low[:-1]) / stride)
     after = np.append((low[1:] - high[:-1]) / stride, -math.inf)
@@ -196,7 +204,7 @@ def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> t
 
 
 def _tilted(of: Trials, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the sum tilted, from the bins' centres; [tilts]."""
+    """Mean and variance of the tilted sum, from the bins' centres; [tilts]."""
     c, size = of.centre[None, :], of.moments[0]
     z = np.exp(tilts)[:, None]
     a = c * z / (1.0 - c + c * z)
@@ -204,7 +212,7 @@ def _tilted(of: Trials, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tilts(of: Trials, targets: np.ndarray) -> np.ndarray:
-    """Tilts whose means are near these; any are valid."""
+    """Tilts with approximately these means; every tilt is valid."""
     low, high = np.full(targets.size, -60.0), np.full(targets.size, 60.0)
     t = np.zeros(targets.size)
     for _ in range(60):
@@ -219,7 +227,7 @@ def _tilts(of: Trials, targets: np.ndarray) -> np.ndarray:
 
 
 def _pmf(of: Trials, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on the probabilities of these values, by tilts a few standard deviations apart."""
+    """Bounds on the probabilities of these values, from tilts a few standard deviations apart."""
     deviation = math.sqrt(max(of.variance, 1.0))
     span = float(at[-1] - at[0])
     number = max(math.ceil(span / (_APART * deviation)), 1)
@@ -239,7 +247,7 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
     c, size, z = of.centre, of.moments[0], math.exp(tilt)
     bottom = 1.0 - c + c * z
     a = c * z / bottom
-    # v at w = 0; the error of first order in the bins, and of their variance, bounded.
+    # v at w = 0, and bounds on the first-order error of the bins and on their variance.
     v = math.expm1(tilt) / bottom
     real_x = of.spread * abs(v)
     if (real_x >= 0.5).any():
@@ -247,7 +255,7 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
     slope = z / np.square(bottom)
     mean = float(a @ size + slope @ of.moments[1])
     mean_error = float((size * slope * of.spread) @ (real_x / (1.0 - real_x))) + 1e-12 * mean
-    # The logit of a probability moves the variance a (1 - a) by that factor at most.
+    # A shift of the logit by `wide` changes the variance a (1 - a) by at most this factor.
     wide = of.spread / np.maximum(np.minimum(c, 1.0 - c) - of.spread, 1e-300)
     factor = np.where(of.spread > 0, np.exp(2.0 * np.minimum(wide, 100.0)), 1.0)
     most, least = float((a * (1.0 - a) * factor) @ size), float((a * (1.0 - a) / factor) @ size)
@@ -256,7 +264,7 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
     away = float(np.abs(at - mean).max()) + mean_error
     modulus = 2 * math.ceil(0.5 * (radius + away) + 1.0) + 1
     half = (modulus - 1) // 2
-    # The frequencies that matter.
+    # Frequencies at which the transform is not negligible.
     share = min(math.sqrt(0.5 * _DEEP / max(least, 1e-300)), 1.0)
     kept = min(math.ceil(modulus * math.asin(share) / math.pi) + 1, half)
     beyond = 0.0
@@ -291,7 +299,7 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
         log_m_size += float(left.max()) / (8.0 * UNIT)
     phi = np.exp(total_size)
     phase = total_angle[:, None] - w * at[None, :]
-    # Two sums of terms of this size, and the product k w.
+    # Rounding of two sums of this size, and of the product k w.
     off = phi * np.expm1(np.minimum(wrong, 30.0)) + phi * 8.0 * UNIT * (
         w[:, 0] * float(at[-1]) + np.abs(total_angle) + 4.0
     )
@@ -307,14 +315,14 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def poisson_law(mean: float, log_inverse_mass: float) -> Law:
-    """The Poisson law with this mean, as `law`; relative errors below 1e-10 for means up to 2^42."""
+    """Poisson law with this mean, as returned by `law`; relative errors below 1e-10 for means up to 2^42."""
     third = log_inverse_mass / 3.0
     radius = third + math.sqrt(third * third + 2.0 * mean * log_inverse_mass) + 1.0
     first, last = max(math.floor(mean - radius), 0.0), float(math.ceil(mean + radius))
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
     k = np.maximum(at, 1.0)
-    # Loader's saddle point: k! by Stirling, k log(k / mean) + mean - k by a series where it would cancel.
+    # Loader's saddle point: k! by Stirling, and k log(k / mean) + mean - k by a series where it would cancel.
     large = np.maximum(k, 16.0)
     error = (
         1.0 / (12.0 * large)

@@ -1,8 +1,9 @@
-"""How many others can stand in for a client: laws of n' of T1h from what is known of the check-in rates.
+"""Number n' of other clients that can hide the target (T1h), from partial knowledge of the check-in rates.
 
-Another client's coin of rate x is, with probability w = min(x / theta, (1-x) / (1-theta)), that of a member of a pool
-in which everybody has the rate theta; else the client is surely absent or surely there (docs/theory_rates.md, the
-splitting lemma). n' counts the members. A stochastic lower bound on n' gives an upper bound on everything here.
+A coin of rate x is, with probability w = min(x / theta, (1-x) / (1-theta)), a coin of rate theta; otherwise
+the client is surely absent or surely present (splitting lemma, docs/theory_rates.md). The pool consists of
+the clients of the first case, and n' is their number. A stochastic lower bound on n' gives an upper bound on
+the divergence.
 """
 
 from __future__ import annotations
@@ -16,39 +17,41 @@ from checkin_jax.kernels import binomial, host
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.poisson_binomial import Law
 
-# Values of n' that are told apart; the first is 0. Each compiles with the kernels, so there is one number.
+# Number of values of n'; the first is 0. It is fixed, since each number is compiled anew.
 PARTS = 8
-# The others in standard deviations from the mean, above the least value that matters.
+# The other values, in standard deviations from the mean, above the least value that matters.
 _PLACES = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2)
-# What weights computed in float64 may be too large by, relatively.
+# Factor that rounds computed weights down.
 _DOWN = 1.0 - 1e-15
 
 
 class Pool(NamedTuple):
-    """n' takes these values with these probabilities, or is stochastically above; both [PARTS] or [1]."""
+    """Values of n' and their probabilities, or a law stochastically below n'; both [PARTS] or [1]."""
 
     sizes: np.ndarray
     masses: np.ndarray
 
     @property
     def mean(self) -> float:
-        """Of the values."""
+        """Mean of the law."""
         return float(self.sizes @ self.masses)
 
 
 def weights(rates: np.ndarray, theta: float) -> np.ndarray:
-    """The probability that a client of each rate is a member of the pool, rounded down."""
+    """Probability that a client of each rate is in the pool, rounded down."""
     members = np.where(rates <= theta, rates / theta, (1.0 - rates) / (1.0 - theta))
     return np.where(rates == theta, 1.0, np.clip(members * _DOWN, 0.0, 1.0))
 
 
 def known(rates: np.ndarray, counts: np.ndarray | None, theta: float, log_inverse_mass: float) -> Pool:
-    """All of the others' rates are known: n' is a sum of independent indicators."""
+    """Law of n' if the rates of all other clients are known: a sum of independent indicators."""
     return sum_of(weights(rates, theta), counts, log_inverse_mass)
 
 
 def sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
-    """The number of independent events that happen, of these probabilities, `counts` times each."""
+    """Lower law of the number of independent events that occur, with these probabilities, `counts` times
+    each.
+    """
     of = poisson_binomial.trials(members, counts)
     if of.number == 0:
         return certain(of.sure)
@@ -56,14 +59,14 @@ def sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: flo
 
 
 def certain(size: float) -> Pool:
-    """n' is known."""
+    """Point mass of n' at `size`."""
     return Pool(np.array([float(size)]), np.ones(1))
 
 
 def limited(weight: float, log_inverse_mass: float) -> Pool:
-    """Nothing is known but that the weights w_j of the others add up to `weight` at least.
+    """Law below n' if only a lower bound `weight` on the sum of the others' weights w_j is known.
 
-    n' is then stochastically at least min(Poisson(weight), floor(weight)) [Hoeffding 1956, Theorem 4].
+    n' is stochastically at least min(Poisson(weight), floor(weight)) [Hoeffding 1956, Theorem 4].
     """
     weight = weight * _DOWN
     if weight < 1.0:
@@ -73,13 +76,15 @@ def limited(weight: float, log_inverse_mass: float) -> Pool:
 
 
 def least(number: float, low: float, high: float, theta: float, log_inverse_mass: float) -> Pool:
-    """At least `number` others have rates in [low, high], high < 1 (K2)."""
+    """Law below n' if at least `number` others have rates in [low, high], high < 1 (K2)."""
     member = min(low / theta, (1.0 - high) / (1.0 - theta)) * _DOWN
     return sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
 
 
 def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
-    """A law on PARTS values below this one: every value is replaced by the next lower one that is kept."""
+    """Law on PARTS values stochastically below the given one: every value moves to the next lower selected
+    value.
+    """
     index = np.arange(law.values.size)
     usable = index[law.values <= most]
     if usable.size == 0:
@@ -90,7 +95,7 @@ def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
         wanted = mean + math.sqrt(variance) * np.asarray(_PLACES)
         places = np.searchsorted(law.values[usable], wanted)
         kept = np.unique(np.concatenate([[0], np.clip(places, 0, usable.size - 1)]))
-    # Pr[n' < value], from above; the top run of the law is not needed.
+    # Pr[n' < value], rounded up; the top run of the law is not needed.
     under = np.concatenate([[law.below], law.below + np.cumsum(law.run_upper)])[kept]
     under = np.minimum(np.append(under, 1.0), 1.0)
     under[-1] = 1.0
@@ -101,7 +106,8 @@ def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
 
 
 class Runs:
-    """A law cut into runs of its values, with bounds on their masses and on those of the runs one lower.
+    """A law cut into runs of values, with bounds on their masses and on those of the runs shifted down by
+    one.
 
     first, last: values of the sum plus one, [runs]. lower, upper: of the sum in [first - 1, last - 1].
     next_upper, next_lower: of the sum in [first, last].
@@ -120,23 +126,24 @@ class Runs:
         self.upper = np.add.reduceat(law.run_upper, start)
         self.first = law.first + stride * start + 1.0
         self.last = np.append(self.first[1:] - 1.0, law.last + 1.0)
-        # One up: the value after the last comes in, the first goes.
+        # Shifted by one: the value after the last enters, the first leaves.
         entering = np.append(law.upper[start[1:]], law.above)
         self.next_upper = np.maximum(self.upper + entering - law.lower[start], 0.0)
         entering = np.append(law.lower[start[1:]], 0.0)
         self.next_lower = np.maximum(self.lower + entering - law.upper[start], 0.0)
 
     def ratios(self, law: Law) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds (above, below) on Pr[T = k] / Pr[T = k-1] for all k of each run; infinity and 0 where none is known.
+        """Bounds (above, below) on Pr[T = k] / Pr[T = k-1] for all k of each run; infinity and 0 if unknown.
 
-        The ratio falls with k (Newton): at the first k it is at most, at the last one at least what chords tell.
+        The ratio decreases in k (Newton): it is at most its value at the first k and at least that at the
+        last one, which chords bound.
         """
         start, after = self._start, np.append(self._start[1:], law.lower.size)
         low, high = np.append(law.lower, 0.0), np.append(law.upper, math.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             if law.stride == 1.0:
                 above, below = high[start + 1] / low[start], low[after] / high[after - 1]
-                # Past the last value, nothing.
+                # Zero beyond the last value.
                 above = np.where(start + 1 < law.lower.size, above, math.inf if law.above else 0.0)
                 below = np.where(after < law.lower.size, below, 0.0)
             else:

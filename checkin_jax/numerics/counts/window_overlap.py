@@ -1,9 +1,9 @@
-"""Who is in one slot of a sliding window together, and in how many slots all of them might have been.
+"""Number of co-occupants of a slot of a sliding window, and length of the overlap of their windows.
 
-In A_sldw client j throws into one of the slots j .. j + m - 1, uniformly. A group of clients that share a slot with a
-given one could have been together in any slot of the overlap of all their windows. Bounds on the law of a group's size
-and of its overlap that hold for every client, also where the server does not output every slot
-[docs/theory_allocation.md, section 2b]. Host code, numpy float64.
+In A_sldw client j sends to one of the slots j .. j + m - 1, uniformly. A group of clients that share a slot
+with a given one could have shared any slot of the overlap of all their windows. The bounds on the law of a
+group's size and of its overlap hold for every client, also if the server does not output every slot
+[docs/theory_allocation.md, section 2b]. NumPy float64.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import math
 
 import numpy as np
 
-# Rounding of a share, absolute, and of a probability, relative, with wide margins.
+# Absolute rounding of a share, and relative rounding of a probability, with wide margins.
 _SHARE, _PROBABILITY = 1e-13, 1e-11
 
 
 def sizes(window: int, log_inverse_mass: float) -> tuple[np.ndarray, float]:
-    """Pr[s others are in a slot], s = 1, 2, ..., each of m - 1 with probability 1/m, rounded up; and of more than that.
+    """(probs, rest): Pr[s others are in a slot], s = 1, 2, ..., rounded up, and the probability of larger s.
+
+    Each of m - 1 others is in the slot with probability 1/m.
 
     Args:
-      window: m >= 2. log_inverse_mass: what is more than that has probability exp(-log_inverse_mass) at most.
+      window: m >= 2. log_inverse_mass: larger s have total probability at most exp(-log_inverse_mass).
     """
     found, power = [], 1.0
     for s in range(1, window):
         power *= (window - s) / (window * s)
-        # No larger than 1/s!, and what follows adds up to less than twice the first.
+        # The term is at most 1/s!, and all later terms add up to less than twice the first.
         if 2.0 * power < math.exp(-log_inverse_mass):
             return np.array(found), 2.0 * power
         found.append(power * math.exp((window - 1.0 - s) * math.log1p(-1.0 / window)) * (1.0 + _PROBABILITY))
@@ -33,10 +35,10 @@ def sizes(window: int, log_inverse_mass: float) -> tuple[np.ndarray, float]:
 
 
 def shares(window: int, others: int, at: np.ndarray) -> np.ndarray:
-    """Upper bounds on the share of slots and groups of so many others whose overlap is `at` or less, at = 0 .. m.
+    """Upper bounds on the share of slots and groups of s others whose overlap is `at` or less, at = 0 .. m.
 
-    (s + 1) C(R - 1, s - 1) groups have places that reach over R, the given client's included, each in m - R slots;
-    so C(r, s + 1) + (m - r) C(r, s) of C(m, s + 1) have a larger overlap, r = m - 1 - at.
+    (s + 1) C(R - 1, s - 1) groups have places (the target's included) that span R, each in m - R slots. So
+    C(r, s + 1) + (m - r) C(r, s) of C(m, s + 1) have a larger overlap, r = m - 1 - at.
 
     Args:
       window: m. others: s, from 1 to m - 1. at: whole numbers.

@@ -1,1 +1,1 @@
-"""Example data sets and networks; the only modules that import flax."""
+"""Example data sets and networks. No other module imports flax."""

@@ -1,6 +1,6 @@
-"""Data sets of labelled images, as unsigned bytes: the embedded digits, and MNIST from TFDS or IDX files.
+"""Labelled images as unsigned bytes: the embedded digits, and MNIST from TFDS or IDX files.
 
-The training part is what the clients hold and the protocol protects; the test part is public.
+Clients hold the training part, which the protocol protects. The test part is public.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LabelledImages:
 
     @property
     def dataset(self) -> Dataset:
-        """Records (image, label) of the clients, and public ones to test on."""
+        """Clients' records (image, label), and the public test records."""
         return Dataset(
             records=(self.train_images, self.train_labels),
             test=(self.test_images, self.test_labels),
@@ -105,17 +105,18 @@ def digits() -> LabelledImages:
 
 
 def mnist(data_dir: str | Path | None = None) -> LabelledImages:
-    """Reads MNIST, or a data set in its form such as Fashion-MNIST: 28x28 images, values 0..255.
+    """Reads MNIST, or a data set in its format such as Fashion-MNIST: 28x28 images, values 0..255.
 
-    The result's `dataset` is what `train` takes: records (image, label) of uint8, and the test set as public records.
+    The result's `dataset` is an argument of `train`: records (image, label) of uint8, and the test set as
+    public records.
 
     Args:
-      data_dir: a folder with the four IDX files under their original names, each plain or gzipped; None
-        reads a copy that TensorFlow Datasets has prepared (or can prepare).
+      data_dir: a folder with the four IDX files under their original names, each plain or gzipped. None reads
+        the copy of TensorFlow Datasets, which prepares it if possible.
 
     Raises:
       FileNotFoundError: the folder or one of its files is missing, or there is no TFDS copy.
-      ValueError: a file is damaged or not what its name says.
+      ValueError: a file is damaged, or its content does not match its name.
       OSError: a file cannot be read.
     """
     if data_dir is None:
@@ -137,7 +138,7 @@ def mnist(data_dir: str | Path | None = None) -> LabelledImages:
 
 
 def _read_idx(folder: Path, name: str) -> np.ndarray:
-    """One file of the folder, plain or gzipped, as an array of bytes of the shape its header states."""
+    """Array of bytes from one file of the folder, plain or gzipped, with the shape in its header."""
     plain, zipped = folder / name, folder / f"{name}.gz"
     if plain.exists():
         return _parsed(_content(plain), plain)
@@ -167,14 +168,14 @@ def _parsed(content: bytes, file: Path) -> np.ndarray:
 
 
 def parse_idx(content: bytes, source: str) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes.
+    """Array in an IDX file of unsigned bytes.
 
     Args:
       content: the whole file: magic 0, 0, 8, number of axes; big-endian 4-byte lengths; the bytes.
-      source: what to call the file in errors.
+      source: name of the file in errors.
 
     Raises:
-      ValueError: wrong magic, or more or fewer bytes than the header promises.
+      ValueError: wrong magic, or more or fewer bytes than stated in the header.
     """
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] not in (1, 2, 3):
         raise ValueError(
@@ -198,9 +199,9 @@ def _mnist_from_tfds() -> LabelledImages:
     level = absl_logger.level
     try:
         tfds = importlib.import_module("tensorflow_datasets")
-        absl_logger.setLevel(logging.ERROR)  # it warns of a missing copy before saying so
+        absl_logger.setLevel(logging.ERROR)  # it logs a warning before it raises
         for part in ("train", "test"):
-            # The file format must be named: left to itself TFDS may choose one that needs tensorflow.
+            # Without a named format TFDS may choose one that needs tensorflow.
             source = tfds.data_source(
                 "mnist", split=part, builder_kwargs={"file_format": "array_record"}, download=False
             )
@@ -212,7 +213,7 @@ def _mnist_from_tfds() -> LabelledImages:
             "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
             f" Datasets' copy once ({_PREPARE}). TFDS said: {_first_line(error)}"
         ) from error
-    except Exception as error:  # protobuf and Riegeli, beneath TFDS, have errors of their own
+    except Exception as error:  # protobuf and Riegeli, used by TFDS, have their own errors
         base = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
         raise ValueError(
             f"{base}/mnist: TensorFlow Datasets' copy of MNIST is damaged or incomplete: remove that folder and prepare"

@@ -1,7 +1,7 @@
-"""Features of images that no training data went into, as a client computes them, and softmax regression on them.
+"""Public features of images, computed by each client, and softmax regression on them.
 
-Histograms of oriented gradients are a fixed public function of one image, so a model on top of them is private exactly
-as one on the pixels is. That this front end suits handwriting is public knowledge; it was chosen by looking at test
+Histograms of oriented gradients are a fixed public function of one image. So a model on top of them is as
+private as a model on pixels. The features are publicly known to suit handwriting; they were chosen by test
 accuracies on MNIST.
 """
 
@@ -18,18 +18,18 @@ from checkin_jax.training.examples.data import LabelledImages
 from checkin_jax.training.examples.networks import NUM_CLASSES, cross_entropy
 from checkin_jax.training.model import Dataset, Model
 
-_MARGIN = 2  # pixels of background around an image, so that strokes at its edge have a gradient
-_AT_ONCE = 1_000  # images
+_MARGIN = 2  # background pixels around an image, so that strokes at its edge have a gradient
+_AT_ONCE = 1_000  # images per batch
 
 
 def oriented_gradients(
     images: np.ndarray, *, max_value: int, cell: int = 4, directions: int = 8
 ) -> np.ndarray:
-    """Computes histograms of oriented gradients, every image by itself.
+    """Computes histograms of oriented gradients, separately for every image.
 
-    The gradient at each pixel votes for the two directions nearest to its own, with its length; votes are averaged with
-    triangular weights around points `cell` pixels apart. Square roots of the averages, less their mean over the image,
-    are scaled to l2 norm one.
+    The gradient at each pixel votes for the two nearest directions, with weight its length. Votes are
+    averaged with triangular weights around points `cell` pixels apart. Square roots of the averages, minus
+    their mean over the image, are scaled to l2 norm one.
 
     Args:
       images: (records, side, side), values 0..max_value.
@@ -38,7 +38,7 @@ def oriented_gradients(
       directions: entries of a histogram, over the whole circle.
 
     Returns:
-      (records, p * p * directions) float32, p = (side + 4) // cell - 1; an image without any edge gives zeros.
+      (records, p * p * directions) float32, p = (side + 4) // cell - 1; zeros for an image without edges.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -58,16 +58,17 @@ def oriented_gradients(
 
 
 def crops(images: np.ndarray, num_crops: int, *, reach: int = 2, seed: int = 0) -> np.ndarray:
-    """Moves every image about: itself first, then by whole pixels, up to `reach` each way, drawn at random.
+    """Shifted copies of every image: the image itself, then random shifts by up to `reach` pixels
+    each way.
 
-    The draws are public, made before any training. A client whose update is the clipped mean of the gradients at all
-    its crops sends one message about one record, as it does without: they cost no privacy.
+    The shifts are public and drawn before training. A client whose update is the clipped mean of the
+    gradients at all its crops sends one message about one record, as without crops. So crops cost no privacy.
 
     Args:
-      images: (records, side, side); background zero comes in at the edges.
-      num_crops: of each image, the image itself among them.
+      images: (records, side, side); background zero enters at the edges.
+      num_crops: copies of each image, the image itself included.
       reach: most pixels up, down, left or right.
-      seed: of the draws.
+      seed: of the random shifts.
 
     Returns:
       (records, num_crops, side, side), of the type of the images.
@@ -87,9 +88,10 @@ def crops(images: np.ndarray, num_crops: int, *, reach: int = 2, seed: int = 0) 
 
 
 def softmax_regression(width: int) -> Model:
-    """Softmax regression without biases on features (width,), all parameters zero to begin with.
+    """Softmax regression without biases on features (width,); all parameters start at zero.
 
-    Records are pairs of features and a label. Of features (crops, width) the loss is the mean over the crops.
+    Records are pairs of features and a label. For features (crops, width) the loss is the mean over the
+    crops.
     """
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -114,15 +116,15 @@ def softmax_regression(width: int) -> Model:
 def regression_problem(
     images: LabelledImages, *, directions: int = 8, num_crops: int = 1
 ) -> tuple[Dataset, Model]:
-    """Features of all images, of clients' crops too, with their labels; and softmax regression on them.
+    """Features of all images with their labels, with crops for clients; and softmax regression on them.
 
     Args:
       images: 28x28 (cells of 4 pixels) or smaller (cells of 2).
       directions: entries of a histogram.
-      num_crops: crops of a client's image, itself among them, over which its gradient is the mean.
+      num_crops: crops of a client's image, itself included, over which its gradient is averaged.
 
     Returns:
-      Records (crops, width) and label, tested on (width,) and label; and the model.
+      Data set with client records (crops, width) and label, test records (width,) and label; and the model.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -142,12 +144,11 @@ def regression_problem(
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _histograms(images: jax.Array, cell: int, directions: int) -> jax.Array:
-    """Those of (records, side, side) with values in [0, 1]."""
     x = jnp.pad(images, ((0, 0), (_MARGIN + 1, _MARGIN + 1), (_MARGIN + 1, _MARGIN + 1)))
     across, down = x[:, 1:-1, 2:] - x[:, 1:-1, :-2], x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
     length = jnp.hypot(across, down)
     place = jnp.arctan2(down, across) * (directions / (2 * np.pi))
-    # How far every direction is from the gradient's, around the circle: only the nearest two are closer than one.
+    # Distance of every direction from the gradient's around the circle: only the nearest two are below one.
     half = directions / 2
     every = jnp.arange(directions, dtype=jnp.float32).reshape(1, 1, 1, -1)
     apart = jnp.abs((place[..., None] - every + half) % float(directions) - half)
@@ -161,7 +162,7 @@ def _histograms(images: jax.Array, cell: int, directions: int) -> jax.Array:
 
 
 def _windows(side: int, cell: int) -> np.ndarray:
-    """(points, side) float32 triangular weights of pixels around points `cell` apart; rows add up to one."""
+    """(points, side) float32 triangular weights of pixels around points `cell` apart; rows sum to one."""
     ramp = np.arange(1, cell + 1)
     window = np.concatenate([ramp, ramp[::-1]]) / (cell * (cell + 1))
     weights = np.zeros((side // cell - 1, side), np.float32)

@@ -1,4 +1,4 @@
-"""Training on small grey images, as `checkin train` and the programs in train/ do it: settings, model, optimizer."""
+"""Training on small grey images, for `checkin train` and programs in train/: settings, model, optimizer."""
 
 from __future__ import annotations
 
@@ -30,25 +30,27 @@ from checkin_jax.training.schedules.draws import EntropySource
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageTraining:
-    """A run on labelled images, beside the images: what `checkin train` has options for.
+    """Settings of a run on labelled images, without the images: the options of `checkin train`.
 
     Attributes:
-      run: what fixes its privacy.
-      learning_rate: step on the estimated mean clipped gradient; while nearly all clients are clipped
-        only learning_rate * clip_norm matters.
+      run: the settings that determine its privacy.
+      learning_rate: step on the estimated mean clipped gradient. While nearly all clients are clipped only
+        learning_rate * clip_norm matters.
       decay: "linear" to zero over the updates of the run, or "constant".
       momentum: heavy-ball momentum in [0, 1).
       averaging, eval_every, target_accuracy, seed: see `checkin_jax.training.train`.
       pool_stride, activation: of the 28x28 network; `activation` also of the 8x8 one.
       microbatch: see `Performance`.
-      records_per_client: records each client holds; its update is made from all of them.
+      records_per_client: records of each client; its update is computed from all of them.
       local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
-        update is minus what that many steps on all its records add to the client's own copy of the parameters.
+        update is minus the change of the client's own copy of the parameters by that many steps on all its
+        records.
       tuning: how the learning rate was chosen, see `checkin_jax.training.train`.
-      local_learning_rate: step of the client's own parameters; needed for local_steps above 1 and for nothing else.
+      local_learning_rate: step of the client's own parameters; required for local_steps above 1, refused
+        otherwise.
 
     Raises:
-      ValueError, TypeError: an argument outside its range, or a combination that does not exist.
+      ValueError, TypeError: an argument outside its range, or an impossible combination.
     """
 
     run: PrivateRun
@@ -99,7 +101,7 @@ class ImageTraining:
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:
-        """That of a run read back from its folder.
+        """Settings of a run read back from its folder.
 
         Raises:
           ValueError: config.json is not that of a run on images.
@@ -111,20 +113,20 @@ class ImageTraining:
             raise ValueError(f"config.json: not that of a run on images: {error}") from error
 
     def optimizer(self, rounds: int) -> optax.GradientTransformation:
-        """Stochastic gradient descent over so many rounds."""
+        """Stochastic gradient descent over this many rounds."""
         rate = self.learning_rate
         if self.decay == "linear":
             rate = optax.linear_schedule(self.learning_rate, 0.0, rounds)
         return optax.sgd(rate, momentum=self.momentum or None)
 
     def client_update(self, model: Model) -> ClientUpdate | None:
-        """What a client computes from its records, if it is not the gradient of their mean loss."""
+        """Client update other than the gradient of the mean loss; None for the gradient."""
         if self.local_learning_rate is None:
             return None
         return local_steps(model.loss, learning_rate=self.local_learning_rate, steps=self.local_steps)
 
     def model(self, images: LabelledImages) -> Model:
-        """The network for these images; equal for equal ones, so that it compiles once.
+        """The network for these images. Equal images give an equal model, which compiles once.
 
         Raises:
           ValueError: there is no network for their size.
@@ -147,9 +149,10 @@ def train(
     after: str | Path | None = None,
     account_fn: AccountFn = account,
 ) -> Report:
-    """Trains the network for these images; arguments, results and errors are those of `checkin_jax.training.train`.
+    """Trains the network for these images. Arguments, results and errors are those of
+    `checkin_jax.training.train`.
 
-    after: folder of a run whose parameters this one begins with.
+    after: folder of the run whose parameters are the initial ones.
     """
     model = config.model(images)
     if after is not None:
@@ -191,7 +194,7 @@ def train(
 
 @functools.cache
 def image_model(side: int, pool_stride: int, activation: str, max_value: int) -> Model:
-    """The network for images of this side whose pixels go up to `max_value`, on records (image, label) of bytes.
+    """Network for images of this side and pixels up to `max_value`, on records (image, label) of bytes.
 
     Raises:
       ValueError: there is no network for this size.
@@ -200,7 +203,7 @@ def image_model(side: int, pool_stride: int, activation: str, max_value: int) ->
     def parts(key: jax.Array) -> Any:
         return networks.functional(networks.build(side, key, pool_stride=pool_stride, activation=activation))
 
-    # Only the structure matters here, so any key will do.
+    # Only the structure is used, so every key will do.
     apply = parts(jax.random.key(0))[1]
 
     def logits(parameters: Any, image: jax.Array) -> jax.Array:

@@ -1,9 +1,9 @@
-"""The networks the trainer fits, as flax nnx modules whose convolutions and poolings are fast under vmap.
+"""Example networks as flax nnx modules whose convolutions and poolings are fast under vmap.
 
-A convolution here is an unfold by slices, then one matrix product; a pooling is a maximum of shifted slices. Both
-equal `lax.conv_general_dilated` and `lax.reduce_window`, but on a CPU per-client gradients inside a loop are several
-times cheaper this way, because XLA's own convolutions are slow inside loops and so is the backward pass of its window
-reduction. Everything is float32.
+A convolution is an unfold by slices and one matrix product. A pooling is a maximum of shifted slices. Both
+equal `lax.conv_general_dilated` and `lax.reduce_window`. On a CPU, per-client gradients inside a loop are
+several times cheaper this way, since XLA's own convolutions and the backward pass of its window reduction are
+slow in loops. Everything is float32.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flax import nnx
 from checkin_jax import _validate
 
 NUM_CLASSES = 10
-# Minimax quotient of odd by even polynomials, highest powers first; beyond the limit tanh is 1 to 3e-7.
+# Minimax quotient of odd by even polynomials, highest powers first. Beyond the limit tanh is 1 up to 3e-7.
 _TANH_LIMIT = 7.90531110763549805
 _TANH_ABOVE = (
     *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
@@ -30,10 +30,10 @@ _TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 @jax.custom_jvp
 def tanh(x: jax.Array) -> jax.Array:
-    """Hyperbolic tangent of float32 numbers, to 3e-7.
+    """Hyperbolic tangent of float32 numbers, with error 3e-7.
 
-    XLA's own takes eight times as long on a CPU next to a bias of few channels: it computes one number at a time
-    there. The coefficients are those of XLA and Eigen.
+    On a CPU XLA's own tanh is eight times slower next to a bias of few channels, where it is not vectorised.
+    The coefficients are those of XLA and Eigen.
     """
     x = jnp.clip(x, -_TANH_LIMIT, _TANH_LIMIT)
     square = x * x
@@ -47,7 +47,7 @@ def _tanh_jvp(x: tuple[jax.Array], step: tuple[jax.Array]) -> tuple[jax.Array, j
 
 
 def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
-    """By Horner's rule, the highest power first."""
+    """Horner's rule; the highest power comes first."""
     first, *others = coefficients
     total = jnp.full_like(x, first)
     for each in others:
@@ -112,9 +112,9 @@ class Dense(nnx.Module):
 
 
 def unfold(x: jax.Array, *, kernel_size: int, stride: int) -> jax.Array:
-    """What a kernel sees everywhere: (..., height, width, c) to (..., height', width', kernel_size^2 c), no padding.
+    """Patches under a kernel: (..., height, width, c) to (..., height', width', kernel_size^2 c), no padding.
 
-    Columns are put side by side first, in lines of whole rows, then rows, so that long runs of numbers are moved.
+    Columns are concatenated first, in whole rows, and then rows, so that long contiguous runs are copied.
     """
     *lead, lines, columns, channels = x.shape
     height, width = (lines - kernel_size) // stride + 1, (columns - kernel_size) // stride + 1
@@ -129,7 +129,7 @@ def unfold(x: jax.Array, *, kernel_size: int, stride: int) -> jax.Array:
 def max_pool(x: jax.Array, *, stride: int) -> jax.Array:
     """Maximum over 2x2 windows of (..., height, width, channels) with the given stride, no padding."""
     if stride == 1:
-        # In lines of whole rows, long enough for a CPU to take several numbers at a time.
+        # Whole rows in one line are long enough for vector instructions.
         *lead, height, width, channels = x.shape
         x = x.reshape(*lead, height, width * channels)
         x = jnp.maximum(x[..., :-1, :], x[..., 1:, :])
@@ -201,7 +201,7 @@ class SmallConvNet(nnx.Module):
 def build(
     image_side: int, key: jax.Array, *, pool_stride: int = 1, activation: str = "tanh"
 ) -> ConvNet | SmallConvNet:
-    """The network for square images of this side (28 or 8), its parameters drawn from `key`.
+    """The network for square images of this side (28 or 8), with parameters drawn from `key`.
 
     Raises:
       ValueError: no network is defined for this side, or another argument is outside its choices.

@@ -1,1 +1,1 @@
-"""The private step: what a client computes, how it is clipped, randomized and summed."""
+"""The private step: client updates, clipping, randomization and sums."""

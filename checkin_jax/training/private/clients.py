@@ -1,7 +1,8 @@
-"""Client updates before clipping: a gradient, or the outcome of several local steps.
+"""Client updates before clipping: a gradient, or the result of several local steps.
 
-A loss, or the function of a `ClientUpdate`, may ask for a key: a client's own coins, such as those of dropout. The law
-of a message given its record is then a mixture over coins that no other message uses, so every guarantee stands.
+A loss, or the function of a `ClientUpdate`, may take a key for the client's own coins, such as those of
+dropout. The law of a message given its record is then a mixture over coins that no other message uses, so
+every guarantee holds.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ Records = Any  # a pytree of arrays with one leading axis, of records
 
 
 def takes_key(update: Loss | ClientUpdate) -> bool:
-    """True if a loss, or the function of an update, asks for a key: by one further argument that has no default."""
+    """True if a loss, or the function of an update, takes a key: one further argument without a default."""
     function, others = (update.function, 3) if isinstance(update, ClientUpdate) else (update, 2)
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of what is written in C
+    except ValueError:  # a function implemented in C
         return False
     return not _accepts(signature, others) and _accepts(signature, others + 1)
 
@@ -43,14 +44,15 @@ def _accepts(signature: inspect.Signature, number: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ClientUpdate:
-    """Any function of one client's records, in place of the gradient of a loss.
+    """A function of one client's records that replaces the gradient of a loss.
 
     Attributes:
-      function: `function(parameters, records, weights)`, a pytree like the parameters, or one array with as many
-        entries. `records` are the client's own, with a leading axis of r; `weights` (r,) add up to one and are zero
-        for places that hold no record of its own. The server moves against it, as against a gradient. Pure, and
-        equal to itself from call to call: a new function compiles anew. A function of four arguments,
-        `function(parameters, records, weights, key)`, is also given the client's own key of the round.
+      function: `function(parameters, records, weights)`, a pytree like the parameters, or one array with as
+        many entries. `records` are the client's own, with a leading axis of r. `weights` (r,) sum to one and
+        are zero for places without a record. The server steps against the result, as against a gradient. The
+        function is pure and the same object in all calls, since a new function compiles anew. A function of
+        four arguments, `function(parameters, records, weights, key)`, also receives the client's key of the
+        round.
     """
 
     function: Callable[..., Any]
@@ -69,7 +71,7 @@ class _LocalSteps:
     def _moved(
         self, parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array
     ) -> Parameters:
-        """Start minus end of the steps; `key` is the client's, where the loss takes one."""
+        """Start minus end of the steps; `key` is the client's, if the loss takes one."""
         batch = len(weights) if self.batch is None else self.batch
         if len(weights) % batch:
             raise ValueError(f"batch={batch}: expected a divisor of the {len(weights)} records of a client")
@@ -90,7 +92,7 @@ class _LocalSteps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _LocalStepsByKey(_LocalSteps):
-    """Local steps on a loss that takes a key; every record of every step is given one of its own."""
+    """Local steps on a loss that takes a key; every record in every step has its own key."""
 
     def __call__(  # type: ignore[override]
         self, parameters: Parameters, records: Records, weights: jax.Array, key: jax.Array
@@ -101,15 +103,15 @@ class _LocalStepsByKey(_LocalSteps):
 def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | None = None) -> ClientUpdate:
     """Federated averaging: gradient steps on the client's own records; the update is start minus end.
 
-    With a server learning rate of 1 over the number of clients the new model is the mean of the clients'.
-    What is clipped, and hence private, is the whole difference, however many steps it took.
+    With a server learning rate of 1 over the number of clients, the new model is the mean of the clients'
+    models. The whole difference is clipped, and hence private, for any number of steps.
 
     Args:
       loss: the scalar loss of one record, `loss(parameters, record)` or `loss(parameters, record, key)`.
       learning_rate: of the client's steps, > 0.
       steps: number of steps, >= 1.
-      batch: records of one step, a divisor of the client's number of records (checked when used); step i
-        takes the i-th slice of consecutive records, round and round. None takes all records every step.
+      batch: records per step, a divisor of the client's number of records (checked at use). Step i takes the
+        i-th slice of consecutive records, cyclically. None uses all records in every step.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -133,23 +135,23 @@ def update_rows(
     gradients: str,
     keys: jax.Array | None = None,
 ) -> Rows:
-    """The updates of a microbatch of clients, one row each.
+    """Updates of a microbatch of clients, one per row.
 
     Args:
-      update: a loss of one record, which stands for the gradient of its mean over the client's records, or
-        a `ClientUpdate`.
+      update: a loss of one record, whose update is the gradient of its mean over the client's records, or a
+        `ClientUpdate`.
       parameters: pytree of floating-point arrays.
-      records: pytree of arrays (m, r, ...), r records a client.
+      records: pytree of arrays (m, r, ...), r records per client.
       weights: (m, r), of each record in its client's mean.
       gradients: see `Performance`.
-      keys: (m,), one a client, used for nothing else; needed where `takes_key(update)`.
+      keys: (m,), one per client, used nowhere else; required if `takes_key(update)`.
 
     Returns:
-      m float32 rows, in the order of `jax.tree.leaves(parameters)`, whatever the parameters' own precision.
+      m float32 rows, in the order of `jax.tree.leaves(parameters)`, for parameters of any precision.
 
     Raises:
       ValueError: "layers" for a loss or an update that does not allow it, see `layers.plan`.
-      TypeError: an update of other than real floating-point numbers.
+      TypeError: an update that is not real floating-point numbers.
     """
     keyed = takes_key(update)
     if isinstance(update, ClientUpdate):
@@ -173,9 +175,9 @@ def update_rows(
 
 
 def mean_loss(loss: Loss) -> Callable[..., jax.Array]:
-    """The weighted mean loss of a client's records, (parameters, records, weights) -> scalar.
+    """Weighted mean loss of a client's records, (parameters, records, weights) -> scalar.
 
-    Of a loss that takes a key it is a function of the client's key, too; every record is given one of its own, by its
+    For a loss that takes a key it is also a function of the client's key; each record has its own key, by its
     place in the row.
     """
 
@@ -188,7 +190,7 @@ def mean_loss(loss: Loss) -> Callable[..., jax.Array]:
 
 
 def _single_loss(loss: Loss) -> Callable[..., jax.Array]:
-    """The loss of a client's only record, in the form of `mean_loss`."""
+    """Loss of a client's only record, in the form of `mean_loss`."""
 
     def single(parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array) -> jax.Array:
         own = [_record_keys(one, 1) for one in key]

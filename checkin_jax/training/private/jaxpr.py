@@ -1,4 +1,4 @@
-"""A function as a straight list of primitive operations, to be looked at, and computed with some of them replaced."""
+"""A function as a flat list of primitive operations, to be inspected and evaluated with replacements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
-# Functions within a function that compile by themselves; what they do is listed as if it stood in their place.
+# Calls that are compiled separately; their operations are listed in their place.
 _INLINED = ("jit", "pjit")
 
 
@@ -19,9 +19,9 @@ class Operation:
     """One primitive operation.
 
     Attributes:
-      equation: as JAX wrote it down, with names of its own.
-      reads, writes: numbers of values, one each for what the equation reads and writes.
-      within: the trace it stands in.
+      equation: as JAX traced it.
+      reads, writes: numbers of the values that the equation reads and writes.
+      within: the trace that contains it.
     """
 
     equation: JaxprEqn
@@ -44,13 +44,13 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class Operations:
-    """What a function does to its arguments, every value by its number, written once.
+    """Operations of a function on numbered values, each written once.
 
     Attributes:
       listed: operations in their order.
       constants: values that no operation writes.
       arguments, results: numbers of the leaves of both.
-      effects: whether the function does anything but compute.
+      effects: true if the function has side effects.
     """
 
     listed: tuple[Operation, ...]
@@ -62,7 +62,7 @@ class Operations:
     def __call__(
         self, arguments: Sequence[Any], instead: Mapping[int, Callable[..., jax.Array]]
     ) -> list[Any]:
-        """The results; the operation of number i, which must write one value, is computed by `instead[i]`."""
+        """Results of the function with `instead[i]` in place of operation i, which must write one value."""
         values = {**self.constants, **dict(zip(self.arguments, arguments))}
         for i, operation in enumerate(self.listed):
             inputs = [values[number] for number in operation.reads]
@@ -72,7 +72,7 @@ class Operations:
 
 
 def operations(function: Callable[..., Any], *arguments: Any) -> Operations:
-    """The operations of a function of these arguments, pytrees of arrays or of their shapes; nothing is computed."""
+    """Operations of a function for these arguments, pytrees of arrays or of shapes; nothing is computed."""
     closed = jax.make_jaxpr(function)(*arguments)
     numbers, constants, listed = itertools.count(), {}, []
 
@@ -82,7 +82,7 @@ def operations(function: Callable[..., Any], *arguments: Any) -> Operations:
         return number
 
     def enter(jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
-        # A trace may be entered several times, so its names stand for other values every time.
+        # A trace may be entered several times; its names then stand for different values.
         known: dict[Var, int] = dict(zip(jaxpr.constvars, map(constant, consts)))
         known |= dict(zip(jaxpr.invars, inputs))
 
@@ -106,7 +106,7 @@ def operations(function: Callable[..., Any], *arguments: Any) -> Operations:
 
 
 def names(jaxpr: Any) -> Iterator[str]:
-    """Names of all operations of a trace, those within loops and branches among them."""
+    """Names of all operations of a trace, including those within loops and branches."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for value in jax.tree.leaves(

@@ -1,5 +1,5 @@
-"""Operations whose per-client gradient is one product of what they read and what flows back: products, convolutions,
-lookups. Frameworks are not asked: their layers are known by what they do to a parameter array.
+"""Operations whose per-client gradient is one product of their input and their cotangent: matrix products,
+convolutions and lookups. Layers are recognised by the operation on a parameter array, for any framework.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Product:
 
     Attributes:
       layout: from the parameter array to the matrix (p, q).
-      matrix: to it from the kernel as the operation gets it.
-      read: from x to what the matrix is multiplied with, (t, p).
+      matrix: from the kernel, as the operation receives it, to the matrix.
+      read: from x to the left factor (t, p) of the product.
       finish: from (t, q) to the output of the operation.
       side: place of the kernel among the two inputs.
       out: shape and type of the product (t, q).
@@ -42,21 +42,22 @@ class Product:
     options: dict[str, Any]
 
     def compute(self, *inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What it reads, and the product (t, q)."""
+        """The left factor (t, p), and the product (t, q)."""
         read, kernel = self.read(inputs[1 - self.side]), self.matrix(inputs[self.side])
         return read, jax.lax.dot_general(read, kernel, (((1,), (0,)), ((), ())), **self.options)
 
     def block(self, read: jax.Array, back: jax.Array, shape: tuple[int, ...]) -> Block:
-        """The gradients of m clients from (m, t, p) and (m, t, q).
+        """Gradients of m clients from (m, t, p) and (m, t, q).
 
-        They are written out where a client has several rows: its norm is then taken of the very numbers that are
-        summed. By products of rows with rows (t, t), which avoid that, it could come out too small where rows cancel.
+        For clients with several rows the gradients are written out, so that the norm is that of the numbers
+        in the sum. A norm from products of rows with rows (t, t) would be cheaper, but could be too small if
+        rows cancel.
         """
         read, back, layout = float32(read), float32(back), self.layout
         if read.shape[1] == 1:
             factors = read[:, 0], back[:, 0]
         elif read.shape[2] > back.shape[2]:
-            # On CPUs such products take half the time if the longer axis comes last.
+            # On CPUs such products are twice as fast if the longer axis comes last.
             factors = (jnp.einsum("mtq,mtp->mqp", back, read).reshape(len(read), -1),)
             layout = layout.then(("transpose", (1, 0)))
         else:
@@ -69,9 +70,9 @@ class Lookup:
     """out[i] = table[places[i]], the only use of one parameter array.
 
     Attributes:
-      operation: the one that stands in the trace.
+      operation: the one in the trace.
       lines: of the table.
-      clamps: whether places beyond the table read its first or last line; else nothing flows back to it.
+      clamps: true if places beyond the table read its first or last line; else their gradient is zero.
       out: shape and type of the lines read (t, w).
       shape: of the operation's output.
     """
@@ -83,25 +84,24 @@ class Lookup:
     shape: tuple[int, ...]
 
     def compute(self, *inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Places (t,) and the lines read there (t, w)."""
+        """Places (t,) and the lines at these places (t, w)."""
         places = inputs[1].reshape(-1)
         low, high = (0, self.lines - 1) if self.clamps else (-1, self.lines)
-        # In the indices' own type, before a large one could be folded into the table.
+        # Clipped in the indices' own type, so that a large index is not wrapped into the table.
         places = jnp.clip(places, *(jnp.asarray(_within(x, places.dtype), places.dtype) for x in (low, high)))
         return places.astype(jnp.int32), self.operation(*inputs)[0].reshape(self.out.shape)
 
     def finish(self, out: jax.Array) -> jax.Array:
-        """The operation's output."""
         return out.reshape(self.shape)
 
     def block(self, read: jax.Array, back: jax.Array, shape: tuple[int, ...]) -> TableBlock:
-        """The gradients of m clients from (m, t) places and (m, t, w)."""
+        """Gradients of m clients from (m, t) places and (m, t, w)."""
         return TableBlock.of(read, float32(back), shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """Parameter array number `leaf`, which operation number `operation` alone reads, and how."""
+    """Parameter array number `leaf`, the number of the only operation that reads it, and its kind."""
 
     leaf: int
     operation: int
@@ -109,10 +109,10 @@ class Layer:
 
 
 def layers(listed: Operations, leaves: int) -> list[Layer]:
-    """The parameter arrays, the first `leaves` arguments, that one operation of a known kind reads and nothing else.
+    """Parameter arrays (the first `leaves` arguments) whose only reader is one operation of a known kind.
 
-    On the way there an array may be reshaped, transposed and rounded, but every value on the way is read once, and
-    none is a result. So the function depends on the array through that operation only.
+    An array may be reshaped, transposed and rounded before, if every value on the way is read once and none
+    is a result. So the function depends on the array through that operation only.
     """
     times = Counter(number for operation in listed.listed for number in operation.reads)
     times.update(listed.results)
@@ -139,7 +139,7 @@ def layers(listed: Operations, leaves: int) -> list[Layer]:
 
 
 def _moves(equation: JaxprEqn) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-    """Steps of a layout, of an operation that moves or rounds all entries of its input; None of any other."""
+    """Layout steps of an operation that permutes or rounds all entries of its input; None for any other."""
     out, params = _aval(equation.outvars[0]), equation.params
     if len(equation.invars) != 1 or not jnp.issubdtype(out.dtype, jnp.floating):
         return None
@@ -157,7 +157,7 @@ def _moves(equation: JaxprEqn) -> tuple[tuple[str, tuple[int, ...]], ...] | None
 
 
 def _dense(equation: JaxprEqn, side: int, layout: Layout) -> Product | None:
-    """A matrix product over any axes of both, without axes that both keep."""
+    """A matrix product over any axes of both inputs, without batch axes."""
     (contracted, batch), params = equation.params["dimension_numbers"], equation.params
     if any(batch) or not _plain(params):
         return None
@@ -182,10 +182,10 @@ def _dense(equation: JaxprEqn, side: int, layout: Layout) -> Product | None:
 
 
 def _convolution(equation: JaxprEqn, side: int, layout: Layout) -> Product | None:
-    """A convolution of any number of spatial axes, strided and dilated, as unfolding and one matrix product.
+    """A convolution with any number of axes, strides and dilation, as an unfolding and one matrix product.
 
-    Strides that divide the kernel are taken out first, block by block into the channels, so that fewer slices are cut.
-    On CPUs this is faster than XLA's own convolution within a loop, forwards and backwards.
+    Strides that divide the kernel are first moved into the channels, block by block, so that fewer slices are
+    cut. On CPUs this is faster than XLA's own convolution within a loop, forwards and backwards.
     """
     params = equation.params
     plain = (
@@ -207,7 +207,7 @@ def _convolution(equation: JaxprEqn, side: int, layout: Layout) -> Product | Non
     steps = [s // b for s, b in zip(strides, blocks)]
     taps = [k // b for k, b in zip(sides, blocks)]
     n, places = len(sides), shape[1:-1]
-    # Of every axis, in blocks, so much is read: from the first tap at the first place to the last at the last.
+    # Length read on each axis, in blocks: from the first tap at the first place to the last tap at the last.
     lengths = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(places, steps, taps, dilation)]
     kept = [
         (low, length * b - size - low, 0)
@@ -217,7 +217,7 @@ def _convolution(equation: JaxprEqn, side: int, layout: Layout) -> Product | Non
     def in_blocks(sizes: list[int]) -> tuple[int, ...]:
         return tuple(itertools.chain.from_iterable(zip(sizes, blocks)))
 
-    # Axes of blocks, then those within them.
+    # Axes of blocks, then axes within blocks.
     apart = (*range(0, 2 * n, 2), *range(1, 2 * n, 2))
     matrix = (
         ("transpose", (*kernel_axes[1:], kernel_axes[0])),
@@ -248,7 +248,7 @@ _PRODUCTS = {"dot_general": _dense, "conv_general_dilated": _convolution}
 
 
 def _lookup(equation: JaxprEqn, operation: Callable[..., Any]) -> Lookup | None:
-    """Whole lines of a table, by their number."""
+    """A gather of whole lines of a table by their number."""
     table, indices = map(_aval, equation.invars)
     out, params = _aval(equation.outvars[0]), equation.params
     numbers = params["dimension_numbers"]
@@ -283,14 +283,14 @@ def _product(
 
 
 def _plain(params: dict[str, Any]) -> bool:
-    """Whether both inputs are treated alike, and nothing is said of where the product lies."""
+    """True if both inputs are treated alike and no sharding of the product is given."""
     precision = params["precision"]
     alike = not isinstance(precision, tuple) or precision[0] == precision[1]
     return alike and params.get("out_sharding") is None
 
 
 def _aval(x: Any) -> Any:
-    """Shape and type of what an equation reads or writes."""
+    """Shape and type of an input or output of an equation."""
     return x.aval
 
 

@@ -1,11 +1,11 @@
-"""Per-client gradients from what each layer reads and what flows back into it, one matrix product a layer.
+"""Per-client gradients from each layer's input and cotangent, with one matrix product per layer.
 
-For a layer out = read(x) matrix(kernel) the gradient of one record is read(x)^T times the cotangent of `out`. So a loss
-is differentiated with respect to the outputs of such layers, all records of a microbatch at once, and nothing of the
-size of the kernel is formed per record where a record has one row; of a table only the lines that were looked up are.
-Parameter arrays used in any other way, or more than once, are differentiated directly in the same pass: biases, scales
-of normalisations, tied embeddings, whatever stands in a loop. What is used how is read off the trace of the loss, for
-which it makes no difference where its layers come from.
+For a layer out = read(x) matrix(kernel), the gradient of one record is read(x)^T times the cotangent of
+`out`. So a loss is differentiated with respect to the outputs of such layers, for all records of a microbatch
+at once. If a record has one row, nothing of the size of the kernel is formed per record. For a table only the
+lines in use are formed. All other parameter arrays, and those used more than once, are differentiated
+directly in the same pass: biases, scales of normalisations, tied embeddings, parameters in loops. The trace
+of the loss determines the case, for any framework.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from checkin_jax.training.private.per_client_gradients import Block, Rows, Table
 
 # (parameters, one record) -> scalar, or (parameters, one record, key) -> scalar
 Loss = Callable[..., jax.Array]
-# Operations of which a trace does not say all: random numbers, and functions with rules of their own for many clients.
+# Operations that a trace does not fully describe: random numbers, and functions with their own batching rule.
 _UNCLEAR = ("random_", "rng_", "threefry", "custom_vmap_call", "custom_partitioning")
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How the gradient of a loss is taken: `listed` is the loss, `found` its arrays with a layer of their own.
+    """Method for the gradient of a loss: `listed` is the loss, `found` its arrays that are layers.
 
-    `refusal` says why it is not taken layer by layer; None if it is.
+    `refusal` is the reason for not differentiating layer by layer; None if it is done.
     """
 
     listed: Operations
@@ -40,11 +40,11 @@ class Plan:
 
 
 def plan(loss: Loss, parameters: Any, record: Any) -> Plan:
-    """Looks for layers in the trace of a loss; nothing is computed.
+    """Finds layers in the trace of a loss; nothing is computed.
 
-    There are some if a parameter array is read by exactly one matrix product, convolution or lookup, and nowhere else.
-    A loss that draws random numbers, speaks to the host, or holds functions with rules of their own for many clients is
-    refused as a whole.
+    A parameter array is a layer if exactly one matrix product, convolution or lookup reads it, and nothing
+    else does. A loss is refused as a whole if it draws random numbers, communicates with the host, or
+    contains functions with their own batching rule.
 
     Args:
       loss: the scalar loss of one record.
@@ -67,9 +67,9 @@ def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array)
     """Every client's gradient of the weighted mean loss over its records, equal to `jax.vmap(jax.grad(...))`.
 
     Args:
-      plan: of the loss, with `refusal` None, made where it is used.
+      plan: of the loss, with `refusal` None, made in the same process.
       parameters: pytree of floating-point arrays.
-      records: pytree of arrays (m, r, ...), r a client.
+      records: pytree of arrays (m, r, ...), r per client.
       weights: (m, r), of each record in its client's mean.
 
     Returns:
@@ -111,7 +111,7 @@ def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array)
 
     blocks: dict[int, Block | TableBlock] = {}
     for layer, read, back in zip(plan.found, reads, backs):
-        # What all records of a client read is on one axis.
+        # The inputs of all records of a client share one axis.
         number, ends = each * layer.kind.out.shape[0], len(lead) + 2
         read, back = (x.reshape(clients, number, *x.shape[ends:]) for x in (read, back))
         blocks[layer.leaf] = layer.kind.block(read, back, leaves[layer.leaf].shape)
@@ -123,7 +123,7 @@ def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array)
 
 
 def _all(listed: Operations) -> Iterator[str]:
-    """Names of all operations, those within loops and branches among them."""
+    """Names of all operations, including those within loops and branches."""
     for operation in listed.listed:
         yield operation.name
         yield from names(operation.within.replace(eqns=[operation.equation]))

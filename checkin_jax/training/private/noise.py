@@ -1,9 +1,9 @@
-"""Local mechanisms applied to a gradient before it leaves the device, and exact shortcuts for sums of messages.
+"""Local mechanisms applied to an update before it leaves the device, and exact laws of sums of messages.
 
-Trust model: a client trusts its own device only. `*_messages` draws every client's message; `*_sum` draws
-the sum of the messages from exactly the same distribution without drawing them one by one, which is what
-an aggregating server would see. All functions are pure, float32, need an explicit key and treat rows as
-clients. As everywhere in floating point, the promised privacy is that of the real-valued mechanism.
+Trust model: a client trusts its own device only. `*_messages` draws every client's message. `*_sum` draws the
+sum of the messages from exactly the same distribution without drawing each message; an aggregating server
+observes this sum. All functions are pure, use float32, take an explicit key, and treat rows as clients. As
+for any floating-point implementation, the guarantee is that of the real-valued mechanism.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 from checkin_jax import _validate
 from checkin_jax.training.private.per_client_gradients import Rows
 
-# Clipped norms may exceed the target by rounding, up to 1.5e-7 relative; aiming lower keeps them below C.
+# Clipped norms may exceed the target by rounding, up to 1.5e-7 relative; this margin keeps them below C.
 CLIP_MARGIN = 1e-6
-# A float32 coin is off by up to 2.4e-7; taking this off its bias keeps the rarer side at least as likely as
-# epsilon0 demands. The message norm uses the reduced bias too, so messages stay unbiased.
+# A float32 coin is off by up to 2.4e-7. This reduction of its bias keeps the rarer side at least as likely as
+# epsilon0 requires. The message norm uses the reduced bias too, so messages stay unbiased.
 COIN_MARGIN = 5e-7
 MIN_EPSILON0 = 1e-5
 MAX_INVERSE_NORM_SQUARED = 1000.0
@@ -30,19 +30,19 @@ FAIR_RADIUS = 1e-8
 
 
 def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
-    """Scales each row down to norm at most clip_norm (1 - 1e-6); the result's true norm is below clip_norm.
+    """Scales each row to norm at most clip_norm (1 - 1e-6) in float32; its true norm is below clip_norm.
 
     A row whose norm is not finite (NaN, infinity, or overflow of its square) becomes zero: one client's
-    broken gradient must not exceed the sensitivity or poison the sum.
+    broken gradient must not exceed the sensitivity or spoil the sum.
 
     Args:
-      rows: one a client, float32.
-      keep: (m,) bool; rows with False become zero. None keeps all.
-      clip_norm: C in [1e-6, 1e6], where no square that matters is lost to underflow.
+      rows: one per client, float32.
+      keep: (m,) bool; rows with False become zero. None uses all rows.
+      clip_norm: C in [1e-6, 1e6], where underflow of squares does not matter.
 
     Raises:
-      ValueError, TypeError: clip_norm outside its range; rows of another type, in which a clipped row would be
-        rounded beyond C.
+      ValueError, TypeError: clip_norm outside its range; rows of another type, in which rounding could exceed
+        C.
     """
     clip_norm = _validate.real(*CLIP_NORMS, clip_norm=clip_norm)
     if other := {str(x.dtype) for block in rows.blocks for x in block.numbers} - {"float32"}:
@@ -57,10 +57,10 @@ def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
 def gaussian_messages(
     keys: jax.Array, clipped: jax.Array, clip_norm: float, noise_multiplier: float
 ) -> jax.Array:
-    """Each client's message: its clipped gradient plus N(0, (noise_multiplier clip_norm)^2 I), own key each.
+    """Each client's message: its clipped gradient plus N(0, (noise_multiplier clip_norm)^2 I), own key.
 
     Args:
-      keys: (m,) one key a client.
+      keys: (m,), one key per client.
       clipped: (m, d) float32, rows of norm at most clip_norm.
     """
     return clipped + (noise_multiplier * clip_norm) * _normals(keys, clipped.shape[-1])
@@ -69,10 +69,10 @@ def gaussian_messages(
 def gaussian_sum_noise(
     key: jax.Array, dimension: int, clip_norm: float, noise_multiplier: float, count: jax.Array
 ) -> jax.Array:
-    """The noise in the sum of `count` Gaussian messages, exactly: N(0, count (z C)^2 I), one draw.
+    """Noise of the sum of `count` Gaussian messages, in its exact law N(0, count (z C)^2 I), from one draw.
 
     Args:
-      count: scalar, the realised number of messages (sensitive where the count is); 0 gives zeros.
+      count: scalar, the realised number of messages (sensitive if the number is); 0 gives zeros.
 
     Returns:
       (dimension,) float32.
@@ -96,16 +96,16 @@ def l2_message_norm(dimension: int, clip_norm: float, epsilon0: float) -> float:
 
 
 def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0: float) -> jax.Array:
-    """Each client's epsilon0-LDP message on the sphere of norm B (Duchi, Jordan, Wainwright), own key each.
+    """Each client's epsilon0-LDP message on the sphere of norm B (Duchi, Jordan, Wainwright), own key.
 
-    The message is B v with v uniform on the half sphere <v, g> >= 0 with probability
-    (1 + |g| tanh(epsilon0/2) / C) / 2 and on the other half else: the direction kept or flipped, then the
-    right or the wrong half, in one coin. Densities of two gradients differ by a factor of at most
-    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient. Sources: [DJW18],
-    [EFM20].
+    The message is B v, with v uniform on the half sphere <v, g> >= 0 with probability (1 + |g|
+    tanh(epsilon0/2) / C) / 2, else on the other half. One coin combines the sign of the direction and the
+    choice of the half. Densities of two gradients differ by a factor of at most
+    (1 + tanh) / (1 - tanh) = e^epsilon0. Unbiased: the mean is the clipped gradient.
+    Sources: [DJW18], [EFM20].
 
     Args:
-      keys: (m,) one key a client.
+      keys: (m,), one key per client.
       clipped: (m, d) float32, rows of norm at most clip_norm.
 
     Returns:
@@ -126,29 +126,29 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
 def l2_sum(
     keys: jax.Array, clipped: Rows, present: jax.Array, clip_norm: float, epsilon0: float
 ) -> jax.Array:
-    """The sum of the messages of groups, distributed exactly as `sum(l2_messages(...))`, d normals a group.
+    """Sum of the messages of groups, in exactly the law of `sum(l2_messages(...))`, with d normals per group.
 
     A message is B s_i x_i with x_i = y_i / |y_i|, y_i normal in R^d, and s_i a sign that depends on y_i only
-    through <y_i, u_i>. Split R^d into the span of the m directions u_1..u_m of a group and its complement,
-    of dimension D. Inside, the coordinates alpha_i of each y_i are drawn: r normals where the span has
-    dimension r. Outside, the m pieces of y_1..y_m are m normal vectors in R^D: A Q with A lower triangular,
-    normals below the diagonal and the root of a chi-square of D - i degrees of freedom in its i-th place
-    (i = 0, 1, ...), and Q an independent uniform frame [Bar33]. Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2,
-    and the sum of the outer pieces, weighted by s_i / |y_i|, has norm |sum of s_i A_i / |y_i|| and a uniform
-    direction in the complement.
+    through <y_i, u_i>. Split R^d into the span of the m directions u_1..u_m of a group and its complement, of
+    dimension D. Inside, the coordinates alpha_i of each y_i are drawn: r normals if the span has dimension r.
+    Outside, the m parts of y_1..y_m are m normal vectors in R^D: A Q with A lower triangular, normals below
+    the diagonal and the root of a chi-square of D - i degrees of freedom in its i-th place (i = 0, 1, ...),
+    and Q an independent uniform frame [Bar33]. Hence |y_i|^2 = |alpha_i|^2 + |A_i|^2, and the sum of the
+    outer parts, weighted by s_i / |y_i|, has norm |sum of s_i A_i / |y_i|| and a uniform direction in the
+    complement.
 
     A row whose norm is below 1e-8 C counts as zero: its coin is fair to the last bit of float32, so its
     message is uniform on the sphere, exactly as drawn by `l2_messages`. Such rows and absent ones need no
     dimension of the span.
 
-    The basis of the span is implicit, through the Cholesky factor of the Gram matrix; its deviation from
-    orthonormality in float32 is about 1e-7 times the matrix's condition number. Where that could pass 1e-4
-    (equal gradients) or d < 2 m, a group's messages are drawn one by one instead. That choice depends on the
-    gradients only and both ways have the same law.
+    The basis of the span is implicit in the Cholesky factor of the Gram matrix; its deviation from
+    orthonormality in float32 is about 1e-7 times the matrix's condition number. Where that could exceed 1e-4
+    (equal gradients), or d < 2 m, a group's messages are drawn one by one instead. The choice depends on the
+    gradients only, and both ways have the same law.
 
     Args:
-      keys: (groups,) one key a group.
-      clipped: groups * m rows of norm at most clip_norm, m consecutive ones a group.
+      keys: (groups,), one key per group.
+      clipped: groups * m rows of norm at most clip_norm; m consecutive rows are a group.
       present: (groups * m,) bool; rows with False send nothing.
 
     Returns:
@@ -175,7 +175,7 @@ def l2_sum(
         messages = l2_messages(jax.random.split(key, m), rows, clip_norm, epsilon0)
         return _matmul(present[group].astype(jnp.float32), messages)
 
-    # A loop of conditionals, not a select: only the groups that need it are drawn message by message.
+    # A loop of conditionals, not a select, so that only groups that need it are drawn message by message.
     def complete(total: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         return jax.lax.cond(drawn[group[0]], lambda: total, lambda: total + one_by_one(*group)), None
 
@@ -185,7 +185,7 @@ def l2_sum(
 def _draw_group(
     key: jax.Array, clipped: Rows, present: jax.Array, *, clip_norm: float, epsilon0: float
 ) -> tuple[jax.Array, jax.Array]:
-    """One group's sum of messages over B, and whether its Gram matrix allows it; see `l2_sum`."""
+    """One group's sum of messages over B, and true if its Gram matrix is well conditioned; see `l2_sum`."""
     m, d = len(clipped), clipped.dimension
     gram = clipped.gram()
     norms = jnp.sqrt(jnp.diagonal(gram))
@@ -195,7 +195,7 @@ def _draw_group(
     unit_gram = gram * inverse_norms[:, None] * inverse_norms[None, :]
     diagonal = jnp.eye(m, dtype=jnp.float32)
     factor, inverse = _cholesky(jnp.where(diagonal > 0, diagonal, unit_gram))
-    # The squared Frobenius norm bounds 1 / (smallest eigenvalue); NaN, from a failed factor, compares false.
+    # The squared Frobenius norm bounds 1 / (smallest eigenvalue). NaN, from a failed factor, compares false.
     well_conditioned = jnp.sum(inverse * inverse) < MAX_INVERSE_NORM_SQUARED
 
     coin_key, inside_key, frame_key, outside_key = jax.random.split(key, 4)
@@ -209,7 +209,7 @@ def _draw_group(
     weights = present.astype(jnp.float32) * signs / lengths
     radius = jnp.linalg.norm(_matmul(weights, outer))
 
-    # The direction of the outer sum: a normal vector less its part in the span.
+    # Direction of the outer sum: a normal vector minus its part in the span.
     normal = jax.random.normal(outside_key, (d,), jnp.float32)
     along = _matmul(inverse, inverse_norms * clipped.dot(normal))
     across = normal - clipped.combine(inverse_norms * _matmul(along, inverse))
@@ -229,8 +229,8 @@ def _outer_pieces(key: jax.Array, m: int, dimension: jax.Array) -> jax.Array:
 def central_limit_multiplier(epsilon0: float) -> float:
     """Standard deviation over C of one coordinate of an l2 message as d grows: sqrt(pi/2) coth(epsilon0/2).
 
-    For the central-limit SIMULATION of the sum of k messages, N(sum of gradients, k (multiplier C)^2 I):
-    not the mechanism itself and not a randomizer of any privacy parameter.
+    Used for the central-limit SIMULATION of the sum of k messages, N(sum of gradients, k (multiplier C)^2 I).
+    It is not the mechanism itself and has no privacy guarantee.
 
     Raises:
       ValueError: epsilon0 below 1e-5.
@@ -276,10 +276,10 @@ def _flips(keys: jax.Array, radii: jax.Array, epsilon0: float) -> jax.Array:
 
 
 def _cholesky(gram: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The lower Cholesky factor of a small matrix, and its inverse; not finite where there is none.
+    """Lower Cholesky factor of a small matrix, and its inverse; not finite if not positive definite.
 
-    Elimination on [gram | identity] leaves [factor^T | inverse]. Much faster than LAPACK here, whose
-    threads contend with XLA's on matrices this small.
+    Elimination on [gram | identity] leaves [factor^T | inverse]. Much faster here than LAPACK, whose threads
+    contend with XLA's on matrices this small.
     """
     m = len(gram)
     rows = jnp.arange(m, dtype=jnp.int32)

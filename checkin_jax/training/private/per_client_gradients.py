@@ -1,10 +1,9 @@
-"""One update vector per client, held in whatever form it was computed in, and the few operations mechanisms need.
+"""One update vector per client, stored as computed, with the operations that mechanisms need.
 
 The gradient of a dense layer for one record is an outer product; writing it out costs more than everything
-else. `Rows` keeps such blocks as their two factors, and of tables the lines that were read, so that clipping, sums and
-inner products never form them.
-Everything is float32, in full precision on every device: the lower one that accelerators use by default
-would let a row count for more than its norm.
+else. `Rows` stores such blocks as two factors, and for tables only the lines in use. Clipping, sums and inner
+products never expand them. All numbers are float32, in full precision on every device: the accelerators'
+lower default precision would let a row count for more than its norm.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import math
 import jax
 import jax.numpy as jnp
 
-# Squares of components below 1e-19 are lost; this, added to the norms of factors, covers for them.
+# Squares of components below 1e-19 underflow; this addition to the norms of factors covers them.
 _LOST_SQUARES = 1e-30
 
 
 def float32(x: jax.Array) -> jax.Array:
-    """The same numbers as float32: in a shorter format a row would be rounded after its norm was taken.
+    """The numbers as float32. In a shorter format a row would be rounded after its norm was computed.
 
     Raises:
       TypeError: not real floating-point numbers.
@@ -33,7 +32,7 @@ def float32(x: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A permutation of an array's entries, array to array, as reshapes and transpositions; equal if its steps are."""
+    """A permutation of an array's entries by reshapes and transpositions; equal if its steps are equal."""
 
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
@@ -43,7 +42,7 @@ class Layout:
         return array
 
     def then(self, *steps: tuple[str, tuple[int, ...]]) -> Layout:
-        """These steps after its own."""
+        """The layout followed by these steps."""
         return Layout((*self.steps, *steps))
 
 
@@ -55,8 +54,8 @@ class Block:
     Attributes:
       factors: (values (m, n),) or (left (m, p), right (m, q)), which stand for the matrices left right^T.
       shape: of the parameter array.
-      layout: a permutation of the array's entries, array to matrix, in which the factors are written;
-        None if that of the array itself.
+      layout: from the array to the matrix in whose order the factors are stored; None for the array's own
+        order.
     """
 
     factors: tuple[jax.Array, ...]
@@ -68,7 +67,7 @@ class Block:
 
     @property
     def numbers(self) -> tuple[jax.Array, ...]:
-        """Arrays that the coordinates are made of."""
+        """Arrays that determine the coordinates."""
         return self.factors
 
     @property
@@ -77,19 +76,19 @@ class Block:
         return math.prod(self.shape)
 
     def squared_norms(self) -> jax.Array:
-        """(m,)."""
+        """Squared norms of the rows, (m,)."""
         squares = [jnp.sum(factor * factor, axis=-1) for factor in self.factors]
         if len(squares) == 1:
             return squares[0]
         return (squares[0] + _LOST_SQUARES) * (squares[1] + _LOST_SQUARES)
 
     def gram(self) -> jax.Array:
-        """(m, m), all inner products."""
+        """Inner products of all pairs of rows, (m, m)."""
         first, *others = (_matmul(factor, factor.T) for factor in self.factors)
         return functools.reduce(jnp.multiply, others, first)
 
     def dot(self, vector: jax.Array) -> jax.Array:
-        """(m,), the inner product of every row with a vector (size,) in the order of the array."""
+        """Inner products of every row with a vector (size,) in the order of the array, (m,)."""
         if self.layout is not None:
             vector = self.layout(vector.reshape(self.shape))
         if len(self.factors) == 1:
@@ -98,14 +97,14 @@ class Block:
         return jnp.sum(_matmul(left, vector.reshape(left.shape[-1], right.shape[-1])) * right, axis=-1)
 
     def combine(self, weights: jax.Array) -> jax.Array:
-        """(size,), the sum of the rows times their weights (m,), in the order of the array."""
+        """Sum of the rows times their weights (m,), in the order of the array, (size,)."""
         if len(self.factors) == 1:
             return self._ordered(_matmul(weights, self.factors[0]))
         left, right = self.factors
         return self._ordered(_matmul(left.T, weights[:, None] * right))
 
     def matrix(self) -> jax.Array:
-        """(m, size), written out in the order of the array."""
+        """Rows written out in the order of the array, (m, size)."""
         values = self.factors[0]
         if len(self.factors) == 2:
             left, right = self.factors
@@ -113,7 +112,7 @@ class Block:
         return jax.vmap(self._ordered)(values.reshape(len(values), self.size))
 
     def scaled(self, factors: jax.Array, keep: jax.Array) -> Block:
-        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        """Rows times `factors` (m,); rows with False in `keep` become zero, even if they are not finite."""
         *others, last = (jnp.where(keep[:, None], x, jnp.zeros_like(x)) for x in self.factors)
         return dataclasses.replace(self, factors=(*others, last * factors[:, None]))
 
@@ -130,12 +129,12 @@ class Block:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TableBlock:
-    """The part of every row that belongs to a table, few of whose lines a client reads: only those are held.
+    """The part of every row that belongs to a table; only the lines that a client reads are stored.
 
     Attributes:
-      places: (m, n) int32 lines of the table, none twice in a row; the number of lines stands for none.
-      values: (m, n, w) float32, what a row has there; zero where there is no line.
-      shape: (lines, ...) of the parameter array, w entries a line.
+      places: (m, n) int32 lines of the table, distinct in each row; the number of lines means none.
+      values: (m, n, w) float32, values of a row there; zero where there is no line.
+      shape: (lines, ...) of the parameter array, w entries per line.
     """
 
     places: jax.Array
@@ -144,7 +143,7 @@ class TableBlock:
 
     @classmethod
     def of(cls, places: jax.Array, values: jax.Array, shape: tuple[int, ...]) -> TableBlock:
-        """Sums the values of equal places; those beyond the table are left out."""
+        """Sums the values of equal places; places beyond the table are dropped."""
         lines = shape[0]
         places = jnp.where((places >= 0) & (places < lines), places, jnp.full_like(places, lines))
         order = jnp.argsort(places, axis=1)
@@ -166,7 +165,7 @@ class TableBlock:
 
     @property
     def numbers(self) -> tuple[jax.Array, ...]:
-        """Arrays that the coordinates are made of."""
+        """Arrays that determine the coordinates."""
         return (self.values,)
 
     @property
@@ -175,11 +174,11 @@ class TableBlock:
         return math.prod(self.shape)
 
     def squared_norms(self) -> jax.Array:
-        """(m,)."""
+        """Squared norms of the rows, (m,)."""
         return jnp.sum(self.values * self.values, axis=(1, 2))
 
     def gram(self) -> jax.Array:
-        """(m, m), all inner products."""
+        """Inner products of all pairs of rows, (m, m)."""
         one = jnp.ones((1,), jnp.float32)
 
         def column(places: jax.Array, values: jax.Array) -> jax.Array:
@@ -189,24 +188,24 @@ class TableBlock:
         return jax.lax.map(lambda row: column(*row), (self.places, self.values)).T
 
     def dot(self, vector: jax.Array) -> jax.Array:
-        """(m,), the inner product of every row with a vector (size,) in the order of the array."""
+        """Inner products of every row with a vector (size,) in the order of the array, (m,)."""
         table = vector.reshape(self.shape[0], -1)
         return jnp.sum(table.at[self.places].get(mode="fill", fill_value=0.0) * self.values, axis=(1, 2))
 
     def combine(self, weights: jax.Array) -> jax.Array:
-        """(size,), the sum of the rows times their weights (m,), in the order of the array."""
+        """Sum of the rows times their weights (m,), in the order of the array, (size,)."""
         width = self.values.shape[-1]
         table = jnp.zeros((self.shape[0], width), jnp.float32)
         values = (self.values * weights[:, None, None]).reshape(-1, width)
         return table.at[self.places.reshape(-1)].add(values, mode="drop").reshape(-1)
 
     def matrix(self) -> jax.Array:
-        """(m, size), written out in the order of the array."""
+        """Rows written out in the order of the array, (m, size)."""
         one = jnp.ones((1,), jnp.float32)
         return jax.vmap(lambda row: row.combine(one))(jax.tree.map(lambda x: x[:, None], self))
 
     def scaled(self, factors: jax.Array, keep: jax.Array) -> TableBlock:
-        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        """Rows times `factors` (m,); rows with False in `keep` become zero, even if they are not finite."""
         values = jnp.where(keep[:, None, None], self.values, jnp.zeros_like(self.values))
         return dataclasses.replace(self, values=values * factors[:, None, None])
 
@@ -214,7 +213,7 @@ class TableBlock:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """m vectors of dimension d, one a client, in blocks of consecutive coordinates."""
+    """m vectors of dimension d, one per client, in blocks of consecutive coordinates."""
 
     blocks: tuple[Block | TableBlock, ...]
 
@@ -228,7 +227,6 @@ class Rows:
 
     @property
     def dimension(self) -> int:
-        """d."""
         return sum(block.size for block in self.blocks)
 
     def norms(self) -> jax.Array:
@@ -236,29 +234,29 @@ class Rows:
         return jnp.sqrt(sum((block.squared_norms() for block in self.blocks), jnp.float32(0.0)))
 
     def gram(self) -> jax.Array:
-        """(m, m), all inner products."""
+        """Inner products of all pairs of rows, (m, m)."""
         return sum((block.gram() for block in self.blocks), jnp.float32(0.0))
 
     def dot(self, vector: jax.Array) -> jax.Array:
-        """(m,), the inner product of every row with a vector (d,)."""
+        """Inner products of every row with a vector (d,), (m,)."""
         ends = [sum(block.size for block in self.blocks[: i + 1]) for i in range(len(self.blocks))]
         pieces = jnp.split(vector, ends[:-1])
         return sum((block.dot(piece) for block, piece in zip(self.blocks, pieces)), jnp.float32(0.0))
 
     def combine(self, weights: jax.Array) -> jax.Array:
-        """(d,), the sum of the rows times their weights (m,); all rows must be finite."""
+        """Sum of the rows times their weights (m,); (d,). All rows must be finite."""
         return jnp.concatenate([block.combine(weights) for block in self.blocks])
 
     def matrix(self) -> jax.Array:
-        """(m, d), written out."""
+        """Rows written out, (m, d)."""
         return jnp.concatenate([block.matrix() for block in self.blocks], axis=1)
 
     def scaled(self, factors: jax.Array, keep: jax.Array) -> Rows:
-        """Rows times `factors` (m,); rows with False in `keep` become zero, whatever they hold."""
+        """Rows times `factors` (m,); rows with False in `keep` become zero, even if they are not finite."""
         return Rows(tuple(block.scaled(factors, keep) for block in self.blocks))
 
     def grouped(self, groups: int) -> Rows:
-        """The same rows with leading axes (groups, m / groups), to be mapped over."""
+        """The rows with leading axes (groups, m / groups), for a map over groups."""
         return jax.tree.map(lambda x: x.reshape(groups, -1, *x.shape[1:]), self)
 
 

@@ -1,4 +1,4 @@
-"""Settings that change the speed and memory of a run, but its results only by rounding."""
+"""Settings that affect speed and memory of a run, and its results by rounding only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = 40  # clients whose l2 messages are summed with one draw of d normals
 AXIS = "clients"  # the one axis of a mesh over which a round is split
 GRADIENTS = ("auto", "layers", "general")
 ACCOUNT_ON = ("cpu", "default")
-# A CPU's cache holds what a few dozen clients need; an accelerator wants its thousands of lanes filled.
+# A few dozen clients fit into a CPU's cache; an accelerator has thousands of lanes.
 CPU_MICROBATCH, ACCELERATOR_MICROBATCH = GROUP, 50 * GROUP
 MOST_AT_ONCE = 10**6
 
@@ -25,14 +25,15 @@ class Performance:
     """Settings of speed and memory.
 
     Attributes:
-      microbatch: clients differentiated at once, a multiple of 40, at most 1e6; None takes 40 on a CPU, whose cache it
-        suits, and 2,000 elsewhere.
-      gradients: "layers" differentiates a loss layer by layer where it has products, convolutions or lookups (see
-        `layers.plan`), "general" by `jax.vmap(jax.grad(loss))`, which any loss allows; "auto" takes the first where it
-        can.
-      mesh: devices that share the work, with the one axis "clients" of type Auto; in several processes each names all
-        devices. None uses one device.
-      account_on: "cpu" accounts for the run on the process's CPU, beside the rounds; "default" on JAX's default device.
+      microbatch: clients differentiated at once, a multiple of 40, at most 1e6. None: 40 on a CPU, which fit
+        into its cache, and 2,000 elsewhere.
+      gradients: "layers" differentiates a loss layer by layer at products, convolutions and lookups (see
+        `layers.plan`). "general" uses `jax.vmap(jax.grad(loss))`, for any loss. "auto" uses "layers" if
+        possible.
+      mesh: devices that share the work, with the one axis "clients" of type Auto; with several processes each
+        names all devices. None uses one device.
+      account_on: "cpu" runs the accountant on the process's CPU, beside the rounds; "default" on JAX's
+        default device.
 
     Raises:
       ValueError, TypeError: an attribute outside its range.
@@ -60,21 +61,21 @@ class Performance:
 
     @property
     def clients_at_once(self) -> int:
-        """Number of clients differentiated at once: `microbatch`, or what suits the default device."""
+        """Number of clients differentiated at once: `microbatch`, or the default for the device."""
         if self.microbatch is not None:
             return self.microbatch
         return CPU_MICROBATCH if jax.default_backend() == "cpu" else ACCELERATOR_MICROBATCH
 
     @property
     def everywhere(self) -> NamedSharding | None:
-        """Placement of data and parameters: whole on every device of the mesh."""
+        """Sharding of data and parameters: replicated on every device of the mesh."""
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
 
     def placed(self, tree: Any) -> Any:
-        """The arrays of a tree, whole on every device of the mesh.
+        """Arrays of a tree, replicated on every device of the mesh.
 
-        Other processes must place the same. They are not asked whether they do, as by `jax.device_put`: that would be a
-        collective, which gives up where one of them comes half a minute later.
+        Other processes must place the same arrays. This is not verified as by `jax.device_put`, whose
+        collective fails if a process arrives half a minute late.
         """
         everywhere = self.everywhere
         if everywhere is None or jax.process_count() == 1:

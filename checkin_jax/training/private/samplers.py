@@ -1,7 +1,7 @@
-"""Mechanisms that realise randomizers on devices and in sums, by registration: one class for each randomizer.
+"""Mechanisms that implement randomizers on devices and in sums, one registered class per randomizer.
 
-The accountant knows a randomizer by its description alone. Whoever adds one registers here what draws its messages;
-a randomizer without an entry of its own is refused, and so is a subclass of one that has: what it changes is unknown.
+The accountant uses a randomizer's description only. A new randomizer registers its sampler here. A randomizer
+without an entry is refused, and so is a subclass of a registered one, since its changes are unknown.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SIMULATE = ("aggregate", "messages", "central-limit")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism(abc.ABC):
-    """Draws the messages of one kind of randomizer, and their sums; subclass and register with `register_mechanism`.
+    """Draws messages of one kind of randomizer, and their sums; subclass and `register_mechanism`.
 
-    Objects are compared by their fields and compiled into the private step: methods are pure, and those that are given
+    Objects are compared by their fields and compiled into the private step. Methods are pure, and those with
     keys are traced by JAX.
 
     Attributes:
@@ -46,9 +46,10 @@ class Mechanism(abc.ABC):
     clip_norm: float
     simulate: str = "aggregate"
 
-    # The ways in which this mechanism can draw sums.
+    # Available ways to draw sums.
     simulations: ClassVar[tuple[str, ...]] = ("aggregate", "messages")
-    # Whether the audit of sums should give clients updates that differ, because equal ones take another path.
+    # True if the audit of sums should give clients different updates, because equal ones use another code
+    # path.
     groups_clients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -62,24 +63,24 @@ class Mechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def noise_multiplier(self) -> float:
-        """Standard deviation of one coordinate of one message over C; where it varies, about."""
+        """Standard deviation of one coordinate of one message over C; approximate if it varies."""
 
     @abc.abstractmethod
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
         """Draws the message of each client.
 
         Args:
-          keys: (m,), one a client, used for nothing else.
+          keys: (m,), one per client, used nowhere else.
           clipped: (m, d) float32, rows of l2 norm at most C; the zero row is a dummy's.
 
         Returns:
-          (m, d) float32, each row a function of its own key and row only, whose mean is the clipped row.
+          (m, d) float32, each row a function of its own key and row only, with the clipped row as its mean.
         """
 
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
     ) -> jax.Array:
-        """The part of a round's sum that comes from a microbatch of consecutive clients; here message by message.
+        """Contribution to a round's sum of consecutive clients; the default draws every message.
 
         Args:
           key: of the round; keys of clients are folded from it by their place in the round.
@@ -93,18 +94,21 @@ class Mechanism(abc.ABC):
         return self.drawn(key, position, clipped).combine(present.astype(jnp.float32))
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """Draws the noise added to a round's sum once, for all of its `count` messages; None (here): nothing."""
+        """Draws the noise of a round's sum of `count` messages at once; the default None means no
+        such noise.
+        """
         return None
 
     def noise_norm(self, dimension: int) -> float:
-        """The l2 norm that the noise in one message is expected to have, about."""
+        """Approximate expected l2 norm of the noise in one message."""
         return self.noise_multiplier * self.clip_norm * math.sqrt(dimension)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
-        """Log density of messages of component `along` on a unit vector v, where the clipped update is update * v.
+        """Log density of messages of component `along` on a unit vector v, for the clipped update
+        update * v.
 
-        For the audit: up to a term that does not depend on `update`, which is C, -C or 0. Here of normal noise; the
-        audit's bounds hold with any score, and are sharpest with the true density.
+        Used by the audit, up to a term that does not depend on `update`, which is C, -C or 0. The default is
+        that of normal noise. The audit's bounds hold for any score, and are sharpest for the true density.
 
         Args:
           along: float64, of any shape.
@@ -113,16 +117,18 @@ class Mechanism(abc.ABC):
 
     @property
     def distance(self) -> float:
-        """Number of standard deviations by which a replaced record moves a message, about; here 2 C over the noise."""
+        """Approximate shift of a message by a replaced record, in standard deviations; default 2 C over the
+        noise.
+        """
         return 2.0 / self.noise_multiplier
 
     @property
     def pure_epsilon0(self) -> float | None:
-        """The epsilon of one message in nats where its delta is 0; None (here): ask the accountant."""
+        """Epsilon of one message in nats if its delta is 0; the default None leaves it to the accountant."""
         return None
 
     def drawn(self, key: jax.Array, position: jax.Array, clipped: Rows) -> Rows:
-        """The messages of consecutive clients, each by the key of its place in the round."""
+        """Messages of consecutive clients, each with the key of its place in the round."""
         keys = fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
         rows = clipped.matrix()
         messages = self.messages(keys, rows)
@@ -136,10 +142,10 @@ _MECHANISMS: dict[type, type[Mechanism]] = {}
 
 
 def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
-    """Registers the decorated `Mechanism` as what realises this class of randomizers, and no subclass of it.
+    """Registers the decorated `Mechanism` for this class of randomizers, without subclasses.
 
     Raises:
-      TypeError: `randomizer` is no class, or what is decorated no subclass of Mechanism.
+      TypeError: `randomizer` is not a class, or the decorated object is not a subclass of Mechanism.
       ValueError: another mechanism is registered for it.
     """
 
@@ -161,7 +167,7 @@ def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregat
     """Returns the mechanism registered for this randomizer.
 
     Raises:
-      TypeError: nothing is registered for its very class.
+      TypeError: no mechanism is registered for its class.
       ValueError: an argument outside its range.
     """
     kind = _MECHANISMS.get(type(randomizer))
@@ -175,13 +181,13 @@ def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregat
 
 
 def fold(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    """One key a number, from one key."""
+    """One key per number, from one key."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
 @register_mechanism(Gaussian)
 class GaussianMessages(Mechanism):
-    """Clipped updates plus normal noise; a sum takes the noise of all its messages in one draw."""
+    """Clipped updates plus normal noise; a sum adds the noise of all its messages in one draw."""
 
     randomizer: Gaussian
 
@@ -190,23 +196,23 @@ class GaussianMessages(Mechanism):
 
     @property
     def noise_multiplier(self) -> float:
-        """Exact, in every coordinate."""
+        """Noise multiplier, exact in every coordinate."""
         return self.randomizer.noise_multiplier
 
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
-        """See `mechanisms.gaussian_messages`."""
+        """See `noise.gaussian_messages`."""
         return noise.gaussian_messages(keys, clipped, self.clip_norm, self.noise_multiplier)
 
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
     ) -> jax.Array:
-        """The clipped updates alone, where the noise is drawn once."""
+        """Sum of the clipped updates, without noise if the noise is drawn once."""
         if self.simulate == "messages":
             return super().partial_sum(key, position, clipped, present)
         return clipped.combine(present.astype(jnp.float32))
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """See `mechanisms.gaussian_sum_noise`."""
+        """See `noise.gaussian_sum_noise`."""
         if self.simulate == "messages":
             return None
         return noise.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
@@ -216,10 +222,10 @@ class GaussianMessages(Mechanism):
 @register_mechanism(OneBit)
 @register_mechanism(PureLDP)
 class L2Messages(Mechanism):
-    """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `mechanisms.l2_sum`.
+    """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `noise.l2_sum`.
 
-    With simulate="central-limit" a sum is that of the clipped updates plus normal noise of the limiting covariance: a
-    simulation, not the mechanism itself.
+    With simulate="central-limit" a sum is that of the clipped updates plus normal noise of the limiting
+    covariance: a simulation, not the mechanism itself.
     """
 
     randomizer: PureLDP | OneBit | L2Mechanism
@@ -229,7 +235,7 @@ class L2Messages(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # At epsilon0 = 0 no unbiased message has a finite norm; above, float32 coins need some room.
+        # At epsilon0 = 0 no unbiased message has a finite norm; float32 coins need a positive minimum.
         epsilon0 = _validate.real(noise.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
         least, distance = math.tanh(0.5 * epsilon0), self.randomizer.total_variation
         if distance < least * (1.0 - 1e-9):
@@ -242,17 +248,17 @@ class L2Messages(Mechanism):
 
     @property
     def noise_multiplier(self) -> float:
-        """Of one coordinate in a high dimension, see `mechanisms.central_limit_multiplier`."""
+        """Noise multiplier of one coordinate in high dimension, see `noise.central_limit_multiplier`."""
         return noise.central_limit_multiplier(self.randomizer.epsilon0)
 
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
-        """See `mechanisms.l2_messages`."""
+        """See `noise.l2_messages`."""
         return noise.l2_messages(keys, clipped, self.clip_norm, self.randomizer.epsilon0)
 
     def partial_sum(
         self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
     ) -> jax.Array:
-        """Groups of clients at once, in the exact law of the sum of their messages."""
+        """Sum over groups of clients, in the exact law of the sum of their messages."""
         if self.simulate == "messages":
             return super().partial_sum(key, position, clipped, present)
         if self.simulate == "central-limit":
@@ -261,17 +267,17 @@ class L2Messages(Mechanism):
         return noise.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
 
     def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """Normal noise in the simulation only: elsewhere messages carry their own."""
+        """Normal noise in the simulation; None otherwise, since messages contain their own noise."""
         if self.simulate != "central-limit":
             return None
         return noise.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
 
     def noise_norm(self, dimension: int) -> float:
-        """The norm of every message, nearly all of which is noise."""
+        """Norm of every message, nearly all of which is noise."""
         return noise.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
-        """Exact: density over that of a uniform direction, by the half sphere in which the message lies."""
+        """Exact log density relative to a uniform direction, from the half sphere of the message."""
         if update == 0.0:
             return np.zeros_like(along)
         towards = np.where(along * update >= 0, -self.randomizer.epsilon0, self.randomizer.epsilon0)
@@ -284,5 +290,4 @@ class L2Messages(Mechanism):
 
     @property
     def pure_epsilon0(self) -> float | None:
-        """epsilon0 itself."""
         return self.randomizer.epsilon0

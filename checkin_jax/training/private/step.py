@@ -1,8 +1,9 @@
-"""The hot path: the sum of one round's privatised updates, at a cost that follows the realised check-ins.
+"""The hot path: the sum of one round's privatised updates, at a cost proportional to the realised check-ins.
 
-Clients are processed in microbatches small enough for the cache, in a loop whose trip count is traced: no
-recompilation as the number of check-ins varies, no work for absent clients, and a round that overflows the
-index buffer is done in several passes, never truncated, because dropping check-ins changes the mechanism.
+Clients are processed in cache-sized microbatches, in a loop with a traced trip count. So there is no
+recompilation as the number of check-ins varies, and no work for absent clients. A round that overflows the
+index buffer takes several passes. It is never truncated, because dropping check-ins would change the
+mechanism.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from checkin_jax.training.private.samplers import Mechanism, fold
 
 
 def buffer_capacity(num_clients: int, rate: float, microbatch: int = 1) -> int:
-    """An index buffer a round almost never overflows: mean + 8 sd, at most all clients, rounded up."""
+    """Capacity of an index buffer that rarely overflows: mean + 8 sd, at most all clients, rounded up."""
     mean = num_clients * rate
     wanted = min(num_clients, int(mean + 8.0 * (mean * (1.0 - rate)) ** 0.5) + 1)
     return -(-wanted // microbatch) * microbatch
@@ -44,31 +45,33 @@ def round_sum(
     capacity: int,
     performance: Performance | None = None,
 ) -> jax.Array:
-    """The sum over a round's clients of their clipped and privatised updates.
+    """Sum over a round's clients of their clipped and privatised updates.
 
     Formal guarantees: every row of records contributes exactly one message, a function of those records, the
-    parameters and noise of its own; keys are folded from the round's key by place in the round, none is used
-    twice. With simulate="aggregate" the returned sum has the distribution of the sum of such messages,
-    given the records, whatever the number of devices.
+    parameters and its own noise. Keys are folded from the round's key by place in the round, and none is used
+    twice. With simulate="aggregate" the returned sum has the law of the sum of such messages given the
+    records, on any number of devices.
 
     Args:
-      mechanism, loss_or_update, performance: static; a new value compiles anew. A function `loss(parameters, record)`
-        is the scalar loss of one record as it lies in `data`; a client's update is the gradient of its mean over the
-        client's records. A `ClientUpdate` computes anything else. Either may take a key as its last argument.
+      mechanism, loss_or_update, performance: static; a new value compiles anew. A function `loss(parameters,
+        record)` is the scalar loss of one record of `data`; a client's update is the gradient of its mean
+        over the client's records. A `ClientUpdate` computes anything else. Either may take a key as its last
+        argument.
       parameters: the current model, floating-point arrays; clients' updates are float32 from clipping on.
-      data: pytree of arrays, one record a row, on the device (on all of the mesh); rows are gathered inside the loop.
-      records: (k,) int32 indices into the rows of `data`, or (k, r) for clients of up to r records, one row a message;
-        a row of fewer ends in -1. A row of nothing but -1 stands for a dummy message: the zero update, privatised
-        like any other. k = 0 gives zeros.
-      key: this round's key, never used for anything else.
-      capacity: length of the index buffer, rounded up to whole microbatches; more rows than this take
-        several passes, each of which compiles to the same program.
-      performance: how it is computed; of a mesh's n devices every one processes every n-th microbatch, and in
-        several processes each passes the same arguments. None: one device and what suits it.
+      data: pytree of arrays, one record per row, on the device (on all of the mesh); rows are gathered inside
+        the loop.
+      records: (k,) int32 indices into the rows of `data`, or (k, r) for clients of up to r records, one row
+        per message; shorter rows are padded with -1. A row of -1 only stands for a dummy message: the zero
+        update, privatised like any other. k = 0 gives zeros.
+      key: this round's key, used nowhere else.
+      capacity: length of the index buffer, rounded up to whole microbatches. More rows take several passes of
+        the same compiled program.
+      performance: settings of the computation. Each of a mesh's n devices processes every n-th microbatch,
+        and with several processes each passes the same arguments. None: one device and its defaults.
 
     Returns:
       (d,) float32, in the order of `jax.tree.leaves(parameters)`, on every device of the mesh. To estimate a
-      mean divide it by the public expected count, never by k.
+      mean, divide by the public expected count, never by k.
 
     Raises:
       ValueError, TypeError: `capacity` below 1; records of a wrong shape or kind, below -1, beyond the data
@@ -91,7 +94,7 @@ def round_sum(
 
 
 def _checked(records: np.ndarray, data: Records) -> np.ndarray:
-    """The records as (k, r), every one of which exists."""
+    """Records as (k, r), after a check that every one exists."""
     num_records = len(jax.tree.leaves(data)[0])
     records = np.asarray(records)
     if not np.issubdtype(records.dtype, np.integer):
@@ -110,7 +113,7 @@ def _checked(records: np.ndarray, data: Records) -> np.ndarray:
 
 
 class _Pass(NamedTuple):
-    """The data of one pass over the buffer; `place` is the number of its clients and the place of the first."""
+    """Data of one pass over the buffer; `place` is the number of its clients and the place of the first."""
 
     parameters: Parameters
     data: Records
@@ -124,14 +127,14 @@ class _Pass(NamedTuple):
 def _sum_messages(
     mechanism: Mechanism, performance: Performance, loss_or_update: Loss | ClientUpdate, given: _Pass
 ) -> jax.Array:
-    """The contributions of the first rows of the buffer."""
+    """Contributions of the first rows of the buffer."""
     size, mesh = performance.clients_at_once, performance.mesh
     offsets = jnp.arange(size, dtype=jnp.int32)
 
     def device_sum(given: _Pass) -> jax.Array:
         parameters, data, buffer, place, key, coins_key = given
         count, start = place[0], place[1]
-        # Every n-th microbatch: equal work, and the same groups and keys, whatever the number of devices.
+        # Every n-th microbatch: equal work, and the same groups and keys for any number of devices.
         first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
 
         def body(i: jax.Array, total: jax.Array) -> jax.Array:
@@ -142,7 +145,7 @@ def _sum_messages(
             clipped = _clipped(mechanism, loss_or_update, parameters, data, records, coins, gradients)
             present = position + offsets < count
             part = mechanism.partial_sum(key, start + position, clipped, present)
-            # Another shape would be broadcast: a release that nobody accounted for.
+            # Another shape would be broadcast: a release that was not accounted for.
             chex.assert_shape(part, total.shape)
             chex.assert_type(part, jnp.float32)
             return total + part
@@ -154,8 +157,8 @@ def _sum_messages(
         return own if mesh is None else jax.lax.psum(own, AXIS)
 
     if mesh is not None:
-        # Without tracking of what varies over devices, under which a gradient with respect to the
-        # parameters, equal everywhere, would be summed over the devices by itself.
+        # Tracking of device-varying values is off: with it, gradients with respect to the replicated
+        # parameters would be summed over the devices.
         same = PartitionSpec()
         device_sum = jax.shard_map(device_sum, mesh=mesh, in_specs=same, out_specs=same, check_vma=False)
     return device_sum(given)
@@ -172,11 +175,12 @@ def round_messages(
     capacity: int,
     gradients: str = "auto",
 ) -> np.ndarray:
-    """Every message of a round, in the order of `records`: what `round_sum` adds up with simulate="messages".
+    """Every message of a round, in the order of `records`: the terms of `round_sum` with simulate="messages".
 
-    All are held at once: for small rounds, and for those who look at single messages (the audit).
+    All messages are in memory at once. For small rounds, and for the audit, which inspects single messages.
 
-    Args: as of `round_sum`; `mechanism.simulate` is not used, and more than `capacity` rows make one larger buffer.
+    Args: those of `round_sum`; `mechanism.simulate` is not used, and more than `capacity` rows enlarge the
+    buffer.
 
     Returns:
       (k, d) float32.
@@ -218,9 +222,10 @@ def _clipped(
     coins: jax.Array,
     gradients: str,
 ) -> Rows:
-    """The clipped updates of clients by their records (m, r) and keys (m,); a row of -1 gives zero."""
+    """Clipped updates of clients by their records (m, r) and keys (m,); a row of -1 gives zero."""
     held = records >= 0
-    # What is left of a row repeats its first record with no weight: nobody else's could spoil the update.
+    # Unused places repeat the row's first record with weight zero, so that no other client's record can spoil
+    # the update.
     real = jnp.where(held, records, jnp.maximum(records[:, :1], 0))
     weights = held.astype(jnp.float32) / jnp.maximum(jnp.sum(held, axis=1, keepdims=True), 1).astype(
         jnp.float32
@@ -233,7 +238,7 @@ def _clipped(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: jax.Array) -> jax.Array:
-    """Adds the noise of `count` messages in one draw, in the modes where no message carries its own."""
+    """Adds the noise of `count` messages in one draw, if messages have no noise of their own."""
     noise = mechanism.noise_of_sum(key, total.size, count)
     if noise is None:
         return total
@@ -243,6 +248,6 @@ def _add_noise(mechanism: Mechanism, total: jax.Array, count: jax.Array, key: ja
 
 @jax.jit
 def _keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The keys of the clients' messages, of the noise drawn at once, and of the coins of clients' losses."""
+    """Keys of the clients' messages, of the noise drawn at once, and of the coins of clients' losses."""
     messages, noise, coins = jax.random.split(key, 3)
     return messages, noise, coins

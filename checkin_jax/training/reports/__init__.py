@@ -1,1 +1,1 @@
-"""Reports of finished runs: as text, as one HTML page, and read back from a folder."""
+"""Reports of finished runs: text, an HTML page, and runs read back from their folders."""

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon in every view, over a run: what its evaluations cost."""
+"""Accuracy against epsilon over a run, in every view, at its evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkin_jax.training.run import PrivateRun
 
 
 class SpentEnds(NamedTuple):
-    """Both ends of epsilon in one view."""
+    """Lower and upper end of epsilon in one view."""
 
     lower: float
     epsilon: float
@@ -25,7 +25,7 @@ class SpentEnds(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An evaluated round, and by view both ends of epsilon over what had begun by then."""
+    """An evaluated round, with both ends of epsilon by view, over all rounds begun by then."""
 
     round: int
     accuracy: float
@@ -39,15 +39,15 @@ def points(
     known: Mapping[CheckInProtocol, dict[str, Guarantee]],
     account_fn: AccountFn = account,
 ) -> list[Point]:
-    """The evaluations in the lines of metrics.jsonl that say what had been spent.
+    """Evaluations in metrics.jsonl whose lines have the spent epsilon.
 
-    Where none says so a few are accounted for, evenly over the rounds, the last among them: each takes the tight bounds
-    of all views, seconds where a setting is new. Looking at many of a run's models costs no more than its last
-    guarantee, which covers them all.
+    If no line has it, `count` evaluations are accounted for, evenly over the rounds and including the last.
+    Each takes the tight bounds of all views, which is seconds for a new setting. Looking at many models of a
+    run costs no more than its last guarantee, which covers all of them.
 
     Args:
-      count: how many are accounted for.
-      known: `every_view` of what was accounted for already.
+      count: number of evaluations to account for.
+      known: `every_view` of protocols that were accounted for before.
       account_fn: the accountant.
     """
     evaluated = [line for line in metrics if "accuracy" in line]
@@ -66,13 +66,13 @@ def points(
 
 
 def _recorded(line: Mapping[str, Any]) -> dict[str, SpentEnds]:
-    """Ends that are null are infinite."""
+    """Ends by view; null means infinite."""
     both = {view: (line["spent_lower"][view], line["spent"][view]) for view in VIEWS}
     return {view: SpentEnds(*(np.inf if end is None else end for end in ends)) for view, ends in both.items()}
 
 
 def table(traced: Sequence[Point]) -> str:
-    """The points as lines of text, one each: round, accuracy, and epsilon in every view."""
+    """One line of text per point: round, accuracy, and epsilon in every view."""
     head = f"{'round':>9} {'accuracy':>9}" + "".join(f"{'epsilon, ' + view:>20}" for view in VIEWS)
     rows = [
         f"{point.round:>9,} {point.accuracy:>9.2%}"

@@ -1,4 +1,4 @@
-"""A run read back from its folder, and the parameters it left there."""
+"""A run read back from its folder, and its parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from checkin_jax.training.model import Model
     from checkin_jax.training.private.clients import Parameters
 
-# Numbers of an evaluation that are not the model's own.
+# Numbers of an evaluation that do not come from the model's own metrics.
 LINE = (
     "round",
     "check_ins",
@@ -43,23 +43,23 @@ LINE = (
     "noise_norm",
 )
 
-# What runs of equal settings may differ in.
+# Settings in which runs of equal settings may differ.
 OWN = ("seed", "entropy")
-# Of an audit and of its run: the same.
+# Settings that an audit must share with its run.
 AUDITED = ("protocol", "randomizer", "clip_norm", "simulate")
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """The contents of a run directory, of a run that has ended, was killed or goes on.
+    """Contents of a run directory, for a run that has ended, was killed or is under way.
 
     Attributes:
       path: the folder.
-      run: what fixes its privacy.
-      about: config.json as it is: other settings, the data set's name and versions beside the run.
-      metrics: lines of metrics.jsonl, one a round; a last line cut short by a kill is left out.
-      report: report.json, None where the run has not ended.
-      statement: report.txt, None likewise.
+      run: the settings that determine its privacy.
+      about: config.json as stored: other settings, the data set's name and versions, beside the run.
+      metrics: lines of metrics.jsonl, one per round, without an incomplete last line.
+      report: report.json; None if the run has not ended.
+      statement: report.txt; None if the run has not ended.
     """
 
     path: Path
@@ -76,15 +76,15 @@ class RecordedRun:
 
     @property
     def rounds_within_budget(self) -> int:
-        """Rounds that are to run: all, or as many as the run found to fit into its budget."""
+        """Rounds to be run: all, or the number that fits into the budget."""
         return self.about.get("rounds_within_budget", self.run.schedule.num_rounds)
 
     @property
     def audit(self) -> dict[str, Any] | None:
-        """The last audit of the run, as audit.json has it; None: there was none.
+        """Last audit of the run, from audit.json; None: there was none.
 
         Raises:
-          ValueError: the file is damaged, or tells of another run. OSError: it cannot be read.
+          ValueError: the file is damaged, or belongs to another run. OSError: it cannot be read.
         """
         found = evidence.audit_of(self.path)
         if found is None:
@@ -97,17 +97,17 @@ class RecordedRun:
 
     @property
     def spent(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
-        """The ledger: what has been run on the clients' records up to now, as `PrivateRun.before` takes it."""
+        """Ledger of all runs on the clients' records up to now, in the form of `PrivateRun.before`."""
         if not self.rounds:
             return self.run.before
         return (*self.run.before, (self.run.schedule.so_far(self.rounds), self.run.randomizer))
 
 
 def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """Groups runs that differ in their entropy alone, by the name that `NAME_1`, `NAME_2` ... have in common.
+    """Groups runs that differ in their entropy only, under the common part of `NAME_1`, `NAME_2` ....
 
     Returns:
-      Groups in the order of their first runs; one of a single run has its folder's name.
+      Groups in the order of their first runs; a group of one run has its folder's name.
     """
     groups: dict[str, list[RecordedRun]] = collections.defaultdict(list)
     for run in runs:
@@ -124,11 +124,11 @@ def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun
 def read(run_dir: str | Path) -> RecordedRun:
     """Reads a run directory.
 
-    A finished run whose metrics.jsonl has lost lines is read; one line on standard error says so.
+    A finished run whose metrics.jsonl lacks lines is read, with one line of warning on standard error.
 
     Raises:
       FileNotFoundError: no such folder, or no config.json in it.
-      ValueError: a file in it is damaged, or of a version that wrote other fields.
+      ValueError: a file in it is damaged, or of a version with other fields.
     """
     path = Path(run_dir)
     if not path.is_dir():
@@ -176,12 +176,12 @@ def read(run_dir: str | Path) -> RecordedRun:
 
 
 def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
-    """Reads the parameters that a run left, in the structure of the model's own, so that `model.loss` takes them.
+    """Reads the parameters of a run, in the structure of the model's own, as `model.loss` takes them.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.
-      model: that which was trained; `init` is not run, only its shapes are used. None: NumPy arrays in dictionaries, by
-        the names on their paths.
+      model: the trained model; `init` is not run, only its shapes are used. None: NumPy arrays in
+        dictionaries, by the names on their paths.
 
     Raises:
       FileNotFoundError: no such folder, or no parameters in it.
@@ -197,7 +197,7 @@ def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
         raise ValueError(f"{file}: damaged: {error}") from error
     if model is None:
         return _nested(arrays)
-    from checkin_jax.training.model import from_named_arrays  # whoever has a model has loaded it
+    from checkin_jax.training.model import from_named_arrays  # a caller with a model has already imported it
 
     try:
         return from_named_arrays(jax.eval_shape(model.init, jax.random.key(0)), arrays)
@@ -206,17 +206,17 @@ def load(run_dir: str | Path, model: Model | None = None) -> Parameters:
 
 
 def predictor(run_dir: str | Path, model: Model) -> Callable[..., Any]:
-    """Reads what a trained model is used for: `model.apply` with the parameters that a run left.
+    """`model.apply` with the parameters of a run.
 
     Args:
       run_dir: folder of a run that has ended, or was interrupted.
-      model: that which was trained, with its `apply`.
+      model: the trained model, with its `apply`.
 
     Returns:
-      input ... -> output, compiled when it is first called; using it costs no privacy.
+      input ... -> output, compiled at its first call; using it costs no privacy.
 
     Raises:
-      ValueError: the model has no `apply`. And as `load`.
+      ValueError: the model has no `apply`; and as `load`.
     """
     if model.apply is None:
         raise ValueError(f"model={_validate.shown(model.name)}: expected one with `apply`, which is None")
@@ -224,7 +224,7 @@ def predictor(run_dir: str | Path, model: Model) -> Callable[..., Any]:
 
 
 def _nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Arrays by paths such as "conv1/kernel", as dictionaries of dictionaries."""
+    """Nested dictionaries from arrays by paths such as "conv1/kernel"."""
     out: dict[str, Any] = {}
     for path, array in arrays.items():
         *folders, name = path.split("/")
@@ -243,7 +243,7 @@ def _text(file: Path) -> str:
 
 
 def _object(file: Path, text: str) -> dict[str, Any]:
-    """A JSON object of finite numbers, as the trainer writes them."""
+    """A JSON object of finite numbers, as the trainer writes it."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"expected numbers, got {word}")
@@ -278,7 +278,7 @@ def _report(file: Path, planned: int) -> dict[str, Any]:
 
 
 def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
-    """The rounds, one after another from the first; a last line that was cut short is left out."""
+    """Consecutive rounds from the first on, without an incomplete last line."""
     lines = _text(file).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()

@@ -1,4 +1,4 @@
-"""The statement that ends a run: what was trained, how well, and how private it is in the three views."""
+"""Final statement of a run: what was trained, its accuracy, and its privacy in the three views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUBLIC = "is public: no guarantee covers its records, and metrics on it may be p
 AccountFn = Callable[..., Guarantee]
 # view -> brackets by check-in rate, the fastest client's first.
 ByRate = dict[str, tuple[RateRow, ...]]
-# Rates in a table of them.
+# Number of rates in a table.
 RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
@@ -39,22 +39,22 @@ class Report:
     """The results of a finished (or stopped) run.
 
     Attributes:
-      run: what fixes its privacy.
-      settings: everything else that was chosen, by name, as plain values.
+      run: the settings that determine its privacy.
+      settings: all other settings, by name, as plain values.
       dataset: name of the data set; `num_records` is the size of its training part.
-      metrics: means over the public test set, by name; None where not finite.
+      metrics: means over the public test set, by name; None if not finite.
       rounds: updates of the model that ran. Units of the protocol are accounted for, see `units`.
-      seconds: wall time of the loop, compilation included; of all parts of a resumed run.
-      stopped: why the run ended before its last round; None when it did not.
+      seconds: wall time of the loop, compilation included, over all parts of a resumed run.
+      stopped: reason for an end before the last round; None if all rounds ran.
       guarantees: view -> Guarantee over the units that ran.
-      planned: view -> Guarantee over all planned units (within the budget, if there is one), when fewer ran; empty
-        otherwise.
+      planned: view -> Guarantee over all planned units (within the budget, if there is one), if fewer ran;
+        else empty.
       message: (epsilon0, delta0)-local privacy of one message of one client.
-      by_rate: view -> brackets by check-in rate of the `leading` figures, the worst client's first; empty where all
-        clients have the same rate.
-      entropy: where the run's secret bits came from: the operating system, the seed, or the name of another source.
-      holding: what a client's record is, in words, where it holds several; None: one record of the data set.
-      sharing: what clients have in common, in words; None: no record is held by several.
+      by_rate: view -> brackets by check-in rate of the `leading` figures, the worst client's first; empty if
+        all clients have the same rate.
+      entropy: source of the run's secret bits: the operating system, the seed, or the name of another source.
+      holding: description of a client's record, if it holds several; None: one record of the data set.
+      sharing: description of records shared by clients; None: no record is held by several.
     """
 
     run: PrivateRun
@@ -75,26 +75,28 @@ class Report:
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy in [0, 1], from `metrics`; None where the model reports none."""
+        """Test accuracy in [0, 1], from `metrics`; None if the model reports none."""
         return self.metrics.get("accuracy")
 
     @property
     def leading(self) -> dict[str, Guarantee]:
-        """The figures to quote: of all planned rounds where the run ended early, since looking may have ended it."""
+        """Guarantees to quote: of all planned rounds if the run ended early, since results may have decided
+        that.
+        """
         return self.planned or self.guarantees
 
     @property
     def units(self) -> int:
-        """Rounds of the protocol, or windows, that are accounted for: a window counts whole once it has begun."""
+        """Rounds of the protocol, or windows, that are accounted for; a window counts whole once begun."""
         return self.run.schedule.units(self.rounds)
 
     @property
     def messages_per_client(self) -> float:
-        """Expected number of messages one client, or the fastest one, sends over the units that ran."""
+        """Expected number of messages of one client, the fastest one, over the units that ran."""
         return self.units * self.run.schedule.so_far(self.rounds).rate
 
     def notes(self) -> list[str]:
-        """Notes for a careful reader, beside the numbers."""
+        """Notes beside the numbers, for careful readers."""
         notes = []
         if self.settings.get("seed") is not None:
             notes.append(SEEDED)
@@ -123,7 +125,7 @@ class Report:
         return notes
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for report.json."""
+        """Plain values for report.json."""
         return {
             "config": {**self.run.as_dict(), **self.settings, "version": __version__},
             "dataset": self.dataset,
@@ -207,11 +209,11 @@ def make_report(
     known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
     account_fn: AccountFn = account,
 ) -> Report:
-    """Accounts for the units of the protocol that ran, in every view, and builds the report.
+    """Report on a run, with guarantees in every view for the units of the protocol that ran.
 
     Args:
       run, settings, dataset ... sharing: as of `Report`.
-      known: `every_view` of what was accounted for already.
+      known: `every_view` of protocols that were accounted for before.
       account_fn: the accountant.
 
     Raises:
@@ -250,9 +252,9 @@ def guarantee(
     account_fn: AccountFn = account,
     client_rate: float | None = None,
 ) -> Guarantee:
-    """The guarantee of `protocol`, the run or what has begun of it: the one number that a run states, everywhere.
+    """Guarantee of `protocol`, the run or its part so far. Every statement of a run quotes this number.
 
-    client_rate: the clients that are meant, where rates differ: as fast as this at most. None: everybody.
+    client_rate: if rates differ, the guarantee covers clients with at most this rate. None: all clients.
     """
     more: dict[str, Any] = {"before": run.before} if run.before else {}
     if client_rate is not None:
@@ -278,7 +280,8 @@ def by_rate(
 ) -> ByRate:
     """view -> brackets of `protocol` at `count` rates, evenly over the clients, the fastest client's first.
 
-    Nothing where all clients have the same rate. found: `every_view` of the protocol, which is for the fastest client.
+    Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
+    client.
     """
     coins = protocol.coins
     if not isinstance(coins, Rates):
@@ -293,7 +296,7 @@ def by_rate(
 
 
 def plain_rows(rows: Sequence[RateRow]) -> list[dict[str, Any]]:
-    """Rows as plain values for JSON; infinities as None."""
+    """Rows as plain values for JSON; infinities become None."""
     return [
         finite({"client_rate": row.client_rate, "epsilon_lower": row.lower, "epsilon": row.epsilon})
         for row in rows
@@ -311,7 +314,7 @@ def rate_lines(rows: Sequence[RateRow]) -> list[str]:
 
 
 def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[float, float]:
-    """(epsilon0, delta0) of one message: delta0 is 0 where messages are so private, else n^-1.5 but at most 0.1."""
+    """(epsilon0, delta0) of one message: delta0 is 0 for pure epsilon0, else min(n^-1.5, 0.1)."""
     if (pure := run.mechanism.pure_epsilon0) is not None:
         return pure, 0.0
     number = run.protocol.num_clients
@@ -321,7 +324,7 @@ def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[f
 
 
 def _allowed(run: PrivateRun, settings: Mapping[str, Any]) -> int:
-    """Rounds that were to run: all, or those within the budget."""
+    """Rounds to be run: all, or those within the budget."""
     return settings.get("rounds_within_budget") or run.schedule.num_rounds
 
 

@@ -1,4 +1,4 @@
-"""The page about a run that was trained here: its record, and its metrics in pictures."""
+"""HTML page about a training run: its record, and figures of its metrics."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# Points of a curve of epsilon, where the run left none: with the tight bounds each may take a second.
+# Points of a curve of epsilon if the run recorded none; with the tight bounds each may take a second.
 _POINTS = 10
-# Files of a run's folder that the page names with hashes, and the file of its deployer's declarations.
+# Files of a run's folder whose hashes are on the page, and the file of its deployer's declarations.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
-# Characters of a setting that are shown.
+# Most characters of a setting on the page.
 _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
 
@@ -64,17 +64,18 @@ def build(
     deployment: Deployment | None = None,
     made: datetime.date | None = None,
 ) -> str:
-    """The page.
+    """HTML of the page.
 
     Args:
       run: of at least one round.
       account_fn: the accountant.
-      attack: with a section of an attacker's rates in every view, which takes about as long again.
-      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it is there.
-      made: the day on the page; None: today, UTC.
+      attack: adds a section of an attacker's rates in every view, at about twice the time.
+      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it
+        exists.
+      made: date on the page; None: today, UTC.
 
     Raises:
-      ValueError: no round was logged, a declaration fits nothing, or a file in the folder is damaged.
+      ValueError: no round was logged, a declaration matches nothing, or a file in the folder is damaged.
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
@@ -82,7 +83,7 @@ def build(
     final = every_view(run.run, ran, account_fn=account_fn)
     points = accuracy_curve.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     early = ran.repeats < planned.repeats and run.report is not None
-    # The figures to quote hold however the moment of ending was chosen.
+    # The quoted figures hold for any rule that chose the moment of ending.
     whole, leading = ran, final
     if early:
         whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
@@ -152,7 +153,7 @@ def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploym
 
 
 def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
-    """The figures of a run that ended early, which do not hold if a result had a part in that."""
+    """Figures of a run that ended early, which do not hold if a result influenced the end."""
     shown = ", ".join(f"epsilon at most {number(g.epsilon, up)} in view {view}" for view, g in final.items())
     return (
         f"These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
@@ -161,7 +162,7 @@ def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
 
 
 def _attack(final: dict[str, Guarantee]) -> Section:
-    """Rates and beliefs, both ends certified, and the trade-off curve."""
+    """Rates and beliefs of an attacker with both certified ends, and the trade-off curve."""
     delta = up(final["messages"].delta, 3)
     rows = []
     for view, g in final.items():
@@ -197,7 +198,7 @@ def _attack(final: dict[str, Guarantee]) -> Section:
 
 
 def _course(run: RecordedRun, points: Sequence[accuracy_curve.Point]) -> Section:
-    """The run's metrics in pictures."""
+    """Figures of the run's metrics."""
     return Section(
         title="How it went",
         paragraphs=() if plotting.available() else (_NO_FIGURES,),
@@ -267,7 +268,7 @@ def _epsilon_over_rounds(points: Sequence[accuracy_curve.Point]) -> tuple[Figure
 
 
 def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
-    """The realised numbers of messages a round beside their law."""
+    """Realised numbers of messages per round, with their law."""
     schedule = run.run.schedule
     counts = np.array([line["check_ins"] for line in run.metrics])
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
@@ -319,7 +320,7 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
 
 
 def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
-    """Norms of the updates that were released: those of single clients are not covered by any guarantee."""
+    """Norms of the released updates. Norms of single clients' updates are not covered by any guarantee."""
     lines = [line for line in run.metrics if line.get("update_norm") and line.get("noise_norm")]
     if not lines:
         return ()
@@ -357,7 +358,7 @@ def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:
 
 
 def _short(text: str) -> str:
-    """Text that a page has room for: config.json holds the rates of all clients."""
+    """Text cut to the page's limit; config.json holds the rates of all clients."""
     return text if len(text) <= _ROOM else f"{text[:_ROOM]} ... ({len(text):,} characters, see config.json)"
 
 
@@ -373,23 +374,23 @@ def _drawn(draw: Callable[[Axes], None]) -> Drawing:
     drawn.subplots_adjust(left=0.17, right=0.97, bottom=0.15, top=0.97)
     draw(axis)
     for ticks in (axis.xaxis, axis.yaxis):
-        if ticks.get_label_text() in ("round", "rounds"):  # counted from nothing, and none is half a one
+        if ticks.get_label_text() in ("round", "rounds"):  # a count from zero, without fractions
             ticks.set_major_locator(MaxNLocator("auto", integer=True))
             ticks.axes.set(**{f"{ticks.axis_name}lim": (0, None)})
     return drawn
 
 
 def _picture(title: str, caption: str, drawn: Callable[[], Drawing]) -> tuple[Figure, ...]:
-    """The picture; none where matplotlib is not installed."""
+    """The figure; none if matplotlib is not installed."""
     return (render.figure(drawn(), title, caption),) if plotting.available() else ()
 
 
 def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:
-    """Writes the page to `out`, whole or not at all; returns the path; `more` and other arguments are those of `build`.
+    """Writes the page to `out` atomically and returns the path; other arguments are those of `build`.
 
     Raises:
       ValueError: see `build`.
-      OSError: it cannot be written, or another process is writing it; found out before the page is built.
+      OSError: it cannot be written, or another process is writing it; checked before the page is built.
     """
     with replacing(out) as stream:
         stream.write(build(run, account_fn, **more).encode())

@@ -1,4 +1,4 @@
-"""Accounts for a run while it goes on, for its metrics: the figures of the report, accounted for beside the rounds."""
+"""Guarantees of a run under way, for its metrics: the report's figures, from a thread beside the rounds."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, ever
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
-# Evaluations that are accounted for in one run: each may take a second a view.
+# Most evaluations with figures in one run: each may take a second per view.
 MOST = 20
-# Where rates differ: those of the fastest client, the median and the slowest.
+# If rates differ: those of the fastest client, the median and the slowest.
 RATES = 3
 _Figures = concurrent.futures.Future[tuple[dict[str, Guarantee], ByRate]]
 
 
 class Spent:
-    """The bracket of epsilon over what has begun, in every view; use as a context manager.
+    """Bracket of epsilon over all rounds begun, in every view; use as a context manager.
 
-    A thread accounts for the next evaluation while the rounds before it run, so that the loop waits only where rounds
-    are faster than the accountant. Leaving waits for what has been asked for.
+    A thread computes the figures of the next evaluation while the rounds before it run. So the loop waits
+    only if rounds are faster than the accountant. Leaving the context waits for the computation under way.
 
     Args:
-      run: what is accounted for.
+      run: the run to account for.
       eval_every: rounds between evaluations.
       account_fn: the accountant.
-      last: rounds that will run, if all goes well; None: those of the schedule.
+      last: rounds that will run without interruption; None: those of the schedule.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Spent:
         self._thread.shutdown(cancel_futures=True)
 
     def prepare(self, rounds: int) -> None:
-        """Begins to account for the first evaluation with figures after so many rounds, if there is one."""
+        """Starts to compute the figures of the next evaluation after `rounds` rounds, if there is one."""
         if rounds < self._last:
             self._of(min((rounds // self._every + 1) * self._every, self._last))
 
     def line(self, rounds: int) -> dict[str, Any]:
-        """What an evaluated round's line says of privacy; empty where the round is one of too many.
+        """Privacy fields of an evaluated round's line; empty for evaluations without figures.
 
-        epsilon, epsilon_lower, view and method are those of view "messages"; spent and spent_lower have both ends of
-        every view, and spent_by_rate, where rates differ, pairs of a check-in rate and epsilon in view "messages", the
-        worst first.
-        Of more than `MOST` evaluations every second, third ... has them, and the last; None where infinite.
+        epsilon, epsilon_lower, view and method are those of view "messages". spent and spent_lower have the
+        ends of every view. If rates differ, spent_by_rate has pairs of check-in rate and epsilon in view
+        "messages", the worst first. With more than `MOST` evaluations only every second, third ... and the
+        last have figures. Infinite values become None.
         """
         if rounds % self._every and rounds != self._last:
             return {}
@@ -77,7 +77,7 @@ class Spent:
         return line
 
     def known(self) -> dict[CheckInProtocol, dict[str, Guarantee]]:
-        """Guarantees that have been accounted for."""
+        """Guarantees computed so far."""
         done = {
             protocol: future
             for protocol, future in self._found.items()

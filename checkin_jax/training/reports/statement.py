@@ -1,4 +1,4 @@
-"""A run's statement for a file, as plain values; `checkin_jax.reports.formats` writes it."""
+"""Statement of a run for a file, as plain values; `checkin_jax.reports.formats` writes it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def record(
     attack: bool = True,
     deployment: Deployment | None = None,
 ) -> dict[str, Any]:
-    """The statement of a run as plain values for JSON; infinities as None.
+    """Statement of a run as plain values for JSON; infinities become None.
 
     Args:
       run: of at least one round.
       account_fn: the accountant.
-      attack: with an attacker's terms, mu among them, in every view; null without.
-      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it is there.
+      attack: adds an attacker's terms, mu among them, in every view; null without.
+      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it
+        exists.
 
     Raises:
       ValueError: no round was logged.
@@ -78,7 +79,7 @@ def record(
             "rounds": run.rounds,
             "ended": run.report is not None,
         },
-        # Of an attacker's terms, and by rate, those of the figures that are to be quoted.
+        # An attacker's terms and brackets by rate are those of the quoted figures.
         "guarantees": [
             stated(each, attack and not planned, () if planned else rates.get(view, ()))
             for view, each in found.items()
@@ -105,7 +106,7 @@ def record(
 
 
 def _audit(found: dict[str, Any]) -> dict[str, Any]:
-    """What of audit.json a statement quotes."""
+    """Fields of audit.json that a statement quotes."""
     wanted = ("test", "view", "delta", "audit_lower", "evidence")
     return {
         **{name: found[name] for name in ("date", "version", "passed", "confidence")},

@@ -1,13 +1,13 @@
-"""Checkpoints of a run: what a killed run needs to go on and end bit for bit as if it had not been killed.
+"""Checkpoints of a run, from which a killed run ends with the same bits as an uninterrupted one.
 
-They hold the run's entropy, without which the noise of rounds that were seen already could not be drawn again: a
-round that is repeated bit for bit is the same release and costs no more privacy, a round repeated with other noise
-would. So the folder is SECRET while the run lasts: whoever reads it can undo all privacy of the run. It is made
-readable by its owner only (mode 0700) and deleted when the run has finished; deleting does not scrub the disk.
+They contain the run's entropy, from which the noise of published rounds can be drawn again. A round that is
+repeated bit for bit is the same release and costs no more privacy; repeated with other noise it would. So the
+folder is SECRET during the run: its reader can undo all privacy of the run. Its mode is 0700, and it is
+deleted when the run has finished; deleting does not scrub the disk.
 
-Orbax writes them, each whole or not at all, in the background. A digest in its note covers the note, and through the
-digest of the arrays that the note holds also the arrays; it is checked before anything else. Where it does not match
-the checkpoint before is used, and this one is renamed; none is deleted before the run has finished.
+Orbax writes each checkpoint atomically, in the background. A digest in its note covers the note, which
+contains the digest of the arrays; it is verified first. If it does not match, this checkpoint is renamed and
+the one before is used. None is deleted before the run has finished.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from checkin_jax.training.runs.run_directory import ResumeError
 from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
 
-# Seconds. Half of the longest wait that Python's locks take: however the clock jumps by decades, neither is passed.
+# Seconds: half of the longest timeout of Python's locks. Jumps of the clock by decades do not exceed it.
 _FOREVER = int(threading.TIMEOUT_MAX / 2)
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 class Saved(NamedTuple):
-    """One checkpoint: the state after `round` rounds and everything else the loop carries along, as plain values."""
+    """One checkpoint: the state after `round` rounds and all other data of the loop, as plain values."""
 
     round: int
     state: State
@@ -51,7 +51,7 @@ class Saved(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A checkpoint that cannot be used: after which round, why, and the name that it has now."""
+    """An unusable checkpoint: its round, the reason, and its new name."""
 
     round: int
     why: str
@@ -62,9 +62,9 @@ class Checkpoints:
     """The checkpoints of one run; use as a context manager.
 
     Args:
-      folder: where; made with mode 0700.
-      run: what the checkpoints are of (`describe`): only the same run may go on from them.
-      keep: how many are kept, at least 1.
+      folder: of the checkpoints, created with mode 0700.
+      run: identity of the run (`describe`); only the same run may continue from them.
+      keep: number of checkpoints on disk, at least 1.
 
     Raises:
       OSError: the folder cannot be made.
@@ -74,8 +74,8 @@ class Checkpoints:
         self._folder = folder.absolute()
         self._run = json.loads(json.dumps(run))
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        os.chmod(self._folder, 0o700)  # an earlier run may have left it otherwise
-        # Orbax tells of every file, and of errors that it also raises.
+        os.chmod(self._folder, 0o700)  # an earlier run may have left another mode
+        # Orbax logs every file, and errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         _quiet_late_callbacks()
         self._manager = ocp.CheckpointManager(
@@ -84,13 +84,13 @@ class Checkpoints:
                 max_to_keep=keep,
                 cleanup_tmp_directories=True,
                 create=False,
-                # Of several processes the first one alone has checkpoints.
+                # With several processes only the first one has checkpoints.
                 multiprocessing_options=ocp.options.MultiprocessingOptions(
                     primary_host=0, active_processes={0}, barrier_sync_key_prefix="checkin-jax"
                 )
                 if jax.process_count() > 1
                 else ocp.options.MultiprocessingOptions(),
-                # Orbax waits by the time of day and gives up where that jumps ahead.
+                # Orbax waits by the time of day and gives up if the clock jumps ahead.
                 async_options=ocp.options.AsyncOptions(
                     timeout_secs=_FOREVER, create_directories_asynchronously=False
                 ),
@@ -104,14 +104,14 @@ class Checkpoints:
         try:
             self._manager.close()
         except Exception as error:
-            if kind is None:  # else there is an error already, of which this may be another sign
+            if kind is None:  # otherwise an error is already raised, which may have caused this one
                 raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
 
     def save(self, number: int, state: State, progress: Mapping[str, Any], *, wait: bool = False) -> None:
-        """Starts to write the checkpoint after round `number` in the background; `wait`: and waits for it.
+        """Starts to write the checkpoint after round `number`; with `wait`, returns once it is written.
 
         Raises:
-          OSError: this one or the one before could not be written; those written earlier are kept.
+          OSError: this checkpoint or the one before could not be written; earlier ones stay.
         """
         progress = json.loads(json.dumps(progress))
         note = {"run": self._run, "progress": progress, "state": _digest_of_arrays(state)}
@@ -123,7 +123,7 @@ class Checkpoints:
             self._manager.save(number, args=arguments, force=True)
             if wait:
                 self._manager.wait_until_finished()
-        except Exception as error:  # tensorstore has kinds of its own for a full disk
+        except Exception as error:  # tensorstore has its own errors for a full disk
             raise OSError(
                 f"a checkpoint could not be written by round {number}: {_first_line(error)}"
             ) from error
@@ -131,19 +131,20 @@ class Checkpoints:
     def newest(
         self, like: State, use: Callable[[Mapping[str, Any]], None]
     ) -> tuple[Saved | None, list[Unusable]]:
-        """The newest checkpoint that is whole and can be used, if there is one, and those that cannot.
+        """Newest complete and usable checkpoint, if there is one, and the unusable ones.
 
-        Nothing is deleted. Where one is used, those after it are renamed to make room, in the same folder: they hold
-        entropy. Where none can be they keep their names: what cannot be read now may be readable later.
+        Nothing is deleted. Unusable checkpoints after the returned one are renamed within the folder, since
+        they hold entropy. If none is usable they keep their names, since they may become readable later.
 
         Args:
           like: a state of the same shapes.
-          use: called with the `progress` of a checkpoint that is whole; raises where it cannot be used, and
-            ResumeError where none of them can.
+          use: called with the `progress` of a complete checkpoint; raises if it cannot be used, and
+            ResumeError if no checkpoint can be used.
 
         Raises:
-          ResumeError: they are of another run, version or machine; says of which. Or by `use`.
-          OSError: one that cannot be used cannot be renamed.
+          ResumeError: they belong to another run, version or machine, which the message names; or raised by
+            `use`.
+          OSError: an unusable one cannot be renamed.
         """
         passed = list[Unusable]()
         for step in reversed(self.rounds):
@@ -159,7 +160,7 @@ class Checkpoints:
         return None, passed
 
     def _whole(self, step: int, like: State) -> Saved:
-        """The checkpoint after this round; raises where it is damaged, and ResumeError where it is of another run."""
+        """Checkpoint after this round; raises if damaged, and ResumeError if of another run."""
         arguments = ocp.args.Composite(note=ocp.args.JsonRestore())
         note = self._manager.restore(step, args=arguments)["note"]
         if _digest({name: value for name, value in note.items() if name != "digest"}) != note["digest"]:
@@ -174,11 +175,11 @@ class Checkpoints:
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds after which there are checkpoints, whole or damaged, in order."""
+        """Rounds with checkpoints, complete or damaged, in order."""
         return sorted(self._manager.all_steps())
 
     def delete_all(self) -> None:
-        """Deletes the folder, with the entropy in it; what a kill leaves of it `_files.delete_rest` deletes."""
+        """Deletes the folder, with the entropy in it. `_files.delete_rest` removes remains after a kill."""
         self._manager.close()
         delete(self._folder)
 
@@ -194,7 +195,7 @@ class Checkpoints:
             )
 
     def _move_aside(self, step: int) -> str:
-        """Gives a checkpoint a name under which it is not found, and returns that."""
+        """Renames a checkpoint, so that it is not found, and returns the new name."""
         names = (f"unused-{step}-{number}" for number in itertools.count(1))
         aside = next(name for name in names if not (self._folder / name).exists())
         os.rename(self._folder / str(step), self._folder / aside)
@@ -205,10 +206,11 @@ class Checkpoints:
 def describe(
     config: Mapping[str, Any], dataset: Dataset, program: str, mesh: jax.sharding.Mesh | None
 ) -> dict[str, Any]:
-    """Collects all that must agree for two processes to compute the same bits: settings, data, versions, machine.
+    """Settings, data, versions and machine, which two processes must share to compute the same bits.
 
     Args:
-      program: text that differs where the model's loss, its parameters or the optimizer do, see `fingerprint`.
+      program: text that differs if the model's loss, its parameters or the optimizer differ, see
+        `fingerprint`.
 
     Raises:
       ResumeError: this machine does not promise to repeat a computation bit for bit.
@@ -251,10 +253,10 @@ def describe(
 
 
 def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What the processes of a run say of it by `describe`, in one: their machines may differ, all else must not.
+    """The common `describe` of all processes of a run. Their machines may differ, all else must agree.
 
     Raises:
-      ResumeError: a process was started otherwise than the first one.
+      ResumeError: a process was started with other settings than the first one.
     """
     first, *others = told
     for number, other in enumerate(others, 1):
@@ -275,16 +277,16 @@ def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:
-    """A digest of what a function computes from arguments of these shapes: equal in every process that has its code.
+    """Digest of a function's computation for these shapes, equal in every process with the same code.
 
-    Numbers that the function holds on to, such as a learning rate, are part of it; names and comments are not.
+    Numbers in its closure, such as a learning rate, are part of it; names and comments are not.
     """
     text = jax.jit(function).lower(*arguments).as_text()
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _processor() -> str:
-    """Identifies processors that may round sums in another order."""
+    """Identity of processors that may round sums in another order."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -294,7 +296,7 @@ def _processor() -> str:
 
 @functools.cache
 def _quiet_late_callbacks() -> None:
-    """Where a write fails Orbax closes its event loop; other writes, which end after that, print a traceback each."""
+    """Suppresses tracebacks of Orbax writes that end after a failed write has closed its event loop."""
     before = sys.unraisablehook
 
     def hook(what: sys.UnraisableHookArgs) -> None:
@@ -312,7 +314,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _as_tree(state: State) -> dict[str, Any]:
-    """The leaves by number: Orbax need not know the optimizer's own classes."""
+    """Leaves by number, so that Orbax need not know the optimizer's own classes."""
     return {f"leaf{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
 
 

@@ -1,8 +1,8 @@
-"""A run's folder: config.json, metrics.jsonl (a line a round), parameters.npz, report.json and report.txt.
+"""A run's folder: config.json, metrics.jsonl (a line per round), parameters.npz, report.json, report.txt.
 
-Files other than metrics.jsonl are written whole or not at all. Nothing secret is stored here: no entropy, no names of
-participants, no loss on anybody's record. (Checkpoints, where asked for, lie in a folder of their own and do hold the
-entropy, see `checkpoints`.) While a process writes to the folder it holds a lock on the file `.lock` in it.
+All files except metrics.jsonl are written atomically. The folder has no secrets: no entropy, no names of
+participants, no loss of a single record. (Checkpoints, if requested, have their own folder and do contain the
+entropy, see `checkpoints`.) A process that writes to the folder holds a lock on its file `.lock`.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from checkin_jax._files import delete, delete_rest, hold, naming, replacing
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
 CONFIG = "config.json"
-# The first says that a run is complete.
+# The first one marks a run as complete.
 _RESULTS = ("report.json", "report.txt", "parameters.npz")
 _INTERRUPTED = "interrupted"
 
 
 class ResumeError(ValueError):
-    """A run that cannot be taken up, or could not be taken up if it were killed; says why."""
+    """A run that cannot be resumed, or could not be resumed if it were killed; the message says why."""
 
 
 class FinishedError(ResumeError):
-    """A run that is to be resumed and has finished already: nothing is left to do."""
+    """A run to be resumed that has already finished."""
 
 
 class RunDirectory:
-    """Creates the folder of one run, or goes on with it, and writes to it; use as a context manager.
+    """Creates the folder of one run, or continues it, and writes to it; use as a context manager.
 
     Args:
       path: must not exist yet, be an empty folder or that of a run that has not begun, unless `resume`.
-      resume: the folder may also be that of a run that has begun; what is in it is kept.
+      resume: the folder may also be that of a run that has begun; its content stays.
 
     Raises:
-      FileExistsError: the folder is not empty and `resume` is False, or it is no run directory.
+      FileExistsError: the folder is not empty and `resume` is False, or it is not a run directory.
       BlockingIOError: another process is writing to it.
     """
 
@@ -72,7 +72,7 @@ class RunDirectory:
 
     @property
     def has_begun(self) -> bool:
-        """True if a round of this run was logged: its results may have been seen."""
+        """True if a round of this run was logged: its results may have been observed."""
         return os.fstat(self._metrics.fileno()).st_size > 0
 
     @property
@@ -82,7 +82,7 @@ class RunDirectory:
 
     @property
     def stopped(self) -> str | None:
-        """Why a complete run ended before its last round; None where it did not, or its report cannot be read."""
+        """Reason for an end before the last round; None if all rounds ran, or the report is unreadable."""
         try:
             found = json.loads((self.path / _RESULTS[0]).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -91,11 +91,15 @@ class RunDirectory:
 
     @property
     def logged(self) -> dict[str, Any]:
-        """Length in bytes and SHA-256 of metrics.jsonl up to the line last logged; repeated lines come after them."""
+        """Length in bytes and SHA-256 of metrics.jsonl up to the last logged line; repeated lines
+        come later.
+        """
         return {"bytes": self._logged, "sha256": self._digest.hexdigest()}
 
     def set_results_aside(self) -> None:
-        """Moves report and parameters of a run that goes on to the folder `interrupted`: they cover fewer rounds."""
+        """Moves report and parameters of a continued run to the folder `interrupted`: they cover fewer
+        rounds.
+        """
         for name in _RESULTS:
             if (self.path / name).exists():
                 (self.path / _INTERRUPTED).mkdir(exist_ok=True)
@@ -104,7 +108,7 @@ class RunDirectory:
     def write_results(
         self, report: Mapping[str, Any], statement: str, parameters: Mapping[str, np.ndarray]
     ) -> None:
-        """Writes parameters and report, the file that says that the run is complete last; drops those set aside."""
+        """Writes parameters and report, the file that marks the run complete last; deletes `interrupted`."""
         self.write_arrays("parameters.npz", parameters)
         self.write_text("report.txt", statement)
         aside = self.path / _INTERRUPTED
@@ -112,10 +116,10 @@ class RunDirectory:
         self.write_json(_RESULTS[0], report)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Appends one line to metrics.jsonl and flushes it, so that a killed run keeps it.
+        """Appends one line to metrics.jsonl and flushes it, so that it survives a kill.
 
         Raises:
-          ResumeError: the line of a repeated round is another one than that which is there.
+          ResumeError: the line of a repeated round differs from the existing one.
         """
         line = json.dumps(record, allow_nan=False) + "\n"
         if self._repeated and line != self._repeated.pop(0):
@@ -132,18 +136,19 @@ class RunDirectory:
         self._digest.update(line.encode())
 
     def sync_metrics(self) -> None:
-        """Returns once the lines logged so far would survive a power cut."""
+        """Returns once the logged lines would survive a power cut."""
         with naming(self.path / METRICS):
             os.fsync(self._metrics.fileno())
 
     def repeat_after(self, logged: Mapping[str, Any]) -> None:
-        """Goes back to what was `logged`: the rounds of the lines of metrics.jsonl after it will be repeated.
+        """Returns to the state `logged`: rounds in later lines of metrics.jsonl will be repeated.
 
-        Those lines stay, since their rounds have been seen: `log` compares them. What a kill cut short is dropped.
+        Those lines stay, since their rounds may have been observed; `log` compares them. An incomplete last
+        line is dropped.
 
         Raises:
           ValueError: there are fewer bytes.
-          ResumeError: there are others.
+          ResumeError: the bytes differ.
         """
         content, size = (self.path / METRICS).read_bytes(), logged["bytes"]
         if len(content) < size:
@@ -166,7 +171,7 @@ class RunDirectory:
         self._metrics.truncate(size + sum(len(line.encode()) for line in self._repeated))
 
     def config(self) -> dict[str, Any]:
-        """config.json as it is.
+        """Content of config.json.
 
         Raises:
           ResumeError: there is none, or it is damaged.
@@ -180,7 +185,7 @@ class RunDirectory:
         return found
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Writes one JSON file; NaN and infinities are refused, not written."""
+        """Writes one JSON file; NaN and infinities raise."""
         self.write_text(name, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A run on disk: begun or taken up again, logged, checkpointed, finished; what survives a kill and what does not."""
+"""A run on disk: begun or resumed, logged, checkpointed, finished; and the data that survive a kill."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ INTERRUPTED = "interrupted"
 class Session:
     """The state of a run beside the model, and its folder; use as a context manager.
 
-    With several processes the first one alone has a folder, and all use its entropy.
+    With several processes only the first one has a folder, and all use its entropy.
 
     Args:
       run, dataset, run_dir: of the run.
-      settings: what else was chosen, by name, as plain values; "seed" among them.
-      program: called for what tells the computation apart from another one, see `checkpoints.describe`.
+      settings: all other settings, by name, as plain values; "seed" among them.
+      program: called for the identity of the computation, see `checkpoints.describe`.
       every: rounds between checkpoints; 0: none.
-      keep: number of checkpoints kept.
-      resume: go on with the run in `run_dir`, if one has begun.
+      keep: number of checkpoints on disk.
+      resume: continue the run in `run_dir`, if one has begun.
       mesh: devices of the run; a resumed run needs the same.
-      source: where entropy comes from if there is no seed; None: the operating system.
+      source: source of entropy if there is no seed; None: the operating system.
 
     Attributes:
       entropy: of the run, sensitive; set by `begin`.
-      source: what that came from, in words.
+      source: name of the source of the entropy.
       rounds: rounds that have begun.
       tested: (round, metrics) of the last evaluation.
 
@@ -85,7 +85,7 @@ class Session:
         self._started, self._seconds_before = time.perf_counter(), 0.0
 
         def checkpoints() -> Any:
-            from checkin_jax.training.runs import checkpoints  # Orbax takes a third of a second to load
+            from checkin_jax.training.runs import checkpoints  # Orbax takes a third of a second to import
 
             return checkpoints
 
@@ -94,7 +94,7 @@ class Session:
 
         together = jax.process_count() > 1
         told = gathered(json.dumps(about() if together and (every or resume) else None))
-        # All have come before there is a folder.
+        # All processes have arrived before the folder is created.
         with contextlib.ExitStack() as opened, self._heard_by_all():
             if jax.process_index() == 0:
                 self._folder = opened.enter_context(RunDirectory(run_dir, resume=resume))
@@ -120,17 +120,17 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the run so far, earlier parts of it included."""
+        """Wall time of the run so far, earlier parts included."""
         return self._seconds_before + time.perf_counter() - self._started
 
     def begin(self, like: State) -> State | None:
-        """Takes up the run that is there and returns its last state; None where there is none, and one begins.
+        """Resumes the existing run and returns its last state; None if there is none, and a new run begins.
 
         Args:
           like: a state of the right shapes.
 
         Raises:
-          ResumeError: the run that is there cannot be taken up, and says why.
+          ResumeError: the existing run cannot be resumed; the message gives the reason.
         """
         if jax.process_count() > 1:
             like = jax.tree.map(np.asarray, like)
@@ -143,12 +143,12 @@ class Session:
                 raise (FinishedError if news["finished"] else ResumeError)(news["error"])
             self._carry(news)
             self.rounds = news["round"] or 0
-        # Where nothing is taken up, too: from now on processes are connected, and may compile for minutes.
+        # Also for a new run: from here on the processes are connected, and may compile for minutes.
         state = of_first(like if state is None else state)
         return None if news["round"] is None else state
 
     def _begun(self, like: State) -> State | None:
-        """As `begin`, of the first process; nothing in the others."""
+        """`begin` in the first process; None in the others."""
         if self._folder is None:
             return None
         saved, unusable = (
@@ -162,7 +162,7 @@ class Session:
                 )
             self.rounds = saved.round
             self._carry(saved.progress)
-            self._folder.set_results_aside()  # of an interrupted run: they cover fewer rounds than will have run
+            self._folder.set_results_aside()  # an interrupted run's results cover fewer rounds
             return saved.state
         if self._folder.has_begun or unusable:
             why = "; ".join(f"round {one.round}: {one.why}" for one in unusable) or "there is none"
@@ -176,7 +176,7 @@ class Session:
         return None
 
     def _carried(self) -> dict[str, Any]:
-        """What goes on with a run that is taken up, and is known to all its processes; sensitive."""
+        """Data of a resumed run that all its processes need; sensitive."""
         return {
             "entropy": f"{self.entropy:x}",
             "source": self.source,
@@ -185,14 +185,14 @@ class Session:
         }
 
     def _carry(self, carried: Mapping[str, Any]) -> None:
-        """Goes on with what `_carried` returned."""
+        """Restores the data returned by `_carried`."""
         self.entropy, self.source = int(carried["entropy"], 16), carried["source"]
         self.tested = carried["tested"][0], carried["tested"][1]
         self._seconds_before = carried["seconds"]
 
     @contextlib.contextmanager
     def _heard_by_all(self) -> Iterator[None]:
-        """What ends the first process within it is told to the others, which end likewise."""
+        """Context in which an exception of the first process ends the other processes likewise."""
         try:
             yield
         except BaseException as error:
@@ -209,17 +209,16 @@ class Session:
         return accuracy is not None and accuracy >= target
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Appends a round's line to metrics.jsonl."""
         if self._folder is not None:
             self._folder.log(line)
 
     def checkpoint(self, state: State) -> None:
-        """Saves the state if it is time to, in the background, except before the first round.
+        """Saves the state in the background if due; the first time returns once it is written.
 
-        What was not saved before its results could be seen could not be repeated: so the first one is waited for.
+        Otherwise a round could not be repeated after its results were observed.
 
         Raises:
-          OSError: it, or the one before, could not be written.
+          OSError: this checkpoint, or the one before, could not be written.
         """
         due = self._every and self.rounds % self._every == 0 and self.rounds < self._run.schedule.num_rounds
         if self._folder is None or self._checkpoints is None or not due:
@@ -231,11 +230,11 @@ class Session:
             "units": self._run.schedule.units(self.rounds),
         }
         if jax.process_count() > 1:
-            state = jax.tree.map(np.asarray, state)  # it is the same in all of them
+            state = jax.tree.map(np.asarray, state)  # equal in all processes
         self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
 
     def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
-        """Writes parameters and report; deletes the checkpoints, with the entropy in them, unless interrupted."""
+        """Writes parameters and report; deletes checkpoints and the entropy in them, unless interrupted."""
         if self._folder is None:
             return
         self._folder.write_results(report.as_dict(), str(report), parameters)
@@ -243,7 +242,7 @@ class Session:
             self._checkpoints.delete_all()
 
     def _take_up(self, progress: Mapping[str, Any]) -> None:
-        """Goes on with the folder as it was at a checkpoint.
+        """Returns the folder to its state at a checkpoint.
 
         Raises:
           ResumeError: config.json is not that of this run, or lines of metrics.jsonl were changed.
@@ -255,7 +254,7 @@ class Session:
         self._folder.repeat_after(progress["metrics"])
 
     def _check_config(self, folder: RunDirectory, *, but: tuple[str, ...] = ()) -> None:
-        """Raises ResumeError where config.json is not that of this run, but for these names."""
+        """Raises ResumeError if config.json is not that of this run, except for the names `but`."""
         found, public = folder.config(), json.loads(json.dumps(self._public))
         differing = [name for name in public if name not in but and found.get(name) != public[name]]
         if differing:
@@ -264,7 +263,7 @@ class Session:
             )
 
     def _ended(self, folder: RunDirectory) -> ResumeError:
-        """The error for a run that has ended and kept no checkpoints: the same run has finished, or was interrupted."""
+        """Error for an ended run without checkpoints: it has finished, or was interrupted."""
         self._check_config(folder, but=("version", "jax"))
         if folder.stopped == INTERRUPTED:
             return ResumeError(

@@ -1,12 +1,12 @@
-"""Who checks in, for every protocol: pure functions of the run's entropy, drawn on the host in float64.
+"""Participants of every protocol: pure functions of the run's entropy, drawn on the host in float64.
 
-Trust model: the entropy, and with it the list of participants, is known to nobody in the protocol; whoever
-holds it can undo the amplification. So unless the user asks for a reproducible run it comes from the
-operating system, and it is on disk only where the user asks for checkpoints, and only while the run lasts.
+Trust model: no party of the protocol knows the entropy, nor the participants that it determines. Whoever has
+it can undo the amplification. So it comes from the operating system unless the user requests a reproducible
+run. It is on disk only during a run with checkpoints.
 
-Every draw of a run comes from its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round
-or window t can be drawn without drawing those before it; `schedule.Schedule` cuts windows into rounds of training.
-`jax.random.binomial` is not used: its float32 sampler has the wrong law for large n.
+Every draw of a run has its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round or
+window t can be drawn without those before it. `schedule.Schedule` cuts windows into rounds of training.
+The float32 sampler `jax.random.binomial` is not used, since it has the wrong law for large n.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 
-# Raised where the same entropy no longer draws the same run: a run that was begun before cannot go on.
+# Increased whenever the same entropy draws another run: runs begun before cannot be resumed.
 DRAWS = 2
 ENTROPY_BYTES = 16
-KEYS = "threefry2x32"  # JAX's generator behind every key, whatever its default is
-TABLE = 10**8  # records of clients that are held in memory
+KEYS = "threefry2x32"  # JAX's generator of every key, for any default
+TABLE = 10**8  # most records of clients in memory
 # A function that returns n fresh secret bytes, like os.urandom.
 EntropySource = Callable[[int], bytes]
 
-DUMMY = -1  # stands where a client would: a message of the zero gradient
-MIN_BLOCK = 1 << 16  # clients of a sliding window drawn at once, unless the window is longer
+DUMMY = -1  # placeholder for a client: a message of the zero gradient
+MIN_BLOCK = 1 << 16  # fewest clients of a sliding window drawn at once, unless the window is longer
 
 
 class EntropyError(ValueError):
@@ -60,16 +60,16 @@ def fresh_entropy() -> int:
 
 
 def drawn_entropy(source: EntropySource) -> int:
-    """128 bits from a source whose quality is assumed; only what a broken one does is refused.
+    """128 bits from a source whose quality is assumed; only visible failures are refused.
 
     Raises:
-      TypeError: not a function, or what it returns is not bytes.
-      EntropyError: fewer or more bytes than were asked for, all of them equal, or the same twice in a row.
+      TypeError: not a function, or it does not return bytes.
+      EntropyError: a wrong number of bytes, all bytes equal, or the same bytes twice in a row.
     """
     name = source_name(source)
     drawn = [source(ENTROPY_BYTES) for _ in range(2)]
     for each in drawn:
-        # Nothing that was drawn is shown: it may be secret.
+        # Errors show none of the bytes, which may be secret.
         if not isinstance(each, bytes):
             raise TypeError(f"entropy={name}: expected bytes, got {type(each).__name__}")
         if len(each) != ENTROPY_BYTES:
@@ -82,10 +82,10 @@ def drawn_entropy(source: EntropySource) -> int:
 
 
 def source_name(source: EntropySource) -> str:
-    """Names a source of entropy for reports: its `name` if it has one, else its module and qualified name.
+    """Name of a source of entropy for reports: its `name` if it has one, else its module and qualified name.
 
     Raises:
-      TypeError: it cannot be called.
+      TypeError: it is not callable.
     """
     if not callable(source):
         raise TypeError(f"entropy={_validate.shown(source)}: expected a function of a number of bytes")
@@ -97,7 +97,7 @@ class EntropyFile:
     """A source that reads a device or pipe, such as a hardware generator's /dev/hwrng; a context manager.
 
     Args:
-      path: of no ordinary file: that would give the same bytes to every run.
+      path: not an ordinary file, which would give the same bytes to every run.
 
     Attributes:
       name: the path, for reports.
@@ -123,12 +123,12 @@ class EntropyFile:
         self._stream = None
 
     def __call__(self, count: int) -> bytes:
-        """The next bytes, fewer where the file has ended.
+        """The next bytes; fewer if the file has ended.
 
         Raises:
           OSError: it cannot be read.
         """
-        # Kept open: a pipe that is closed is at its end.
+        # Left open: closing a pipe would end it.
         if self._stream is None:
             self._stream = self._opened.enter_context(io.FileIO(self._path))
         found = b""
@@ -138,12 +138,12 @@ class EntropyFile:
 
 
 def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:
-    """The NumPy generator of one stream; different (stream, index...) are independent. No index means 0."""
+    """NumPy generator of one stream; different (stream, index...) are independent. No index means 0."""
     return np.random.Generator(np.random.Philox(_sequence(entropy, stream, *(index or (0,)))))
 
 
 def jax_key(entropy: int, stream: Stream) -> jax.Array:
-    """The JAX key of one stream: all 64 bits of it come from the entropy."""
+    """JAX key of one stream; all its 64 bits come from the entropy."""
     words = _sequence(entropy, stream, 0).generate_state(2, np.uint32)
     return jax.random.wrap_key_data(jnp.asarray(words), impl=KEYS)
 
@@ -152,17 +152,18 @@ _fold_in = jax.jit(jax.random.fold_in)
 
 
 def round_key(noise_key: jax.Array, round_index: int) -> jax.Array:
-    """The PRNG key of one round: the run's noise key folded with the round's index. No other round uses it."""
+    """PRNG key of one round: the run's noise key folded with the round's index. No other round uses it."""
     return _fold_in(noise_key, np.uint32(round_index))
 
 
 def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int) -> np.ndarray:
-    """The clients whose messages arrive in one round of shuffled check-in, or of shuffling.
+    """Clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
-    Formal guarantees: the number of participants is Binomial(num_clients, rate); given the number, the
-    set is uniform among sets of that size, and in uniformly random order: whoever sends messages in this order
-    shuffles them; clients are distinct; rounds are independent; the result depends on the arguments only. Drop-outs
-    are included: rate = check_in_prob (1 - drop_out_prob). The cost follows the number of participants.
+    Formal guarantees: the number of participants is Binomial(num_clients, rate). Given the number, the set is
+    uniform among sets of that size, in uniformly random order, so sending messages in this order shuffles
+    them. Clients are distinct; rounds are independent; the result depends on the arguments only. Drop-outs
+    are included: rate = check_in_prob (1 - drop_out_prob). The cost is proportional to the number of
+    participants.
 
     Args:
       entropy: the run's entropy, sensitive.
@@ -176,18 +177,18 @@ def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index:
 
 
 def participants_of(entropy: int, number: int, rate: float, round_index: int) -> np.ndarray:
-    """`participants` of clients 0 .. number - 1, each at the same rate: all of them, or those who are available."""
+    """`participants` among clients 0 .. number - 1, each at the same rate."""
     rng = generator(entropy, Stream.PARTICIPANTS, round_index)
     return rng.choice(number, size=int(rng.binomial(number, rate)), replace=False)
 
 
 def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:
-    """The client used in each slot of one window of A_fix ([RCI] Algorithm 1), DUMMY where a slot is empty.
+    """Client used in each slot of one window of A_fix ([RCI] Algorithm 1), DUMMY in empty slots.
 
     Formal guarantees: the law is that of every client taking part with probability `check_in_prob` and
-    picking a slot uniformly, and the server using one uniform client of each slot. Windows are independent.
-    Drawn without the clients that are not used: their number in each slot first, then the used ones as a
-    uniform ordered sample, since clients are exchangeable. Cost and memory are O(num_slots), whatever n.
+    choosing a slot uniformly, and the server using one uniform client of each slot. Windows are independent.
+    Unused clients are not drawn: first the number of clients in each slot, then the used ones as a uniform
+    ordered sample, since clients are exchangeable. Cost and memory are O(num_slots) for every n.
 
     Returns:
       (num_slots,) int64, sensitive; clients are distinct.
@@ -202,7 +203,7 @@ def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.n
 def averaged_updates(
     entropy: int, protocol: AveragedUpdates, window_index: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Everybody who takes part in one window of A_avg ([RCI] Algorithm 2), slot after slot.
+    """Participants of one window of A_avg ([RCI] Algorithm 2), slot after slot.
 
     Formal guarantees: every client takes part with probability `check_in_prob`, independently, in one uniform
     slot; windows are independent. Cost and memory are O(num_clients + num_slots).
@@ -217,21 +218,21 @@ def averaged_updates(
 
 
 def sliding_window(entropy: int, protocol: SlidingWindow, pass_index: int, block: int) -> np.ndarray:
-    """The client used in each slot of one block of one pass of A_sldw ([RCI] Algorithm 3), DUMMY where empty.
+    """Client used in each slot of one block of one pass of A_sldw ([RCI] Algorithm 3), DUMMY in empty slots.
 
-    Client j = 0..n-1 picks a slot of {j, ..., j + window - 1}; slots window - 1..n - 1 are used (the paper counts
-    from 1). Block b holds slots b L..(b+1) L - 1 with L = `sliding_block(protocol)`; slots which are not used are
-    left out of the first block and the last.
+    Client j = 0..n-1 chooses a slot of {j, ..., j + window - 1}; slots window - 1..n - 1 are used (the paper
+    counts from 1). Block b holds slots b L..(b+1) L - 1 with L = `sliding_block(protocol)`; the first and the
+    last block omit unused slots.
 
-    Formal guarantees: slots are independent between clients and uniform in each one's window; the server uses a
-    uniform client of each slot; a client is used at most once; passes are independent. Blocks can be drawn in
-    any order; the cost of one is O(L).
+    Formal guarantees: slots are independent between clients and uniform in each client's window. The server
+    uses a uniform client of each slot. A client is used at most once. Passes are independent. Blocks can be
+    drawn in any order; the cost of one is O(L).
 
     Returns:
       (slots of the block,) int64, sensitive.
     """
     length, n, window = sliding_block(protocol), protocol.num_clients, protocol.window
-    first = max(0, block - 1) * length  # a window is no longer than a block
+    first = max(0, block - 1) * length  # a window is at most as long as a block
     starts = np.arange(first, min(n, (block + 1) * length))
     offsets = [
         generator(entropy, Stream.SLIDING_SLOTS, pass_index, b).integers(window, size=length)
@@ -239,7 +240,7 @@ def sliding_window(entropy: int, protocol: SlidingWindow, pass_index: int, block
     ]
     picked = starts + np.concatenate(offsets)[: len(starts)]
     low, high = max(block * length, window - 1), min((block + 1) * length, n)
-    # In random order, the last client to claim a slot gets it: a uniform one.
+    # In random order, the last client to claim a slot is a uniform one.
     order = generator(entropy, Stream.PARTICIPANTS, pass_index, block).permutation(len(starts))
     order = order[(picked[order] >= low) & (picked[order] < high)]
     slots = np.full(max(0, high - low), DUMMY, np.int64)
@@ -248,7 +249,7 @@ def sliding_window(entropy: int, protocol: SlidingWindow, pass_index: int, block
 
 
 def sliding_block(protocol: SlidingWindow) -> int:
-    """Slots of a block of `sliding_window`: at least the window."""
+    """Slots per block of `sliding_window`: at least the window."""
     return max(MIN_BLOCK, protocol.window)
 
 
@@ -257,13 +258,13 @@ def client_records(
 ) -> np.ndarray | DrawnRecords:
     """Assigns records to clients, fixed for the whole run.
 
-    With enough records for all, every client holds records of its own: the first `num_clients * each` of a
-    random permutation. With fewer, every client draws with replacement (bootstrap), so clients share records:
-    what is then protected is one client's holding, not one record of the data set.
+    With enough records for all, clients hold disjoint records: the first `num_clients * each` of a random
+    permutation. With fewer, every client draws with replacement (bootstrap), so clients share records. One
+    client's holding is then protected, not one record of the data set.
 
     Returns:
-      (num_clients,) int32 in [0, num_records), or (num_clients, each) where `each` is above 1. Beyond `TABLE` entries
-      no array: they are drawn when an index array asks for them.
+      (num_clients,) int32 in [0, num_records), or (num_clients, each) for `each` above 1. Beyond `TABLE`
+      entries the result is not an array, but draws them when indexed.
     """
     shape = (num_clients,) if each == 1 else (num_clients, each)
     if num_clients * each > max(TABLE, num_records):
@@ -275,10 +276,10 @@ def client_records(
 
 
 class DrawnRecords:
-    """The records of more clients than memory should hold: a function of the entropy and the client's number.
+    """Records of more clients than fit into memory: a function of the entropy and the client's number.
 
-    Formal guarantees: uniform in [0, num_records) to within num_records / 2^64 and independent, as far as SHAKE128 is a
-    random function; the same at every look.
+    Formal guarantees: uniform in [0, num_records) up to num_records / 2^64 and independent, if SHAKE128 is a
+    random function. Repeated look-ups give the same records.
 
     Attributes:
       shape: (clients,) or (clients, records each).
@@ -297,10 +298,10 @@ class DrawnRecords:
 
 
 def _loads(rng: np.random.Generator, protocol: FixedWindow | AveragedUpdates) -> np.ndarray:
-    """Counts of clients in each slot: the participants are split in halves until every part is one slot."""
+    """Number of clients in each slot: the participants are split in halves until every part is one slot."""
     counts = np.array([rng.binomial(protocol.num_clients, protocol.rate)])
     widths = np.array([protocol.num_slots])
-    while widths[0] > 1:  # the first part is never narrower than another
+    while widths[0] > 1:  # no part is wider than the first one
         right = widths // 2
         pick_right = rng.binomial(counts, right / widths)
         counts = np.stack([counts - pick_right, pick_right], axis=1).ravel()

@@ -1,4 +1,4 @@
-"""Check-in schedules as jax_privacy's `BatchSelectionStrategy`, where that package is installed."""
+"""Check-in schedules as `BatchSelectionStrategy` of jax_privacy, if that package is installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from checkin_jax.training.schedules.schedule import schedule_of
 
 
 def batch_selection(protocol: CheckInProtocol) -> Any:
-    """A protocol's rounds as a jax_privacy `BatchSelectionStrategy`: the same law as the trainer's.
+    """Rounds of a protocol as a jax_privacy `BatchSelectionStrategy`, with the same law as in the trainer.
 
-    Formal guarantees of its `batch_iterator`: batch r holds, in random order, the distinct clients who take part in
-    round r of the protocol, as `Schedule.draw` says of each; a dummy is in no batch, and a batch may be empty. Records
-    are clients: num_examples has to be the protocol's num_clients.
+    Formal guarantees of its `batch_iterator`: batch r holds, in random order, the distinct clients of round r
+    of the protocol, as described by `Schedule.draw`. Batches have no dummies and may be empty. Records are
+    clients: num_examples has to be the protocol's num_clients.
 
-    Who adds noise is not part of a schedule. For jax_privacy's own, a server's on each sum, rounds of ShuffledCheckIn
-    are Poisson-sampled (`PoissonSampledDpEvent(rate, ...)`) and windows of AveragedUpdates in which everybody takes
-    part are a `RandomAllocationDpEvent`; `account` is about messages that carry the clients' own noise.
+    A schedule does not determine the noise. With jax_privacy's noise, which a server adds to each sum, rounds
+    of ShuffledCheckIn are Poisson-sampled (`PoissonSampledDpEvent(rate, ...)`), and windows of
+    AveragedUpdates with full participation are a `RandomAllocationDpEvent`. `account` is about messages with
+    the clients' own noise.
 
     Args:
       protocol: one that can be trained; its fields are public.
@@ -38,7 +39,7 @@ def batch_selection(protocol: CheckInProtocol) -> Any:
 
 @functools.cache
 def _kind() -> type:
-    """The class, made once jax_privacy is there."""
+    """The class, created on first use, since it needs jax_privacy."""
     try:
         from jax_privacy import batch_selection as theirs  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -1,6 +1,7 @@
-"""Clients whose check-in rates differ, drawn each with its own coin at a cost that follows those who come.
+"""Clients with unequal check-in rates, each with its own coin, at a cost proportional to participants.
 
-Trust model: that of `draws`. Clients are numbered in the order of `Rates`: those of the first value come first.
+Trust model: that of `draws`. Clients are numbered in the order of `Rates`: those of the first value come
+first.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from checkin_jax.protocols import AveragedUpdates, FixedWindow
 from checkin_jax.rates import Rates
 from checkin_jax.training.schedules.draws import DUMMY, Stream, generator
 
-# Chances up to e^-30 are left out of pictures.
+# Probabilities below e^-30 are omitted from figures.
 _DEEP = 30.0
 
 
 class _Octave(NamedTuple):
-    """Groups of clients whose rates are within a factor of two of the largest, `top`; [groups].
+    """Groups of clients with rates within a factor of two of the largest, `top`; [groups].
 
-    rates: of each group. first: the number of its first client. ends: clients of this and the groups before.
+    rates: of each group. first: number of its first client. ends: number of clients of this and earlier
+    groups.
     """
 
     top: float
@@ -31,13 +33,13 @@ class _Octave(NamedTuple):
 
 
 class Fleet:
-    """All clients with the rates at which their messages arrive.
+    """Clients with the rates at which their messages arrive.
 
     Args:
-      rates: in (0, 1], with how many clients have each.
+      rates: in (0, 1], with the number of clients of each.
 
     Attributes:
-      num_clients: how many there are. expected: how many messages arrive in a round, on average.
+      num_clients: number of clients. expected: expected number of messages per round.
     """
 
     def __init__(self, rates: Rates) -> None:
@@ -52,26 +54,28 @@ class Fleet:
             self._octaves.append(_Octave(float(values[mine].max()), values[mine], first, ends))
 
     def rate_of(self, client: int) -> float:
-        """The rate of one client."""
         return float(self._values[np.searchsorted(self._ends, client, side="right")])
 
     def all_absent(self, share: float) -> float:
-        """The chance that nobody comes, if everybody who would is kept with probability `share` in (0, 1]."""
-        with np.errstate(divide="ignore"):  # who always comes
+        """Probability that no message arrives, if each is also thinned with probability `share` in (0, 1]."""
+        with np.errstate(divide="ignore"):  # clients of rate 1
             return float(np.exp(self._counts @ np.log1p(-share * self._values)))
 
     def number_cdf(self, at: np.ndarray, share: float) -> np.ndarray:
-        """The chance that fewer than `at` come, [at], each who would kept with probability `share`; for a picture."""
+        """Pr[fewer than `at` messages arrive], [at], each also thinned with probability `share`;
+        for figures.
+        """
         law = poisson_binomial.law(poisson_binomial.trials(share * self._values, self._counts), _DEEP)
         below = np.concatenate([[0.0], np.cumsum(law.run_upper)])
         return np.minimum(below[np.searchsorted(law.values, at)], 1.0)
 
     def present(self, rng: np.random.Generator) -> np.ndarray:
-        """Who comes: each client with its own rate, independently, in uniformly random order; (k,) int64, distinct.
+        """Participants: each client with its own rate, independently, in random order; (k,)
+        int64, distinct.
 
-        Of the clients within a factor of two a binomial number is picked at the largest of their rates, which is to
-        throw that coin for each, and each stays with the share that its own rate is of it. The cost follows the number
-        of those who come, not of clients.
+        Among clients within a factor of two, a binomial number is drawn at their largest rate, and each is
+        then thinned by the ratio of its own rate to that rate. The cost is proportional to the number of
+        participants, not of clients.
         """
         parts = []
         for each in self._octaves:
@@ -87,10 +91,10 @@ class Fleet:
 
 
 def participants(entropy: int, fleet: Fleet, round_index: int) -> np.ndarray:
-    """The clients whose messages arrive in one round of shuffled check-in at rates that differ.
+    """Clients whose messages arrive in one round of shuffled check-in at unequal rates.
 
-    Formal guarantees: every client is there with its own rate, independently of the others and of other rounds; they
-    are in uniformly random order; the result depends on the arguments only.
+    Formal guarantees: every client is present with its own rate, independently of the others and of other
+    rounds; they are in uniformly random order; the result depends on the arguments only.
 
     Returns:
       (k,) int64, sensitive; k may be 0.
@@ -99,15 +103,15 @@ def participants(entropy: int, fleet: Fleet, round_index: int) -> np.ndarray:
 
 
 def fixed_window(entropy: int, protocol: FixedWindow, fleet: Fleet, window_index: int) -> np.ndarray:
-    """As `draws.fixed_window`, of clients who take part at rates that differ.
+    """`draws.fixed_window` for clients with unequal rates.
 
     Returns:
-      (num_slots,) int64, sensitive; clients are distinct, DUMMY where a slot is empty.
+      (num_slots,) int64, sensitive; clients are distinct, DUMMY in empty slots.
     """
     rng = generator(entropy, Stream.PARTICIPANTS, window_index)
     clients = fleet.present(rng)
     slots = np.full(protocol.num_slots, DUMMY, np.int64)
-    # In random order, the last client to claim a slot gets it: a uniform one.
+    # In random order, the last client to claim a slot is a uniform one.
     slots[rng.integers(protocol.num_slots, size=len(clients))] = clients
     return slots
 
@@ -115,7 +119,7 @@ def fixed_window(entropy: int, protocol: FixedWindow, fleet: Fleet, window_index
 def averaged_updates(
     entropy: int, protocol: AveragedUpdates, fleet: Fleet, window_index: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `draws.averaged_updates`, of clients who take part at rates that differ."""
+    """`draws.averaged_updates` for clients with unequal rates."""
     rng = generator(entropy, Stream.PARTICIPANTS, window_index)
     clients = fleet.present(rng)
     picked = rng.integers(protocol.num_slots, size=len(clients))

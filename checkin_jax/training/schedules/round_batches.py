@@ -1,4 +1,4 @@
-"""Rounds that are units: shuffled check-in, plain shuffling, and check-in among those who are available."""
+"""Rounds that are units: shuffled check-in, plain shuffling, and check-in among available clients."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from checkin_jax.training.schedules.schedule import (
     register_schedule,
 )
 
-# Rounds of a log in the audit's stand-in.
+# Rounds of the log in the audit's stand-in.
 _FEW_ROUNDS = 16
 
 
 @register_schedule(ShuffledCheckIn, Shuffle)
 class Rounds(Schedule):
-    """Everybody who checks in makes the round; the sum is divided by the expected number."""
+    """Rounds of all clients who check in; the sum is divided by the expected number."""
 
     protocol: ShuffledCheckIn | Shuffle
 
     @property
     def check_ins(self) -> tuple[int, float]:
-        """All clients, at the protocol's rate or the mean of their rates."""
+        """Number of clients, and the protocol's rate or the mean of the rates."""
         number = self.protocol.num_clients
         return number, self.protocol.rate if self.fleet is None else self.fleet.expected / number
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.participants`, and `fleets.participants` where rates differ."""
+        """See `draws.participants`, and `heterogeneous.participants` for unequal rates."""
         if self.fleet is not None:
             return functools.partial(heterogeneous.participants, entropy, self.fleet)
         return functools.partial(draws.participants, entropy, self.protocol)
 
     @property
     def words(self) -> str:
-        """Rates and expected number."""
+        """Rates and expected number of messages."""
         number, rate = self.check_ins
         coins = self.protocol.coins
         how = f"rate {rate:.6g}" if coins is None else f"rates {coins.span}, each client its own"
         return f"checking in at {how}: about {number * rate:,.0f} a round"
 
     def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
-        """Few clients of whom at least half check in."""
+        """A few clients, with rates of at least one half."""
         fewer = super().fewer_clients()
         return more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
 
 
 @register_schedule(AvailableCheckIn)
 class AvailableRounds(Schedule):
-    """In round t those of the first n_t clients who check in; sums are divided by their mean number over the log.
+    """Rounds t of those of the first n_t clients who check in; sums are divided by their mean number.
 
-    So client 0 is available in every round, as the client is that the guarantee is for, and the last one only where all
-    are. Divided by a number of the round's own, the few messages of a poor round would weigh more than others.
+    So client 0 is available in every round, like the client of the guarantee, and the last one only in the
+    largest rounds. With a divisor per round the few messages of a small round would have more weight than
+    others.
     """
 
     protocol: AvailableCheckIn
@@ -73,12 +74,12 @@ class AvailableRounds(Schedule):
 
     @property
     def check_ins(self) -> tuple[int, float]:
-        """The most that are available, at the mean rate of a client over them and the log."""
+        """Largest number of available clients, and a client's mean rate over these clients and the log."""
         number = self.protocol.num_clients
         return number, float(np.mean(self._log.available * self._log.coin)) / number
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.participants_of`: who is available follows from their number, which is public."""
+        """See `draws.participants_of`: the available clients follow from their number, which is public."""
         log = self._log
 
         def clients(index: int) -> np.ndarray:
@@ -89,12 +90,12 @@ class AvailableRounds(Schedule):
 
     @property
     def drawn_at_once(self) -> float:
-        """The messages of the largest round."""
+        """Messages of the largest round."""
         return float(np.max(self._log.available * self._log.coin))
 
     @property
     def words(self) -> str:
-        """How many are available, and expected numbers."""
+        """Number of available clients, and expected numbers of messages."""
         log = self._log
         number, rate = self.check_ins
         return (
@@ -113,12 +114,12 @@ class AvailableRounds(Schedule):
         return cells, "Binomial(available, coin) of each round"
 
     def exposure(self, client: int) -> np.ndarray:
-        """Of the rounds in which this client is available, with their mean number."""
+        """Share of rounds in which this client is available, over their mean number of available clients."""
         there = self._log.available[self._log.available > client]
         return np.array([there.size / self._log.available.size / there.mean()])
 
     def fewer_clients(self) -> AvailableCheckIn:
-        """Few clients, some of whom are away at times, and coins of at least a half."""
+        """A few clients, some of them unavailable at times, with rates of at least one half."""
         log = self.protocol.log
         some = np.unique(np.linspace(0, log.available.size - 1, _FEW_ROUNDS).astype(int))
         available = np.maximum(np.rint(FEW_CLIENTS * log.available[some] / log.available.max()), 1.0)

@@ -1,8 +1,8 @@
-"""Rounds of training under a check-in protocol, by registration: one schedule a class of protocols.
+"""Rounds of training under a check-in protocol, one registered schedule per class of protocols.
 
-A round is one update of the model. Under ShuffledCheckIn and Shuffle it is a unit of the protocol. Where clients pick
-slots, a unit is a whole window (for SlidingWindow a whole pass over the clients), and a round takes the messages of
-`minibatch` consecutive slots of it (a field of the protocol); under AveragedUpdates it takes one slot.
+A round is one update of the model. Under ShuffledCheckIn and Shuffle it is a unit of the protocol. If clients
+choose slots, a unit is a whole window (for SlidingWindow a whole pass over the clients), and a round takes
+the messages of `minibatch` consecutive slots (a field of the protocol), or of one slot under AveragedUpdates.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
 from checkin_jax.training.schedules.heterogeneous import Fleet
 
-# The clients whose messages make round 0, 1, ...: see `Schedule.draw`.
+# Clients whose messages make round 0, 1, ...: see `Schedule.draw`.
 Clients = Callable[[int], np.ndarray]
-# Stand-ins for the audit: as few clients as can hide each other, half of whom check in.
+# Stand-ins for the audit: the fewest clients that can hide each other, half of whom check in.
 FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
 
 
 def binomial_cdf(x: np.ndarray, number: float, rate: float) -> np.ndarray:
-    """Probabilities that at most x of so many coins fall heads, for pictures: good to many digits, no bounds.
+    """Pr[Bin(number, rate) <= x] for figures: accurate to many digits, not a bound.
 
-    scipy.stats has it too, and takes half a second to import.
+    scipy.stats has it too, but takes half a second to import.
     """
     below = np.floor(x)
     inside = scipy.special.bdtr(np.clip(below, 0, number), int(number), rate)
@@ -50,34 +50,34 @@ class Schedule(abc.ABC):
     @property
     @abc.abstractmethod
     def check_ins(self) -> tuple[int, float]:
-        """(N, q): the messages of a round number at most N and q N on average.
+        """(N, q): a round has at most N messages, and q N on average.
 
-        They follow Binomial(N, q), vary less where check-in rates differ, and are N for sure where q is 1. Where rounds
-        differ N is that of the largest, q N the average over the rounds.
+        Their number is Binomial(N, q), has a smaller variance if check-in rates differ, and is N if q is 1.
+        If rounds differ, N is that of the largest, and q N the average over the rounds.
         """
 
     @abc.abstractmethod
     def draw(self, entropy: int) -> Clients:
-        """Draws who takes part in a run, which is sensitive.
+        """Draws the participants of a run, which are sensitive.
 
         Args:
-          entropy: the run's. What is drawn depends on it, on the protocol and on the number of the round only.
+          entropy: the run's. The draw depends on it, on the protocol and on the number of the round only.
 
         Returns:
-          A function of a round's number 0, 1, ... that returns (k,) int64, the clients 0..n-1 whose messages make that
-          round, in an order that tells nothing; -1 is a dummy's. Empty: no message, no step. Rounds can be drawn in any
-          order, and are cheap in increasing order.
+          Function from a round's number 0, 1, ... to (k,) int64, the clients 0..n-1 of that round's messages,
+          in an order independent of them; -1 is a dummy's. Empty: no message, no step. Rounds can be drawn in
+          any order, and are cheap in increasing order.
         """
 
     @functools.cached_property
     def fleet(self) -> Fleet | None:
-        """The clients with their rates; None where all have the same."""
+        """The clients with their rates; None if all rates are equal."""
         coins = self.protocol.coins
         return Fleet(coins.thinned(self.protocol.kept)) if isinstance(coins, Rates) else None
 
     @property
     def rounds_per_unit(self) -> int:
-        """Updates in one unit of the protocol; here 1."""
+        """Updates in one unit of the protocol; the default is 1."""
         return 1
 
     @property
@@ -86,16 +86,16 @@ class Schedule(abc.ABC):
         return self.rounds_per_unit > 1
 
     def divisor(self, messages: int) -> float:
-        """The public number by which the sum of a round is divided.
+        """Public number by which the sum of a round is divided.
 
-        Here the expected number of messages, whatever the realised one, `messages`.
+        The default is the expected number of messages, independent of the realised number `messages`.
         """
         number, rate = self.check_ins
         return number * rate
 
     @property
     def drawn_at_once(self) -> float:
-        """Expected count of numbers held at once when a round is drawn; here one a message."""
+        """Expected count of numbers in memory while a round is drawn; the default is one per message."""
         number, rate = self.check_ins
         return number * rate
 
@@ -107,17 +107,18 @@ class Schedule(abc.ABC):
 
     @property
     def dummies(self) -> float:
-        """The chance that a message is a dummy's; here 0."""
+        """Probability that a message is a dummy's; the default is 0."""
         return 0.0
 
     def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
-        """Describes what the numbers of messages of the first `rounds` rounds should look like, for the report.
+        """Law of the numbers of messages of the first `rounds` rounds, for the report.
 
         Args:
-          edges: rising, (cells + 1,).
+          edges: increasing, (cells + 1,).
 
         Returns:
-          How many rounds are expected to have between edges[i] and edges[i + 1] messages, (cells,); the law in words.
+          Expected number of rounds with between edges[i] and edges[i + 1] messages, (cells,); and the law in
+          words.
         """
         number, rate = self.check_ins
         if self.fleet is None:
@@ -127,20 +128,21 @@ class Schedule(abc.ABC):
         return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
 
     def exposure(self, client: int) -> np.ndarray:
-        """(rounds of a unit,): the chance that a given message of a round is this client's, given their number.
+        """Probability that a given message of a round is this client's, given their number; [rounds of a
+        unit].
 
-        For the audit, whose attacks are sharpest with the true chances and sound with any. Its test of placement holds
-        the schedule against the proportions of the rounds of a unit, which must be true. Here in proportion to rates,
-        alike in all rounds.
+        For the audit, whose attacks are sharpest with the true probabilities and sound with any. Its test of
+        placement compares the schedule with the ratios between the rounds of a unit, which must be true. The
+        default is proportional to rates and equal in all rounds.
         """
         fleet = self.fleet
         share = 1.0 / self.protocol.num_clients if fleet is None else fleet.rate_of(client) / fleet.expected
         return np.full(self.rounds_per_unit, (1.0 - self.dummies) * share)
 
     def fewer_clients(self) -> Any:
-        """Returns a protocol of this kind with one unit and few clients who check in often, in which leaks are large.
+        """A protocol of this kind with one unit and a few clients who check in often, so leaks are large.
 
-        Where rates differ the slowest client's, the median and the fastest client's are kept in proportion.
+        Unequal rates are represented, in proportion, by the slowest, the median and the fastest client.
         """
         protocol = self.protocol.repeated(1)
         if not isinstance(coins := getattr(protocol, "check_in_prob", None), Rates):
@@ -155,15 +157,15 @@ class Schedule(abc.ABC):
         return self.rounds_per_unit * self.protocol.repeats
 
     def units(self, rounds: int) -> int:
-        """Counts the units begun once so many rounds have begun: a window counts whole from its first slot on."""
+        """Number of units begun after `rounds` rounds; a window counts whole from its first slot on."""
         return -(-rounds // self.rounds_per_unit)
 
     def so_far(self, rounds: int) -> Any:
-        """Returns the protocol to account for once `rounds` >= 1 rounds have begun."""
+        """Protocol to account for once `rounds` >= 1 rounds have begun."""
         return self.protocol.repeated(self.units(rounds))
 
     def batch_iterator(self, num_examples: int, entropy: int) -> Iterator[np.ndarray]:
-        """The rounds as arrays of clients, in the manner of jax_privacy's BatchSelectionStrategy.
+        """Rounds as arrays of clients, in the form of jax_privacy's BatchSelectionStrategy.
 
         Yields:
           Client indices of one round after another, with -1 for a dummy; of varying length.
@@ -187,10 +189,10 @@ _SCHEDULES: dict[type, type[Schedule]] = {}
 
 
 def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
-    """Registers the decorated `Schedule` as that of these classes of protocols, and of no subclass of them.
+    """Registers the decorated `Schedule` for these classes of protocols, without subclasses.
 
     Raises:
-      TypeError: one of `protocols` is no class, or what is decorated no subclass of Schedule.
+      TypeError: one of `protocols` is not a class, or the decorated object is not a subclass of Schedule.
       ValueError: another schedule is registered for one of them.
     """
 
@@ -209,10 +211,11 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
 
 
 def schedule_of(protocol: Any) -> Schedule:
-    """The rounds of a protocol.
+    """Schedule of a protocol.
 
     Raises:
-      TypeError: nothing is registered for its very class. ValueError: limits in place of check-in rates, or colluders.
+      TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates, or
+        colluders.
     """
     if isinstance(coins := getattr(protocol, "check_in_prob", None), RateLimits):
         raise ValueError(
@@ -237,7 +240,7 @@ _Sparse = TypeVar("_Sparse", bound=CheckInProtocol)
 
 
 def more_often(protocol: _Sparse) -> _Sparse:
-    """At least half of the clients check in, where all have the same rate."""
+    """The protocol with a check-in probability of at least one half, if all rates are equal."""
     given: Any = protocol
     if isinstance(given.check_in_prob, Rates):
         return protocol

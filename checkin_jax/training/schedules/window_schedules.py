@@ -1,4 +1,4 @@
-"""Rounds of windows: A_fix and A_sldw, whose slots use one message each, and A_avg, which averages all of a slot."""
+"""Rounds of windows: A_fix and A_sldw use one message per slot; A_avg averages all messages of a slot."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from checkin_jax.training.schedules.schedule import (
 
 
 class _OneASlot(Schedule):
-    """Windows whose slots show one client's message each; sums are divided by `minibatch`, however few slots are left.
+    """Windows with one message per slot; sums are divided by `minibatch`, even in a round of fewer slots.
 
-    A window's last round may have fewer slots: dividing by their number would give a few messages, noise and all, the
-    weight of many.
+    A window's last round may have fewer slots. With their number as the divisor its few messages, noise
+    included, would have the weight of many.
     """
 
     @property
     def check_ins(self) -> tuple[int, float]:
-        """One message a slot."""
+        """One message per slot."""
         return self.protocol.minibatch, 1.0
 
     @property
     def rounds_per_unit(self) -> int:
-        """By `minibatch` slots each, the last one of those that are left."""
+        """Slots of a window over `minibatch`, rounded up."""
         return -(-self.protocol.slots_shown // self.protocol.minibatch)
 
     @property
     def has_windows(self) -> bool:
-        """Where a window has more than one slot."""
+        """True if a window has more than one slot."""
         return self.protocol.slots_shown > 1
 
     @property
@@ -49,19 +49,21 @@ class _OneASlot(Schedule):
         return f"one client a slot, {slots:,} slots, {minibatch:,} of them a round"
 
     def slots(self, place: int) -> tuple[int, int]:
-        """The slots [low, high) of a unit that its round number `place` takes, counted from 0."""
+        """Slots [low, high) of round number `place` of a unit, counted from 0."""
         low = place * self.protocol.minibatch
         return low, min(low + self.protocol.minibatch, self.protocol.slots_shown)
 
 
 @register_schedule(FixedWindow)
 class FixedWindowRounds(_OneASlot):
-    """A_fix: with visible empty slots they are left out of the round, else a dummy stands in them."""
+    """A_fix: visible empty slots are left out of the round; hidden ones have a dummy."""
 
     protocol: FixedWindow
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.fixed_window`, and `fleets.fixed_window` where rates differ; the window last drawn is kept."""
+        """See `draws.fixed_window`, and `heterogeneous.fixed_window` for unequal rates; caches the last
+        window.
+        """
         protocol = self.protocol
         drawn = functools.partial(draws.fixed_window, entropy, protocol)
         if self.fleet is not None:
@@ -78,12 +80,12 @@ class FixedWindowRounds(_OneASlot):
 
     @property
     def drawn_at_once(self) -> float:
-        """The slots of a window, and where rates differ its clients."""
+        """Slots of a window, and with unequal rates its clients."""
         return self.protocol.num_slots + (0.0 if self.fleet is None else self.fleet.expected)
 
     @property
     def dummies(self) -> float:
-        """Empty slots, where they are hidden."""
+        """Probability of an empty slot if empty slots are hidden, else 0."""
         protocol = self.protocol
         if protocol.empty_slots == "visible":
             return 0.0
@@ -92,7 +94,7 @@ class FixedWindowRounds(_OneASlot):
         return math.pow(1.0 - protocol.rate / protocol.num_slots, protocol.num_clients)
 
     def fewer_clients(self) -> FixedWindow:
-        """Few clients and slots, at least half of the clients in a window."""
+        """A few clients and slots; at least half of the clients take part in a window."""
         slots = min(FEW_SLOTS, self.protocol.num_slots)
         fewer = dataclasses.replace(
             super().fewer_clients(), num_slots=slots, minibatch=min(self.protocol.minibatch, slots)
@@ -102,12 +104,12 @@ class FixedWindowRounds(_OneASlot):
 
 @register_schedule(SlidingWindow)
 class SlidingWindowRounds(_OneASlot):
-    """A_sldw: rounds are made of the slots from the window-th to the n-th, a dummy in the empty ones."""
+    """A_sldw: rounds consist of the slots from the window-th to the n-th, with a dummy in the empty ones."""
 
     protocol: SlidingWindow
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.sliding_window`; the two blocks last drawn are kept, since a round may straddle them."""
+        """See `draws.sliding_window`; the last two blocks are cached, since a round may straddle them."""
         protocol = self.protocol
         block_of = functools.lru_cache(maxsize=2)(functools.partial(draws.sliding_window, entropy, protocol))
         length, skipped = draws.sliding_block(protocol), protocol.window - 1
@@ -125,16 +127,16 @@ class SlidingWindowRounds(_OneASlot):
 
     @property
     def drawn_at_once(self) -> float:
-        """The slots of a block."""
+        """Slots of a block."""
         return draws.sliding_block(self.protocol)
 
     @property
     def dummies(self) -> float:
-        """Empty slots."""
+        """Probability of an empty slot."""
         return math.pow(1.0 - 1.0 / self.protocol.window, self.protocol.window)
 
     def exposure(self, client: int) -> np.ndarray:
-        """By the part of the client's window, over all slots of the pass, that falls into each round."""
+        """Share of each round's slots that lie in the client's window, times Pr[slot not empty] / window."""
         protocol = self.protocol
         slots = np.arange(protocol.slots_shown) + protocol.window - 1
         inside = (slots >= client) & (slots < client + protocol.window)
@@ -143,7 +145,7 @@ class SlidingWindowRounds(_OneASlot):
         return shares * (1.0 - self.dummies) / protocol.window
 
     def fewer_clients(self) -> SlidingWindow:
-        """Few clients, one more than elsewhere, and short windows."""
+        """A few clients, one more than for other protocols, and short windows."""
         protocol = self.protocol
         fewer = SlidingWindow(
             num_clients=min(self._few + 1, protocol.num_clients), window=min(FEW_SLOTS, protocol.window)
@@ -153,20 +155,20 @@ class SlidingWindowRounds(_OneASlot):
 
 @register_schedule(AveragedUpdates)
 class AveragedUpdatesRounds(Schedule):
-    """A_avg: all clients of one slot make the round; the sum is divided by their number, which is public here."""
+    """A_avg: all clients of one slot are a round; the sum is divided by their number, public here."""
 
     protocol: AveragedUpdates
 
     @property
     def check_ins(self) -> tuple[int, float]:
-        """Those who pick one of the slots."""
+        """Clients who choose one given slot."""
         number = self.protocol.num_clients
         rate = self.protocol.rate if self.fleet is None else self.fleet.expected / number
         return number, rate / self.protocol.num_slots
 
     @property
     def rounds_per_unit(self) -> int:
-        """One a slot."""
+        """One round per slot."""
         return self.protocol.num_slots
 
     @property
@@ -176,18 +178,18 @@ class AveragedUpdatesRounds(Schedule):
         return (number * rate + 1.0) * self.protocol.num_slots
 
     def divisor(self, messages: int) -> float:
-        """The realised number of messages."""
+        """Realised number of messages."""
         return float(messages)
 
     @property
     def words(self) -> str:
-        """Slots and expected number."""
+        """Slots and expected number of messages."""
         number, rate = self.check_ins
         slots = self.protocol.num_slots
         return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.averaged_updates`, or `fleets.averaged_updates`; the window last drawn is kept."""
+        """See `draws.averaged_updates`, or `heterogeneous.averaged_updates`; the last window is cached."""
         drawn = functools.partial(draws.averaged_updates, entropy, self.protocol)
         if self.fleet is not None:
             drawn = functools.partial(heterogeneous.averaged_updates, entropy, self.protocol, self.fleet)
@@ -201,6 +203,6 @@ class AveragedUpdatesRounds(Schedule):
         return clients
 
     def fewer_clients(self) -> AveragedUpdates:
-        """Few clients and slots, at least half of the clients in a window."""
+        """A few clients and slots; at least half of the clients take part in a window."""
         slots = min(FEW_SLOTS, self.protocol.num_slots)
         return more_often(dataclasses.replace(super().fewer_clients(), num_slots=slots))
