@@ -20,9 +20,9 @@ from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.explain import Explain
 from checkin_jax.cli.interrupts import AtOnce
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
+from checkin_jax.cli.lookup import Bench, Explain
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
@@ -36,6 +36,7 @@ COMMANDS: dict[str, type] = {
     "calibrate": Calibrate,
     "plan": Plan,
     "compare": Compare,
+    "bench": Bench,
     "sweep": Sweep,
     "train digits": TrainDigits,
     "train mnist": TrainMnist,

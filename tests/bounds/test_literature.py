@@ -1,12 +1,16 @@
 """Values that others have published beside our brackets: which cannot be true, and none valid far below ours."""
 
 import collections
+import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import checkin_jax as cj
+from checkin_jax import cli
+from checkin_jax._rounding import up
 from checkin_jax.accounting.published_values import PublishedValue, tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
@@ -85,3 +89,30 @@ def test_verdicts(direction, published, verdict):
 def test_an_unknown_table_is_refused():
     with pytest.raises(ValueError, match="table='koskela': expected one of clones-2021, koskela-figure-4"):
         cj.literature("koskela")
+
+
+def test_the_command_prints_and_writes_a_table_with_its_source(capsys, tmp_path):
+    out = tmp_path / "rows.parquet"
+    cli.main(["bench", "clones-2021", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert tables()["clones-2021"].artefact in printed
+    values = cj.literature("clones-2021")
+    assert all(up(value.epsilon, 5) in printed and value.verdict in printed for value in values)
+    assert pq.read_table(out).column("epsilon").to_pylist() == [value.epsilon for value in values]
+    cli.main(["bench", "clones-2021", "--json"])
+    assert [row["verdict"] for row in json.loads(capsys.readouterr().out)] == ["looser", "looser"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["clones"], "no table clones: expected one of clones-2021, "),
+        (["clones-2021", "--out", "rows.txt"], "--out rows.txt: expected a name ending in .csv or .parquet"),
+        (["clones-2021", "--out", "nowhere/rows.csv"], "--out nowhere/rows.csv: expected a file in a folder"),
+    ],
+)
+def test_the_command_refuses_before_any_work(words, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", *words])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

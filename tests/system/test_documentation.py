@@ -20,7 +20,7 @@ import checkin_jax
 from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.cli.explain import glossary
+from checkin_jax.cli.lookup import glossary
 from checkin_jax.cli.parsing import option, parsed
 
 ROOT = Path(__file__).parents[2]

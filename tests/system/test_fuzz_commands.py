@@ -180,6 +180,18 @@ def asking_for_epsilon(words):
             assert g["epsilon"] is None or 0.0 <= g["lower"] <= g["epsilon"]
 
 
+@case(
+    CASES,
+    st.sampled_from(["random-allocation-golden", "clones-2021", "clones", "", "-1"]),
+    covers=("bench",),
+    few=2,
+    many=20,
+)
+def reprinting_others_values(table):
+    """A table on standard output, or a refusal."""
+    run(["bench", "--json", "--", table])
+
+
 @case(CASES, command_lines("compare", numbers), covers=("compare",), few=2, many=100)
 def asking_to_compare(words):
     found = run(words)

@@ -1,0 +1,125 @@
+"""`checkin explain` and `checkin bench`: a word in two sentences; values of the literature beside brackets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from checkin_jax._rounding import down, up
+from checkin_jax._suggest import did_you_mean
+from checkin_jax._tables import columns, markdown, terminal_width
+from checkin_jax.cli.options import OUTPUT, TableOptions
+from checkin_jax.cli.pages import check_folder, say
+from checkin_jax.cli.parsing import UsageError
+
+if TYPE_CHECKING:
+    from checkin_jax.accounting.published_values import PublishedValue
+
+
+def glossary() -> dict[str, str]:
+    """The words of words.toml, and the sentences about each of them."""
+    return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
+
+
+@dataclasses.dataclass
+class Explain:
+    """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
+
+    Attributes:
+      term: the word; without one that is known, all of them are listed.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
+
+    term: str
+
+    def run(self) -> None:
+        """Prints the sentences about the word."""
+        from checkin_jax.accounting.bounds.table import BOUNDS
+
+        words = glossary()
+        bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
+        known = {**words, **bounds}
+        plain = self.term.strip().replace("_", " ").lower()
+        found = [f"{name}: {text}" for name, text in known.items() if name.lower() == plain]
+        if not found:
+            raise UsageError(
+                f"no word {self.term}: expected the name of a bound or one of {', '.join(words)}"
+                f"{did_you_mean(self.term, known)}"
+            )
+        say(*found)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Bench(TableOptions):
+    """Puts values of the literature beside the certified brackets of the same runs, which are computed now.
+
+    Attributes:
+      table: name of one table; all of them when left out, which takes half a minute.
+      out: also write the rows to this .csv or .parquet file.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet", "--markdown")
+
+    table: str | None = dataclasses.field(default=None, kw_only=False)
+    out: Annotated[Path | None, OUTPUT] = None
+
+    def run(self) -> None:
+        """Prints each table with its source."""
+        from checkin_jax.accounting.published_values import literature, tables
+
+        known = tables()
+        if self.table is not None and self.table not in known:
+            raise UsageError(
+                f"no table {self.table}: expected one of {', '.join(known)}{did_you_mean(self.table, known)}"
+            )
+        if self.out is not None:
+            if self.out.suffix not in (".csv", ".parquet"):
+                raise UsageError(f"--out {self.out}: expected a name ending in .csv or .parquet")
+            check_folder(self.out)
+        chosen = known if self.table is None else {self.table: known[self.table]}
+        found = []
+        for name, table in chosen.items():
+            values = literature(name)
+            found += values
+            if not self.json:
+                shown = _beside(values)
+                rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
+                source = f"{table.source}; {table.artefact}; {table.obtained}."
+                say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
+        records = [dataclasses.asdict(value) | {"verdict": value.verdict} for value in found]
+        if self.json:
+            print(json.dumps(records, allow_nan=False))
+        if self.out is not None:
+            import pyarrow as pa
+
+            from checkin_jax.sweeps.tables import write
+
+            write(self.out, iter([pa.Table.from_pylist(records)]))
+
+
+def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:
+    """The values in columns, heads first; the ratio is of the published end to the certified one on its side."""
+    heads = ("published", "at least", "epsilon <=", "ratio", "verdict", "delta", "bound", "setting")
+    rows = []
+    for value in values:
+        ours = value.epsilon if value.direction == "upper" else value.lower
+        side = "<=" if value.direction == "upper" else ">="
+        rows.append(
+            (
+                f"{side} {value.published:.5g}",
+                down(value.lower, 5),
+                up(value.epsilon, 5),
+                f"{value.published / ours:.3f}" if ours > 0.0 else "",
+                value.verdict,
+                f"{value.delta:g}",
+                value.bound,
+                value.setting,
+            )
+        )
+    return [heads, *rows]
