@@ -1,4 +1,4 @@
-"""The bound "everybody" for weak Gaussian noise (E* iterated): a chain of links, each in closed form.
+"""The bound "everybody" for weak Gaussian noise (E* iterated): ever fewer clients are left out, in closed form.
 
 The posterior over which of the r + 1 left-out messages is whose weighs every other client's term by a factor rho. A
 large term is harmful only with a large rho; they are independent, which gives a product of small numbers. Sums of many
