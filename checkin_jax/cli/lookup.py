@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+import numpy as np
+
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
 from checkin_jax._tables import columns, markdown, terminal_width
@@ -96,11 +98,10 @@ class Bench(TableOptions):
         if self.json:
             print(json.dumps(records, allow_nan=False))
         if self.out is not None:
-            import pyarrow as pa
+            from checkin_jax.sweeps.tables import arrow, write
 
-            from checkin_jax.sweeps.tables import write
-
-            write(self.out, iter([pa.Table.from_pylist(records)]))
+            filled = {name: np.array([record[name] for record in records]) for name in records[0]}
+            write(self.out, iter([arrow(filled, len(records))]))
 
 
 def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:

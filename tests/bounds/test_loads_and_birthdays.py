@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.subsampling import loaded_slot
 from checkin_jax.accounting.bounds.windows.public_mixture import Mixture
 from checkin_jax.numerics.counts import occupancy
 

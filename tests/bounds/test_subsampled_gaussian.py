@@ -8,7 +8,7 @@ from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, large_gaussian
 from oracles import gaussian as oracle
 
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0

@@ -8,8 +8,8 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.subsampling import sometimes
 from checkin_jax.accounting.bounds.windows import reductions
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian

@@ -15,8 +15,8 @@ from oracles import known_messages as known
 from oracles import krr
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64

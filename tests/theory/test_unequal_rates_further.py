@@ -11,7 +11,7 @@ from oracles import unequal_rates as brute
 from scipy.stats import norm
 
 from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian

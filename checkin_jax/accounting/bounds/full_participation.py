@@ -17,8 +17,8 @@ from checkin_jax.accounting.bounds.interface import Instance
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.randomizers import MAX_EPSILON0

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian, SubsampledGaussian
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledGaussian
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.messages.gaussian_moments import Labels, Rare
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets

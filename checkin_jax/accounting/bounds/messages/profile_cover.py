@@ -18,8 +18,8 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, bucket_count
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.subsampling import ShuffledGaussian
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
 from checkin_jax.accounting.bounds.interface import UnitBound, least
+from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
-from checkin_jax.accounting.bounds.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
-from checkin_jax.accounting.bounds.subsampling import Subsampled
+from checkin_jax.accounting.bounds.messages.subsampling import Subsampled
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import subsampled_gaussian

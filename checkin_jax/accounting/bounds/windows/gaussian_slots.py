@@ -13,13 +13,13 @@ from checkin_jax.accounting.bounds.full_participation import G2Shuffled
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
     GaussianProfile,
     LabelProfile,
     profile_of,
 )
-from checkin_jax.accounting.bounds.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import window_witnesses
 from checkin_jax.accounting.bounds.windows.allocated_sums import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
-from checkin_jax.accounting.bounds.subsampling import sometimes
+from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LATTICE_MU,
