@@ -12,8 +12,9 @@ from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import interface, subsampling
+from checkin_jax.accounting.bounds import interface
 from checkin_jax.accounting.bounds.interface import Least
+from checkin_jax.accounting.bounds.messages import subsampling
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
