@@ -109,6 +109,8 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             with RowBar() as bar:
                 how = {"resume": self.resume, "join": self.join, "lease": self.lease, "progress": bar}
                 written = sweep_to_file(self.out, **how, **arguments)
+        except BlockingIOError as error:  # another sweep into this file goes on
+            raise UsageError(str(error)) from error
         except OSError as error:
             raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
         except RuntimeError as error:
