@@ -52,9 +52,7 @@ class L2Mechanism(ConcreteLDP):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def words(self) -> str:
@@ -306,9 +304,7 @@ class Laplace(ConcreteLDP):
 
     _CELLS: ClassVar[int] = 128
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def words(self) -> str:

@@ -40,9 +40,7 @@ class Gaussian(Randomizer):
         )
         object.__setattr__(self, "noise_multiplier", value)
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def mu(self) -> float:

@@ -40,10 +40,7 @@ class PureLDP(Randomizer):
     total_variation: float = 1.0  # type: ignore[assignment]
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def _share(self) -> float:
@@ -124,9 +121,7 @@ class OneBit(Randomizer):
         object.__setattr__(self, "epsilon0", value)
         object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def words(self) -> str:
@@ -202,9 +197,7 @@ class ApproximateLDP(Randomizer):
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def dummy_anywhere(self) -> bool:
@@ -282,9 +275,7 @@ class KnownProfile(Randomizer):
                 f"largest_loss={self.largest_loss!r}: expected the function to be zero there, not {value[-1]!r}"
             )
 
-    @property
-    def messages_differ(self) -> bool:
-        return True
+    messages_differ = True
 
     @property
     def words(self) -> str:

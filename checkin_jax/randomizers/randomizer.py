@@ -43,6 +43,9 @@ class Randomizer(ByName, abc.ABC):
 
     # The field that `calibrate` may search.
     variable: ClassVar[FreeVariable | None] = None
+    # True if the description covers messages of which no two are ever equal, such as those that carry a long tag.
+    # Clients who collude can then tell whose message they see. Responses with few values are equal now and then.
+    messages_differ: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -126,14 +129,6 @@ class Randomizer(ByName, abc.ABC):
 
         And sums tell by how many messages one side prevails (in one dimension, say). Lower ends of hidden dummies and
         of sums are made from that.
-        """
-        return False
-
-    @property
-    def messages_differ(self) -> bool:
-        """True if the description covers messages of which no two are ever equal, such as those that carry a long tag.
-
-        Clients who collude can then tell whose message they see. Responses with few values are equal now and then.
         """
         return False
 

@@ -77,7 +77,7 @@ def test_what_has_been_asked_before_changes_no_value(reverse):
 
 
 def test_one_kind_is_the_allocation_of_one_message():
-    """Twice the same terms, half of them each, as `numerics.allocation` has them."""
+    """Twice the same terms, half of them each, as `numerics.allocation_losses` has them."""
     kinds = (allocation_losses.Kind(300, 0.7, 1.0), allocation_losses.Kind(200, 0.7, 1.0))
     losses = np.array([0.02, 0.1, 0.2, 0.4])
     for reverse in (False, True):

@@ -12,7 +12,7 @@ a sum of positive terms: moments within 1e-16 of one keep their digits. Three fa
   is negative: f is convex and increasing in x^2. Mass between two nodes is put on them with the mean of x^2 kept.
 * The law of N0 is log-concave: between two nodes its tangent at the middle bounds it, a geometric sum.
 * A(lam) is an f-divergence, so it is nonincreasing in y and in N as every hockey-stick is: the mixtures of
-  `mixtures.buckets_upper` bound it, and what they leave out counts where it would be worst.
+  `mixture_profiles.buckets_upper` bound it, and what they leave out counts where it would be worst.
 """
 
 from __future__ import annotations

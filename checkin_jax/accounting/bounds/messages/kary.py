@@ -24,13 +24,6 @@ from checkin_jax.kernels.messages import equal_steps
 _BUCKETS = 256
 
 
-def kary_shares(epsilon0: float, num_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of the two records' labels and of all others, under either record: [3] each."""
-    each = 1.0 / (math.expm1(epsilon0) + num_values)
-    high, rest = math.exp(epsilon0) * each, (num_values - 2.0) * each
-    return np.array([high, each, rest]), np.array([each, high, rest])
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThirdRecord:
     """Instance: k-ary randomized response, k >= 3, all other clients (and dummies) at a third record. Symmetric."""

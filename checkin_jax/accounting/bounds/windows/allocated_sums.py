@@ -1,10 +1,10 @@
 """Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
 
-`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.crowded`): its two directions
-differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the worse direction
-of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's
-mean over the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy makes place. Proofs:
-docs/theory_allocation.md.
+`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.few_empty_slots`): its two
+directions differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the
+worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest
+shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy
+makes place. Proofs: docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class _Allocation(OneSided):
     """One client's message in one of m slots, profiles from above.
 
     Attributes:
-      slots: m >= 1. Above `allocation.MAX_SLOTS` the upper end is that of so many slots, and there is no lower one.
+      slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper end is that of so many slots, and there is no
+        lower one.
       used: rho in (0, 1], the probability that the client is in one of them.
       mu: in [LEAST_MU, MOST_LATTICE_MU].
       log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
