@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import CutMessages, HiddenGaussian, one_message
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
@@ -230,7 +230,8 @@ def t_star(unit: Unit) -> UnitBound | None:
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
-        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
+        everybody = CutMessages(cover.num_clients, one_message(randomizer), unit.log_inverse_mass)
+        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass, everybody)
     # T* gains nothing beyond.
     return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
 
@@ -260,13 +261,15 @@ def g1(unit: Unit) -> UnitBound | None:
 
 
 def g2(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages at a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
+    """Needs: a profile, and a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
+    if unit.worst_of_its_kind or _known(unit) or unit.randomizer.step_set is not None:
+        return None
     if unit.slots is not None:
         return gaussian_slots.g2_apart(unit)
-    cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
+    cover = unit.cover
+    if cover is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = CutMessages(cover.num_clients, one_message(unit.randomizer), unit.log_inverse_mass)
     # At a smaller rate the bound holds, but the instances for rate 1 do not.
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
