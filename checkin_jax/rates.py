@@ -324,6 +324,18 @@ class RateLimits(CheckInRates):
             return self.largest
         return _validate.real(0.0, self.largest, open_low=True, client_rate=client_rate)
 
+    def others_alike(self, client_rate: float, num_clients: int) -> float:
+        """Common rate of the others of a client of this rate, in a fleet that is within the limits for each client.
+
+        The others of each of these are the rest of them and this client, who may be slower. `largest` if no such fleet
+        exists: then the limits hold for this client only.
+        """
+        others = num_clients - 1
+        mean = self.expected_check_ins / others
+        if client_rate < mean:
+            mean = (self.expected_check_ins - client_rate) / (others - 1) if others > 1 else self.largest
+        return min(mean, self.largest)
+
     @property
     def weight(self) -> float:
         """Lower bound W on the sum of the others' weights w_j, at theta = largest."""

@@ -206,8 +206,8 @@ class FixedWindow(CommonSlots):
         coins = self.coins
         if isinstance(coins, RateLimits):
             # One fleet within the limits: all others at the same rate.
-            total = coins.expected_check_ins
-            largest = total / (self.num_clients - 1)
+            largest = coins.others_alike(prob, self.num_clients)
+            total = largest * (self.num_clients - 1)
         else:
             others = coins.others(prob) if isinstance(coins, Rates) else None
             if others is None:

@@ -144,16 +144,10 @@ def test_limits_hold_for_every_fleet_within_them(name):
             num_clients=3, check_in_prob=cj.RateLimits(largest=largest, expected_check_ins=total)
         )
         for g in (largest, 0.3 * largest):
-            pairs = [
-                pair
-                for fleet in fleets_within(largest, total, 2)
-                for pair in exact.rounds(channel, [*fleet, g])
-            ]
-            below = [
-                pair
-                for fleet in fleets_within(largest, total, 2)
-                for pair in attainable(name, (), [*fleet, g])
-            ]
+            alike = run.check_in_prob.others_alike(g, 3)
+            fleets = [*fleets_within(largest, total, 2), [alike, alike]]
+            pairs = [pair for fleet in fleets for pair in exact.rounds(channel, [*fleet, g])]
+            below = [pair for fleet in fleets for pair in attainable(name, (), [*fleet, g])]
             held_against(run, randomizer, pairs, below=[*pairs, *below], client_rate=g)
 
 
@@ -170,6 +164,26 @@ def test_one_fleet_within_the_limits_is_no_bound_for_all():
         assert (right.upper(np.log(CS)) >= truth).all()
         alone = SubsampledMessages(right.counted.within, g, right.profile)
         assert (truth > 1.5 * alone.upper(np.log(CS))).any()
+
+
+def test_lower_ends_of_a_slow_client_are_of_a_fleet_whose_every_client_has_such_others():
+    """The limits hold whichever client is meant, so that the others of a slow one are faster than the mean."""
+    largest, total, g, number = 0.2, 0.7, 0.01, 8
+    limits = cj.RateLimits(largest=largest, expected_check_ins=total)
+    run = cj.ShuffledCheckIn(num_clients=number, check_in_prob=limits)
+    randomizer = MECHANISMS["2-ary"][0]
+    least = (total - g) / (number - 2)
+    assert limits.others_alike(g, number) == pytest.approx(least)
+    within = [
+        pair
+        for rate in np.linspace(least, largest, 3)
+        for pair in exact.rounds(KARY2, [*[rate] * (number - 1), g])
+    ]
+    beyond = list(exact.rounds(KARY2, [*[total / (number - 1)] * (number - 1), g]))
+    for delta in (1e-3, 3e-4):
+        end = cj.account(run, randomizer, delta=delta, client_rate=g).lower
+        assert 0.0 < end <= max(exact.epsilon(*pair, delta) for pair in within) * (1.0 + 1e-9)
+        assert max(exact.epsilon(*pair, delta) for pair in beyond) > 1.05 * end
 
 
 def windows_of(channel, rates, slots, dummies):

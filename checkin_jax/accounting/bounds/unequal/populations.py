@@ -119,7 +119,7 @@ def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: floa
     if isinstance(coins, RateLimits):
         limits = coins.thinned(kept)
         # One fleet within the limits: all others have the same rate.
-        alike = np.asarray([limits.expected_check_ins / (num_clients - 1)])
+        alike = np.asarray([limits.others_alike(rate, num_clients)])
         return Company(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
     if not isinstance(coins, Rates):
         return None
