@@ -20,6 +20,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training import loop
 from checkin_jax.training.examples import data, images, networks
 from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.model import named_arrays
 from checkin_jax.training.reports import report, running_epsilon
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
@@ -60,7 +61,7 @@ def _metrics(folder) -> list[dict]:
 
 def _initial(seed=1) -> np.ndarray:
     key = draws.jax_key(seed, draws.Stream.INITIAL_PARAMETERS)
-    arrays = networks.named_arrays(networks.functional(networks.build(8, key))[0])
+    arrays = named_arrays(networks.functional(networks.build(8, key))[0])
     return np.concatenate([array.ravel() for array in arrays.values()]).astype(np.float64)
 
 
@@ -86,7 +87,7 @@ def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
     labels = jnp.asarray(digits.train_labels[held], jnp.int32)
     rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images, labels)
     rows = np.concatenate(
-        [array.reshape(len(held), -1) for array in networks.named_arrays(rows).values()], axis=1
+        [array.reshape(len(held), -1) for array in named_arrays(rows).values()], axis=1
     )
     return (rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
 
@@ -440,7 +441,7 @@ def test_several_records_and_local_steps_average_models(tmp_path):
 
     for _ in range(3):
         parameters = jax.tree.map(lambda p, g: p - 0.5 * g, parameters, jax.grad(loss)(parameters))
-    expected = np.concatenate([array.ravel() for array in networks.named_arrays(parameters).values()])
+    expected = np.concatenate([array.ravel() for array in named_arrays(parameters).values()])
     np.testing.assert_allclose(_flat(tmp_path / "run"), expected, atol=2e-6)
     assert "6 records each" in (tmp_path / "run" / "report.txt").read_text()
     assert "of 3 local steps" in (tmp_path / "run" / "report.txt").read_text()
