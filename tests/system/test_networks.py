@@ -104,8 +104,7 @@ def test_tanh_is_that_of_double_precision_and_so_is_its_derivative():
 
 def test_initial_parameters_depend_on_the_key_only():
     first, second, other = (
-        named_arrays(networks.functional(networks.build(8, jax.random.key(seed)))[0])
-        for seed in (0, 0, 1)
+        named_arrays(networks.functional(networks.build(8, jax.random.key(seed)))[0]) for seed in (0, 0, 1)
     )
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not np.array_equal(first["conv/kernel"], other["conv/kernel"])

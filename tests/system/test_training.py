@@ -86,9 +86,7 @@ def _clipped_sum(chosen, clip_norm=0.1) -> np.ndarray:
     images = jnp.asarray(digits.train_images[held], jnp.float32)[..., None] / 16
     labels = jnp.asarray(digits.train_labels[held], jnp.int32)
     rows = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, images, labels)
-    rows = np.concatenate(
-        [array.reshape(len(held), -1) for array in named_arrays(rows).values()], axis=1
-    )
+    rows = np.concatenate([array.reshape(len(held), -1) for array in named_arrays(rows).values()], axis=1)
     return (rows * np.minimum(1, clip_norm / np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
 
 
