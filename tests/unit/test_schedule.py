@@ -14,18 +14,10 @@ from scipy import stats
 from checkin_jax.accounting.published import utility
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.training.schedules import draws, exported
-from checkin_jax.training.schedules.schedule import binomial_cdf, schedule_of
+from checkin_jax.training.schedules.schedule import schedule_of
 
 ACCEPT = 1e-4
 DRAWS = 6_000
-
-
-@pytest.mark.parametrize(("number", "rate"), [(1, 0.5), (40, 1.0), (200_000, 0.01)])
-def test_the_expected_numbers_of_messages_are_binomial(number, rate):
-    x = np.linspace(-2, min(number, 2_500) + 2, 101)
-    assert binomial_cdf(x, number, rate) == pytest.approx(
-        stats.binom(number, rate).cdf(x), rel=1e-9, abs=1e-300
-    )
 
 
 def _plain_fixed_window(rng, n, m, p):

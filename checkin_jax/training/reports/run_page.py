@@ -32,7 +32,6 @@ from checkin_jax.reports.record import (
     reliable_view,
     sentence,
 )
-from checkin_jax.training.reports import accuracy_curve
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
 from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# Points of a curve of epsilon if the run recorded none; with the tight bounds each may take a second.
-_POINTS = 10
 # Files of a run's folder whose hashes are on the page, and the file of its deployer's declarations.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
 # Most characters of a setting on the page.
@@ -81,7 +78,6 @@ def build(
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
     ran, planned = (run.run.schedule.so_far(n) for n in (run.rounds, run.rounds_within_budget))
     final = every_view(run.run, ran, account_fn=account_fn)
-    points = accuracy_curve.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
     early = ran.repeats < planned.repeats and run.report is not None
     # The quoted figures hold for any rule that chose the moment of ending.
     whole, leading = ran, final
@@ -93,7 +89,7 @@ def build(
     sections = (
         *([_attack(leading)] if attack else []),
         *_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
-        _course(run, points),
+        _course(run),
         _statement(run, final),
         Section(title="Settings and versions", pairs=_settings(run)),
     )
@@ -197,97 +193,84 @@ def _attack(final: dict[str, Guarantee]) -> Section:
     )
 
 
-def _course(run: RecordedRun, points: Sequence[accuracy_curve.Point]) -> Section:
+def _course(run: RecordedRun) -> Section:
     """Figures of the run's metrics."""
+    evaluated = [line for line in run.metrics if line.get("accuracy") is not None]
+    accounted = [line for line in evaluated if "spent" in line and "spent_lower" in line]
     return Section(
         title="How it went",
         paragraphs=() if plotting.available() else (_NO_FIGURES,),
         figures=(
-            *_accuracy_over_rounds(run),
-            *_accuracy_over_epsilon(points),
-            *_epsilon_over_rounds(points),
+            *_accuracy_over_rounds(evaluated),
+            *_accuracy_over_epsilon(accounted),
+            *_epsilon_over_rounds(accounted),
             *_check_ins(run),
             *_update_norms(run),
         ),
     )
 
 
-def _accuracy_over_rounds(run: RecordedRun) -> tuple[Figure, ...]:
-    lines = [line for line in run.metrics if "accuracy" in line]
-    if not lines:
-        return ()
-
+def _accuracy_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
-        axis.plot(
-            [line["round"] for line in lines],
-            [100 * line["accuracy"] for line in lines],
-            ".-",
-            color="#123a6b",
-        )
+        rounds, accuracies = [line["round"] for line in lines], [100 * line["accuracy"] for line in lines]
+        axis.plot(rounds, accuracies, ".-", color="#123a6b")
         axis.set(xlabel="round", ylabel="test accuracy (%)")
 
-    return _figure("Accuracy over the rounds", "On the public test set.", draw)
+    return _figure("Accuracy over the rounds", "On the public test set.", draw) if lines else ()
 
 
-def _accuracy_over_epsilon(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
+def _accuracy_over_epsilon(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
-            accuracy = [100 * point.accuracy for point in kept]
-            upper = [point.spent[view].epsilon for point in kept]
-            lower = [point.spent[view].lower for point in kept]
+            _, accuracy, lower, upper = _spent(lines, view)
             axis.fill_betweenx(accuracy, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
             axis.plot(upper, accuracy, ".-", color=_COLORS[view], label=view)
-        plotting.scale(axis, "x", (one.epsilon for point in points for one in point.spent.values()))
+        plotting.scale(axis, "x", (end for view in VIEWS for end in _spent(lines, view)[3]))
         axis.set(xlabel="epsilon (nats)", ylabel="test accuracy (%)")
         axis.legend(frameon=False)
 
-    if not points:
-        return ()
-    return _figure(
-        "What accuracy cost",
-        "Accuracy against the epsilon spent when it was reached; bands are brackets.",
-        draw,
-    )
+    caption = "Accuracy against the epsilon spent when it was reached; bands are brackets."
+    return _figure("Accuracy against epsilon", caption, draw) if lines else ()
 
 
-def _epsilon_over_rounds(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
-    if len(points) < 2:
-        return ()
-
+def _epsilon_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
-            rounds = [point.round for point in kept]
-            plotting.bracket(axis, rounds, [point.spent[view] for point in kept], view, _COLORS[view])
-        plotting.scale(axis, "y", (one.epsilon for point in points for one in point.spent.values()))
+            rounds, _, lower, upper = _spent(lines, view)
+            axis.fill_between(rounds, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
+            axis.plot(rounds, upper, color=_COLORS[view], label=view)
+        plotting.scale(axis, "y", (end for view in VIEWS for end in _spent(lines, view)[3]))
         axis.set(xlabel="round", ylabel="epsilon (nats)")
         axis.legend(frameon=False)
 
-    return _figure("What the rounds cost", "Lines are guarantees, bands reach down to the lower ends.", draw)
+    caption = "Lines are guarantees, bands reach down to the lower ends."
+    return _figure("Epsilon over the rounds", caption, draw) if len(lines) > 1 else ()
+
+
+def _spent(lines: Sequence[dict[str, Any]], view: str) -> np.ndarray:
+    """Rounds, accuracies in percent, and both ends of epsilon where these are positive and finite; (4, lines)."""
+    rows = [
+        (line["round"], 100 * line["accuracy"], line["spent_lower"][view], line["spent"][view])
+        for line in lines
+        if line["spent"][view]  # null means infinite
+    ]
+    return np.array(rows, np.float64).reshape(-1, 4).T
 
 
 def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
-    """Realised numbers of messages per round, with their law."""
-    schedule = run.run.schedule
+    """Realised numbers of messages per round."""
     counts = np.array([line["check_ins"] for line in run.metrics])
-    caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
-    number, rate = schedule.check_ins
+    number, rate = run.run.schedule.check_ins
+    caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round"
     if rate == 1.0:
-        return (Figure(title="Check-ins", caption=f"{caption} Their number is fixed by the protocol."),)
-    likely = np.array([-4.0, 4.0]) * np.sqrt(number * rate) + number * rate
-    low, high = max(0, min(counts.min(), int(likely[0]))), min(number, max(counts.max(), int(likely[1])))
-    width = max(1, (high - low) // 40)
-    edges = np.arange(low, high + width + 1, width) - 0.5
-    expected, law = schedule.messages_law(edges, len(counts))
+        return (Figure(title="Check-ins", caption=f"{caption}. Their number is fixed by the protocol."),)
 
     def draw(axis: Axes) -> None:
-        axis.hist(counts, edges.tolist(), color="#5a9bd5", alpha=0.7, label="rounds")
-        axis.step(edges, [*expected, expected[-1]], where="post", color="#123a6b", label="expected")
+        edges = np.histogram_bin_edges(counts, "auto" if np.ptp(counts) else 1)
+        axis.hist(counts, edges.tolist(), color="#5a9bd5")
         axis.set(xlabel="messages in a round", ylabel="rounds")
-        axis.legend(frameon=False)
 
-    return _figure("Check-ins", f"{caption} Expected by their law, {law}.", draw)
+    return _figure("Check-ins", f"{caption}; {number * rate:,.1f} expected.", draw)
 
 
 def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy
 
 from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
@@ -25,16 +24,6 @@ from checkin_jax.training.schedules.heterogeneous import Fleet
 Clients = Callable[[int], np.ndarray]
 # Stand-ins for the audit: the fewest clients that can hide each other, half of whom check in.
 FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
-
-
-def binomial_cdf(x: np.ndarray, number: float, rate: float) -> np.ndarray:
-    """Pr[Bin(number, rate) <= x] for figures: accurate to many digits, not a bound.
-
-    scipy.stats has it too, but takes half a second to import.
-    """
-    below = np.floor(x)
-    inside = scipy.special.bdtr(np.clip(below, 0, number), int(number), rate)
-    return np.where(below < 0, 0.0, inside)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,23 +98,6 @@ class Schedule(abc.ABC):
     def dummies(self) -> float:
         """Probability that a message is a dummy's; the default is 0."""
         return 0.0
-
-    def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
-        """Law of the numbers of messages of the first `rounds` rounds, for the report.
-
-        Args:
-          edges: increasing, (cells + 1,).
-
-        Returns:
-          Expected number of rounds with between edges[i] and edges[i + 1] messages, (cells,); and the law in
-          words.
-        """
-        number, rate = self.check_ins
-        if self.fleet is None:
-            return rounds * np.diff(binomial_cdf(edges, number, rate)), f"Binomial({number:,}, {rate:.4g})"
-        share = rate * number / self.fleet.expected
-        words = f"a sum of {number:,} coins of different rates"
-        return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
 
     def exposure(self, client: int) -> np.ndarray:
         """Probability that a given message of a round is this client's, given their number; [rounds of a
