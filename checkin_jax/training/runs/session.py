@@ -213,12 +213,10 @@ class Session:
             self._folder.log(line)
 
     def checkpoint(self, state: State) -> None:
-        """Saves the state in the background if due; the first time returns once it is written.
-
-        Otherwise a round could not be repeated after its results were observed.
+        """Saves the state if due, before any later round is observed.
 
         Raises:
-          OSError: this checkpoint, or the one before, could not be written.
+          OSError: the checkpoint could not be written.
         """
         due = self._every and self.rounds % self._every == 0 and self.rounds < self._run.schedule.num_rounds
         if self._folder is None or self._checkpoints is None or not due:
@@ -231,7 +229,7 @@ class Session:
         }
         if jax.process_count() > 1:
             state = jax.tree.map(np.asarray, state)  # equal in all processes
-        self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
+        self._checkpoints.save(self.rounds, state, progress)
 
     def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
         """Writes parameters and report; deletes checkpoints and the entropy in them, unless interrupted."""
