@@ -219,13 +219,9 @@ def make_report(
     Raises:
       ValueError: no round ran, or more than planned.
     """
-    schedule = run.schedule
-    if not 1 <= rounds <= schedule.num_rounds:
-        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {schedule.num_rounds}]")
-    ran, allowed = schedule.so_far(rounds), schedule.so_far(_allowed(run, settings or {}))
-    early, known = ran.repeats < allowed.repeats, known or {}
-    found = known.get(ran) or every_view(run, ran, account_fn=account_fn)
-    planned = every_view(run, allowed, account_fn=account_fn) if early else {}
+    if not 1 <= rounds <= run.schedule.num_rounds:
+        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {run.schedule.num_rounds}]")
+    found, planned, rates = figures(run, rounds, _allowed(run, settings or {}), account_fn, known)
     return Report(
         run=run,
         settings=dict(settings or {}),
@@ -238,7 +234,7 @@ def make_report(
         guarantees=found,
         planned=planned,
         message=message_privacy(run, account_fn=account_fn),
-        by_rate=by_rate(run, allowed if early else ran, planned or found, account_fn=account_fn),
+        by_rate=rates,
         entropy=entropy,
         holding=holding,
         sharing=sharing,
@@ -267,6 +263,26 @@ def every_view(
 ) -> dict[str, Guarantee]:
     """view -> Guarantee of `protocol`."""
     return {view: guarantee(run, protocol, view, account_fn) for view in VIEWS}
+
+
+def figures(
+    run: PrivateRun,
+    rounds: int,
+    allowed: int,
+    account_fn: AccountFn = account,
+    known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
+) -> tuple[dict[str, Guarantee], dict[str, Guarantee], ByRate]:
+    """Guarantees over the units begun in `rounds` rounds and over those of all `allowed` rounds, and brackets by rate.
+
+    The second is empty if these are the same units. The brackets are those of the second, if there are any: its
+    figures hold for any rule that chose the moment of ending.
+    """
+    ran, whole = run.schedule.so_far(rounds), run.schedule.so_far(allowed)
+    found = (known or {}).get(ran) or every_view(run, ran, account_fn=account_fn)
+    if ran.repeats == whole.repeats:
+        return found, {}, by_rate(run, ran, found, account_fn=account_fn)
+    planned = every_view(run, whole, account_fn=account_fn)
+    return found, planned, by_rate(run, whole, planned, account_fn=account_fn)
 
 
 def by_rate(

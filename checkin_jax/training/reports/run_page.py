@@ -19,7 +19,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
-from checkin_jax.reports import declared, evidence, render
+from checkin_jax.reports import evidence, render
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import (
     Figure,
@@ -33,7 +33,7 @@ from checkin_jax.reports.record import (
     sentence,
 )
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, figures
 from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 
 if TYPE_CHECKING:
@@ -76,25 +76,19 @@ def build(
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    ran, planned = (run.run.schedule.so_far(n) for n in (run.rounds, run.rounds_within_budget))
-    final = every_view(run.run, ran, account_fn=account_fn)
-    early = ran.repeats < planned.repeats and run.report is not None
-    # The quoted figures hold for any rule that chose the moment of ending.
-    whole, leading = ran, final
-    if early:
-        whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
-    if deployment is None:
-        declared_there = run.path / declared.FILE
-        deployment = declared.read(declared_there) if declared_there.is_file() else Deployment()
+    # A run that has not ended has figures of the rounds that it began.
+    allowed = run.rounds if run.report is None else run.rounds_within_budget
+    final, planned, rates = figures(run.run, run.rounds, allowed, account_fn)
+    leading = planned or final
     sections = (
         *([_attack(leading)] if attack else []),
-        *_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
+        *_by_rate(run, rates),
         _course(run),
         _statement(run, final),
         Section(title="Settings and versions", pairs=_settings(run)),
     )
-    subject = _record(run, leading, deployment)
-    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if early else ()}
+    subject = _record(run, leading, run.deployment if deployment is None else deployment)
+    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if planned else ()}
     if made is not None:
         more["made"] = made
     return render.page(dataclasses.replace(subject, **more))

@@ -5,7 +5,7 @@ repeated bit for bit is the same release and costs no more privacy; repeated wit
 folder is SECRET during the run: its reader can undo all privacy of the run. Its mode is 0700, and it is
 deleted when the run has finished; deleting does not scrub the disk.
 
-Orbax writes each checkpoint atomically, before the next round is dispatched. A digest in its note covers the note, which
+Orbax writes each checkpoint atomically, and the loop waits for it. A digest in its note covers the note, which
 contains the digest of the arrays; it is verified first. If it does not match, this checkpoint is renamed and
 the one before is used. None is deleted before the run has finished.
 """
