@@ -47,7 +47,7 @@ from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, check_optimizer, descent, server
+from checkin_jax.training.server import State, averaged, check_optimizer, server
 
 # Rounds dispatched before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
@@ -393,7 +393,7 @@ def _check_target(target_accuracy: float | None, names: set[str]) -> None:
 
 def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
     """SGD at the suggested learning rate, decaying to zero over this many rounds."""
-    return descent(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
+    return optax.sgd(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
 
 
 def _program(

@@ -389,9 +389,10 @@ def test_images_without_a_network_are_refused(tmp_path):
         ("microbatch", 0),
     ],
 )
-def test_bad_settings_are_refused_by_name(name, value):
+def test_bad_settings_are_refused_by_name(tmp_path, name, value):
     with pytest.raises(ValueError, match=f"{name}={value!r}"):
-        _config(**{name: value})
+        _run(_config(**{name: value}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_l2_mechanism_needs_a_privacy_budget():

@@ -180,16 +180,6 @@ def test_shuffling_uses_everybody_every_round():
         assert sorted(draw(t)) == list(range(20))
 
 
-def test_the_iterator_yields_the_rounds():
-    schedule = schedule_of(FixedWindow(num_clients=6, num_slots=9, minibatch=2))
-    draw = schedule.draw(4)
-    for index, batch in enumerate(schedule.batch_iterator(6, 4)):
-        np.testing.assert_array_equal(batch, draw(index))
-    assert index == 4
-    with pytest.raises(ValueError, match="num_examples=7"):
-        schedule.batch_iterator(7, 4)
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "minibatch"),
     [

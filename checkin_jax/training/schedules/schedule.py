@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -135,21 +135,6 @@ class Schedule(abc.ABC):
     def so_far(self, rounds: int) -> Any:
         """Protocol to account for once `rounds` >= 1 rounds have begun."""
         return self.protocol.repeated(self.units(rounds))
-
-    def batch_iterator(self, num_examples: int, entropy: int) -> Iterator[np.ndarray]:
-        """Rounds as arrays of clients, in the form of jax_privacy's BatchSelectionStrategy.
-
-        Yields:
-          Client indices of one round after another, with -1 for a dummy; of varying length.
-
-        Raises:
-          ValueError: num_examples is not the protocol's number of clients.
-        """
-        if num_examples != self.protocol.num_clients:
-            raise ValueError(
-                f"num_examples={num_examples!r}: expected {self.protocol.num_clients}, one a client"
-            )
-        return map(self.draw(entropy), range(self.num_rounds))
 
     @property
     def _few(self) -> int:
