@@ -155,17 +155,14 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
       account_fn: the accountant.
     """
     run, rounds, within = recorded.run, recorded.rounds, recorded.rounds_within_budget
+    account_fn = functools.cache(account_fn)
     whole = every_view(run, run.schedule.so_far(within), account_fn=account_fn)
-    if rounds == within:
-        spent = whole
-    elif rounds:
-        spent = every_view(run, run.schedule.so_far(rounds), account_fn=account_fn)
-    else:
-        spent = earlier(run, account_fn)
-    rates = {}
     if rounds:
-        how = {"views": (run.target_view,), "account_fn": account_fn}
-        rates = by_rate(run, run.schedule.so_far(rounds), spent, **how)
+        begun = run.schedule.so_far(rounds)
+        spent = every_view(run, begun, account_fn=account_fn)
+        rates = by_rate(run, begun, spent, views=(run.target_view,), account_fn=account_fn)
+    else:
+        spent, rates = earlier(run, account_fn), {}
     ended = None
     if recorded.report is not None:
         ended = f"has ended: {recorded.report.get('stopped') or 'all rounds ran'}"

@@ -400,16 +400,6 @@ def test_the_l2_mechanism_needs_a_privacy_budget():
         _config(randomizer=PureLDP(epsilon0=0.0))
 
 
-def test_a_report_needs_rounds_that_ran():
-    common = {"dataset": "d", "num_records": 1, "metrics": {"accuracy": 0.5}, "seconds": 1.0, "stopped": None}
-    common |= {"account_fn": quick_account}
-    with pytest.raises(ValueError, match="rounds=0"):
-        report.make_report(_config().run, rounds=0, **common)
-    with pytest.raises(ValueError, match="rounds=4"):
-        report.make_report(_config(rounds=3).run, rounds=4, **common)
-    assert dataclasses.is_dataclass(report.make_report(_config(rounds=3).run, rounds=3, **common))
-
-
 def test_one_gaussian_message_is_stated_at_its_own_delta():
     protocol = ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
     for noise, expected in ((4.968, 2.0), (1.420, 8.0)):
@@ -463,14 +453,8 @@ def test_the_sum_that_is_released_is_what_is_accounted_for():
     window = FixedWindow(num_clients=100, num_slots=100, minibatch=100)
     config = _config(protocol=window, randomizer=Gaussian(noise_multiplier=0.5), delta=1e-6)
     assert config.run.schedule.num_rounds == 1
-    common = {
-        "dataset": "digits",
-        "num_records": 1437,
-        "metrics": {"accuracy": 0.1},
-        "seconds": 1.0,
-        "stopped": None,
-    }
-    found = report.make_report(config.run, rounds=1, **common).guarantees
+    found, planned, _ = report.figures(config.run, 1, 1)
+    assert planned == {}
     assert 0.5 < found["aggregate"].lower <= found["aggregate"].epsilon <= 1.766
     assert found["messages"].lower > 5.7
     assert "the messages of 100 successive slots summed" in str(found["aggregate"])

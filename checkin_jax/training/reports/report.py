@@ -1,4 +1,4 @@
-"""Final statement of a run: what was trained, its accuracy, and its privacy in the three views."""
+"""Report of a finished run: its data, accuracy, and privacy in the three views."""
 
 from __future__ import annotations
 
@@ -193,54 +193,6 @@ class Report:
         return "\n".join(lines) + "\n"
 
 
-def make_report(
-    run: PrivateRun,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    dataset: str,
-    num_records: int,
-    metrics: Mapping[str, float | None],
-    rounds: int,
-    seconds: float,
-    stopped: str | None,
-    entropy: str = OPERATING_SYSTEM,
-    holding: str | None = None,
-    sharing: str | None = None,
-    known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
-    account_fn: AccountFn = account,
-) -> Report:
-    """Report on a run, with guarantees in every view for the units of the protocol that ran.
-
-    Args:
-      run, settings, dataset ... sharing: as of `Report`.
-      known: `every_view` of protocols that were accounted for before.
-      account_fn: the accountant.
-
-    Raises:
-      ValueError: no round ran, or more than planned.
-    """
-    if not 1 <= rounds <= run.schedule.num_rounds:
-        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {run.schedule.num_rounds}]")
-    found, planned, rates = figures(run, rounds, _allowed(run, settings or {}), account_fn, known)
-    return Report(
-        run=run,
-        settings=dict(settings or {}),
-        dataset=dataset,
-        num_records=num_records,
-        metrics=dict(metrics),
-        rounds=rounds,
-        seconds=seconds,
-        stopped=stopped,
-        guarantees=found,
-        planned=planned,
-        message=message_privacy(run, account_fn=account_fn),
-        by_rate=rates,
-        entropy=entropy,
-        holding=holding,
-        sharing=sharing,
-    )
-
-
 def guarantee(
     run: PrivateRun,
     protocol: CheckInProtocol,
@@ -266,11 +218,7 @@ def every_view(
 
 
 def figures(
-    run: PrivateRun,
-    rounds: int,
-    allowed: int,
-    account_fn: AccountFn = account,
-    known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
+    run: PrivateRun, rounds: int, allowed: int, account_fn: AccountFn = account
 ) -> tuple[dict[str, Guarantee], dict[str, Guarantee], ByRate]:
     """Guarantees over the units begun in `rounds` rounds and over those of all `allowed` rounds, and brackets by rate.
 
@@ -278,7 +226,7 @@ def figures(
     figures hold for any rule that chose the moment of ending.
     """
     ran, whole = run.schedule.so_far(rounds), run.schedule.so_far(allowed)
-    found = (known or {}).get(ran) or every_view(run, ran, account_fn=account_fn)
+    found = every_view(run, ran, account_fn=account_fn)
     if ran.repeats == whole.repeats:
         return found, {}, by_rate(run, ran, found, account_fn=account_fn)
     planned = every_view(run, whole, account_fn=account_fn)
