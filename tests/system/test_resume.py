@@ -318,7 +318,7 @@ def test_an_error_while_reading_costs_no_checkpoint(tmp_path, monkeypatch, error
     before = _files(folder / "checkpoints")
     with monkeypatch.context() as patch:
         patch.setattr(ocp.CheckpointManager, "restore", lambda *args, **kwargs: (_ for _ in ()).throw(error))
-        with pytest.raises(ResumeError, match="no checkpoint of it can be used"):
+        with pytest.raises(ResumeError, match="none of its checkpoints can be used"):
             _train(folder, resume=True)
     assert _files(folder / "checkpoints") == before
     _train(folder, resume=True)

@@ -497,7 +497,7 @@ def test_a_window_that_was_begun_counts_as_a_whole(tmp_path):
     assert result.planned["messages"].protocol == window
     text = (tmp_path / "run" / "report.txt").read_text()
     assert "ended after 4 of 9 rounds (interrupted)" in text
-    assert "the last window did not end" in text
+    assert "the last window is incomplete" in text
 
 
 def test_averaged_updates_divide_by_the_realised_count(tmp_path):

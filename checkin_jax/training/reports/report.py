@@ -17,7 +17,7 @@ from checkin_jax.rates import Rates
 from checkin_jax.training.run import PrivateRun
 
 POST_PROCESSING = (
-    "optimizer, learning rate and averages see the released sums alone: post-processing costs no privacy"
+    "optimizer, learning rate and averages read only released sums: post-processing costs no privacy"
 )
 PUBLIC = "is public: no guarantee covers its records, and metrics on it may be published"
 # As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
@@ -96,7 +96,7 @@ class Report:
         return self.units * self.run.schedule.so_far(self.rounds).rate
 
     def notes(self) -> list[str]:
-        """Notes beside the numbers, for careful readers."""
+        """Conditions and assumptions of the figures, a sentence each."""
         notes = []
         if self.settings.get("seed") is not None:
             notes.append(SEEDED)
@@ -113,15 +113,15 @@ class Report:
                     "all planned rounds" if allowed == planned else f"the {allowed:,} rounds that fit"
                 )
                 ended += (
-                    f"; since the moment of stopping may have been chosen by looking at results, the figures of "
-                    f"{all_rounds} come first: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"; results may have decided when to stop, so the figures to quote are those of {all_rounds}: "
+                    f"epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             elif self.rounds == allowed:
-                ended += "; that so many fit was known before the first one, so the figures are those of a run of these"
+                ended += "; this number was fixed before the first round, so the figures are those of a shorter run"
             notes.append(ended)
         if self.rounds % self.run.schedule.rounds_per_unit:
-            notes.append("the last window did not end, and is accounted for as a whole")
+            notes.append("the last window is incomplete, and is accounted for as a whole")
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Report:
         if self.planned:
             lines += [
                 "",
-                f"Over all {_allowed(run, settings):,} rounds that were to run, which is what to quote:",
+                f"Over all {_allowed(run, settings):,} planned rounds (the figures to quote):",
             ]
         for view in VIEWS:
             lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
@@ -187,7 +187,7 @@ class Report:
         if self.planned:
             lines += [
                 "",
-                f"Over the {self.rounds:,} rounds that ran, right only if no result had a part in ending there:",
+                f"Over the {self.rounds:,} rounds that ran (valid only if no result decided when to stop):",
                 *(f"  {view:<10} epsilon <= {up(each.epsilon)}" for view, each in self.guarantees.items()),
             ]
         return "\n".join(lines) + "\n"
@@ -200,7 +200,7 @@ def guarantee(
     account_fn: AccountFn = account,
     client_rate: float | None = None,
 ) -> Guarantee:
-    """Guarantee of `protocol`, the run or its part so far. Every statement of a run quotes this number.
+    """Guarantee of `protocol`, the run's or that of its first units, with all earlier runs.
 
     client_rate: if rates differ, the guarantee covers clients with at most this rate. None: all clients.
     """

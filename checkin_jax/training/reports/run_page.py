@@ -47,10 +47,7 @@ _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
 
 
-_NO_FIGURES = (
-    "There are no figures, as matplotlib is not installed where this page was made; metrics.jsonl in the run's folder "
-    "has their numbers."
-)
+_NO_FIGURES = "This page has no figures: matplotlib was not installed. Their numbers are in metrics.jsonl of the run's folder."
 
 
 def build(
@@ -106,7 +103,7 @@ def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploym
     notes = (
         run.report["notes"]
         if run.report
-        else ["This run has not ended, or was killed: it has no report yet."]
+        else ["This run has not ended, or was killed: there is no report yet."]
     )
     held = run.about.get("records_per_client")
     tuning = run.about.get("tuning")
@@ -127,7 +124,7 @@ def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploym
             *(f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before),
         ),
         covered=(
-            f"All {run.rounds:,} rounds of training on the clients' records, and what ran before as stated.",
+            f"All {run.rounds:,} rounds of training on the clients' records, and the earlier runs named above.",
         ),
         tuning=None if tuning is None else f"Tuning, as the run's settings say: {tuning}.",
         evaluation=sentence(METRICS),
@@ -146,8 +143,8 @@ def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     """Figures of a run that ended early, which do not hold if a result influenced the end."""
     shown = ", ".join(f"epsilon at most {number(g.epsilon, up)} in view {view}" for view, g in final.items())
     return (
-        f"These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
-        f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there."
+        f"These are the figures of all {run.rounds_within_budget:,} planned rounds. Over the {run.rounds:,} rounds "
+        f"that ran: {shown}; these are valid only if no result decided when to stop."
     )
 
 
@@ -160,13 +157,14 @@ def _attack(final: dict[str, Guarantee]) -> Section:
         rows.append(((view, "at most"), *((number(ends.upper, up), "") for ends in cells)))
         rows.append((("", "no less than"), *((down(ends.lower, 4), "") for ends in cells)))
     caption = (
-        "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
-        "certified, bands reach down to the rates that some attack attains."
+        "True against false positive rate of the best attack that distinguishes two neighboring data sets. Lines are "
+        "certified bounds; bands extend down to the rates of a known attack."
     )
     told = (
-        "The best attack on one client's record, whatever it knows besides. Advantage is its true positive rate minus "
-        "its false positive rate; belief is how sure it can become of one of two candidates, starting at 10%, but for "
-        f"a part {delta} of all runs; mu is that of Gaussian differential privacy but for {delta}."
+        "Bounds on the best attack on one client's record by an adversary who knows all other records. Advantage is "
+        "the true positive rate minus the false positive rate. Belief is the posterior probability of one of two "
+        f"candidate records with prior 10%, except with probability {delta}. mu is the parameter of Gaussian "
+        f"differential privacy, except with probability {delta}."
     )
     attacks = {view: g.attack for view, g in final.items()}
     return Section(
@@ -192,7 +190,7 @@ def _course(run: RecordedRun) -> Section:
     evaluated = [line for line in run.metrics if line.get("accuracy") is not None]
     accounted = [line for line in evaluated if "spent" in line and "spent_lower" in line]
     return Section(
-        title="How it went",
+        title="Course of the run",
         paragraphs=() if plotting.available() else (_NO_FIGURES,),
         figures=(
             *_accuracy_over_rounds(evaluated),
@@ -237,7 +235,7 @@ def _epsilon_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
         axis.set(xlabel="round", ylabel="epsilon (nats)")
         axis.legend(frameon=False)
 
-    caption = "Lines are guarantees, bands reach down to the lower ends."
+    caption = "Lines are guarantees; bands extend down to the lower ends."
     return _figure("Epsilon over the rounds", caption, draw) if len(lines) > 1 else ()
 
 
@@ -282,10 +280,10 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
         )
         for i, row in enumerate(tables[VIEWS[0]])
     )
-    caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
+    caption = "Lines are guarantees for clients of each rate; bands extend down to the lower ends."
     told = (
-        "Clients check in at rates of their own; the client who comes most often is worst off, and every figure "
-        "elsewhere on this page is for that client."
+        "Check-in rates differ between clients. All other figures on this page are for the client with the highest "
+        "rate, whose epsilon is the largest."
     )
     drawn = _picture(
         "Epsilon by check-in rate",
@@ -293,7 +291,7 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
         lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
     )
     table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
-    return (Section(title="What it costs whom", paragraphs=(told,), table=table, figures=drawn),)
+    return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)
 
 
 def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
@@ -310,7 +308,7 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
             [line["noise_norm"] for line in lines],
             "--",
             color="#7f7f7f",
-            label="noise in it, expected",
+            label="expected noise",
         )
         axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(xlabel="round", ylabel="l2 norm")
@@ -320,7 +318,7 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
 
     return _figure(
         "Updates against clip norm and noise",
-        "Norm of the released update. What single clients sent is not shown: no guarantee covers it.",
+        "Norm of the released update. Norms of single clients' updates are not shown: no guarantee covers them.",
         draw,
     )
 

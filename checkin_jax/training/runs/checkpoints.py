@@ -173,9 +173,9 @@ class Checkpoints:
                 f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()
             )
             raise ResumeError(
-                f"run_dir={str(self._folder.parent)!r}: this is another run ({told}). Only the same run on the same "
-                "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy; "
-                "nor may parameters be chosen by what was seen (docs/theory_filters.md)"
+                f"run_dir={str(self._folder.parent)!r}: its checkpoints are those of another run ({told}). Only the "
+                "same run on the same kind of machine repeats its rounds bit for bit; rounds with other settings or "
+                "other noise would be further releases, which cost privacy (docs/theory_filters.md)"
             )
 
     def _move_aside(self, step: int) -> str:
