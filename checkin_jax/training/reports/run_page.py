@@ -47,7 +47,9 @@ _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
 
 
-_NO_FIGURES = "This page has no figures: matplotlib was not installed. Their numbers are in metrics.jsonl of the run's folder."
+_NO_FIGURES = (
+    "No figures: matplotlib was not installed. Their numbers are in metrics.jsonl in the run's folder."
+)
 
 
 def build(

@@ -18,6 +18,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
+from checkin_jax.training.registry import Registry
 from checkin_jax.training.schedules.heterogeneous import Fleet
 
 # Clients whose messages make round 0, 1, ...: see `Schedule.draw`.
@@ -142,7 +143,7 @@ class Schedule(abc.ABC):
 
 
 _Kind = TypeVar("_Kind", bound=type[Schedule])
-_SCHEDULES: dict[type, type[Schedule]] = {}
+_SCHEDULES = Registry(Schedule, "protocol")
 
 
 def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
@@ -155,13 +156,7 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
 
     def register(kind: _Kind) -> _Kind:
         for protocol in protocols:
-            if not (isinstance(protocol, type) and isinstance(kind, type) and issubclass(kind, Schedule)):
-                raise TypeError(
-                    f"protocol={_validate.shown(protocol)}: expected a class of protocols, and a Schedule for it"
-                )
-            if _SCHEDULES.setdefault(protocol, kind) is not kind:
-                known = _SCHEDULES[protocol].__name__
-                raise ValueError(f"register_schedule({protocol.__name__}): {known} is registered already")
+            _SCHEDULES.add(protocol, kind)
         return kind
 
     return register
@@ -183,14 +178,7 @@ def schedule_of(protocol: Any) -> Schedule:
         raise ValueError(
             f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
         )
-    kind = _SCHEDULES.get(type(protocol))
-    if kind is None:
-        raise TypeError(
-            f"protocol={_validate.shown(protocol)}: no schedule is registered for {type(protocol).__name__}; expected "
-            f"{', '.join(sorted(known.__name__ for known in _SCHEDULES))}, or register a subclass of Schedule with "
-            f"@register_schedule({type(protocol).__name__})"
-        )
-    return kind(protocol=protocol)
+    return _SCHEDULES.of(protocol)(protocol=protocol)
 
 
 _Sparse = TypeVar("_Sparse", bound=CheckInProtocol)
