@@ -260,7 +260,8 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
         return (Figure(title="Check-ins", caption=f"{caption}. Their number is fixed by the protocol."),)
 
     def draw(axis: Axes) -> None:
-        edges = np.histogram_bin_edges(counts, "auto" if np.ptp(counts) else 1)
+        width = max(1, int(np.ptp(counts)) // 40)  # whole numbers, so that bins hold equally many counts
+        edges = np.arange(counts.min(), counts.max() + width + 1, width) - 0.5
         axis.hist(counts, edges.tolist(), color="#5a9bd5")
         axis.set(xlabel="messages in a round", ylabel="rounds")
 
