@@ -192,8 +192,8 @@ class Dataset(ByName):
         if most == 1:
             return None
         return (
-            f"a client holds up to {most:,} records: what is protected, and called its record here, is all of them at "
-            "once, whichever of them a message is made from"
+            f"a client holds up to {most:,} records: all of them together are protected, and are called its record "
+            "here, whichever of them a message uses"
         )
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
@@ -407,10 +407,10 @@ def _check_columns(records: Records, name: str) -> None:
             continue
         shown = f"{name} {_name(path)!r}" if path else name
         if column.dtype.kind in "OSUMm":
-            raise TypeError(f"{shown} of type {column.dtype}: expected numbers; words can be owners alone")
+            raise TypeError(f"{shown} of type {column.dtype}: expected numbers; only owners can be words")
         if column.dtype.kind in "iu":
             held = jax.dtypes.canonicalize_dtype(column.dtype)
             if held != column.dtype and (column.astype(held) != column).any():
                 raise ValueError(
-                    f"{shown}: whole numbers from {column.min()} to {column.max()}, expected such as {held} holds"
+                    f"{shown}: whole numbers from {column.min()} to {column.max()}, expected numbers that fit in {held}"
                 )

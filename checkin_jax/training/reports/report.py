@@ -29,8 +29,8 @@ RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
 SIMULATED = (
-    "central-limit simulation, not the mechanism itself: the sums were drawn from the normal limit of the l2 "
-    "mechanism's; the guarantees are those of the protocol this run imitates"
+    "central-limit simulation, not the mechanism itself: sums were drawn from the normal limit of the l2 mechanism; "
+    "the guarantees are those of the simulated protocol"
 )
 
 
