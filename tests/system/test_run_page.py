@@ -220,6 +220,15 @@ def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_agai
             recorded.read(run_dir)
 
 
+def test_an_accuracy_that_was_not_finite_is_left_out(run_dir, drawn):
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]]
+    lines[19]["accuracy"] = None
+    (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run_page.build(recorded.read(run_dir), quick_account)
+    (curve,) = drawn["Accuracy over the rounds"].axes[0].lines
+    assert curve.get_xdata().tolist() == [40]
+
+
 def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):
     with pytest.raises(OSError, match="nowhere"):
         run_page.write(recorded.read(run_dir), run_dir / "nowhere" / "report.html")
