@@ -18,10 +18,10 @@ import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._plot_style import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.sweeps import pictures
 from checkin_jax.training.reports import recorded, run_page
-from checkin_jax.training.reports.accuracy_curve import SpentEnds
 from checkin_jax.training.run import PrivateRun
 
 NAMES = {
@@ -223,7 +223,9 @@ def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monke
 def test_pictures_are_dark_where_the_page_or_the_name_is(tmp_path):
     def drawn():
         figure, (axis,) = plotting.figure()
-        plotting.bracket(axis, [1, 2], [SpentEnds(1, 2), SpentEnds(2, 3)], "", plotting.COLORS["certified"])
+        plotting.bracket(
+            axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", plotting.COLORS["certified"]
+        )
         axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
         return figure
 
