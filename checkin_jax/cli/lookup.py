@@ -74,22 +74,16 @@ class Bench(TableOptions):
     def run(self) -> None:
         """Prints each table with its source."""
         from checkin_jax.accounting.published_values import literature, tables
+        from checkin_jax.sweeps.tables import arrow, check, write
 
-        known = tables()
-        if self.table is not None and self.table not in known:
-            raise UsageError(
-                f"no table {self.table}: expected one of {', '.join(known)}{did_you_mean(self.table, known)}"
-            )
         if self.out is not None:
-            if self.out.suffix not in (".csv", ".parquet"):
-                raise UsageError(f"--out {self.out}: expected a name ending in .csv or .parquet")
-            check_folder(self.out)
-        chosen = known if self.table is None else {self.table: known[self.table]}
+            check_folder(check(out=self.out))
         found = []
-        for name, table in chosen.items():
+        for name in tables() if self.table is None else [self.table]:
             values = literature(name)
             found += values
             if not self.json:
+                table = tables()[name]
                 shown = _beside(values)
                 rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
                 source = f"{table.source}; {table.artefact}; {table.obtained}."
@@ -98,8 +92,6 @@ class Bench(TableOptions):
         if self.json:
             print(json.dumps(records, allow_nan=False))
         if self.out is not None:
-            from checkin_jax.sweeps.tables import arrow, write
-
             filled = {name: np.array([record[name] for record in records]) for name in records[0]}
             write(self.out, iter([arrow(filled, len(records))]))
 

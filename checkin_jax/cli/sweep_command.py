@@ -127,7 +127,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
         from checkin_jax import plotting
         from checkin_jax.sweeps import tables
 
-        out = tables.check(self.out)
+        out = tables.check(out=self.out)
         check_folder(out)
         if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} is there: expected another --out, or --overwrite")

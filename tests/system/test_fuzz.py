@@ -263,7 +263,15 @@ def supporting(event):
     any_protocol,
     any_randomizer,
     arguments(["target_epsilon", "delta", "view"], 1),
-    st.sampled_from([None, *sweep_settings.WHOLE, "check_in_prob", "epsilon0", "gossip"]),
+    st.sampled_from(
+        [
+            None,
+            *(name for name, kind in sweep_settings.KINDS.items() if kind is int),
+            "check_in_prob",
+            "epsilon0",
+            "gossip",
+        ]
+    ),
     covers=(cj.calibrate, cj.Calibration),
     few=6,
     many=500,
@@ -438,13 +446,18 @@ def reading_published_values(table):
         assert value.lower <= value.epsilon
 
 
+def value_of(name: str) -> st.SearchStrategy:
+    if name == "order":
+        return spread(1.01, 4096.0)
+    return PROPER[name] if name in PROPER else st.sampled_from(BOUNDS)
+
+
 # Axes of sweeps as people write them.
 def axis_of(name: str) -> st.SearchStrategy:
-    if name in sweep_settings.WORDS:
-        values = PROPER[name] if name in PROPER else st.sampled_from(BOUNDS)
+    values = value_of(name)
+    if sweep_settings.KINDS[name] is str:
         lists = st.lists(values, min_size=1, max_size=3)
         return st.one_of(values, lists, lists.map(",".join))
-    values = spread(1.01, 4096.0) if name == "order" else PROPER[name]
     lists = st.lists(values, min_size=1, max_size=3)
     ends = st.tuples(values, values, st.sampled_from(["log", "lin"]), st.integers(2, 4))
     ranges = ends.map(lambda part: f"{part[0]}:{part[1]}:{part[2]}{part[3]}")
@@ -461,7 +474,10 @@ not_an_axis = st.one_of(
 
 
 def sweeping_arguments(axis, spoilt):
-    """Keyword arguments of `sweep`: what it evaluates needs most of them, one that is `spoilt` may be among them."""
+    """Keyword arguments of `sweep`: those its question needs, two of them axes at most, and perhaps a `spoilt` one.
+
+    With five axes a product has thousands of rows, which take minutes and show no more than a few do.
+    """
 
     def of(what, protocol):
         names = [name for name in fields(protocol) if name != "drop_out_prob"]
@@ -475,15 +491,20 @@ def sweeping_arguments(axis, spoilt):
         names += needed.get(what, ["delta"])
         extra = st.lists(st.sampled_from(sweep_settings.NAMES), max_size=1)
         free = st.sampled_from([None, "num_rounds", "num_epochs", "check_in_prob", "nothing"])
-        common = {"what": st.just(what), "protocol": st.just(protocol)}
+        varied = st.lists(st.sampled_from(names), max_size=2, unique=True)
+        common = {"what": st.just(what), "protocol": st.just(protocol), "bounds": st.just("fast")}
         common["rows"] = st.sampled_from(["product", "zip"])
         if what == "calibration":
             common["free"] = free
-        return st.tuples(randomizer, extra).flatmap(
+        return st.tuples(randomizer, extra, varied).flatmap(
             lambda drawn: st.builds(
                 dict.__or__,
                 st.fixed_dictionaries(
-                    common | {name: axis(name) for name in dict.fromkeys([*names, drawn[0]])}
+                    common
+                    | {
+                        name: axis(name) if name in drawn[2] else value_of(name)
+                        for name in dict.fromkeys([*names, drawn[0]])
+                    }
                 ),
                 st.one_of(st.just({}), st.just({}), st.fixed_dictionaries(dict.fromkeys(drawn[1], spoilt))),
             )

@@ -148,6 +148,8 @@ REFUSED = [
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
     # Files that are to be written.
     (f"compare {RUN} --out bounds.xls", "--out bounds.xls: expected a name ending in"),
+    ("sweep --num-clients 9 --out rows.xls", "--out rows.xls: expected a name ending in .csv or .parquet"),
+    ("sweep --table rows.xls --out rows.csv", "--table rows.xls: expected a name ending in .csv or .parquet"),
     (f"compare {RUN} --out .", "--out .: expected a name"),
     (f"compare {RUN} --out nodir/x.png", "--out nodir/x.png: expected a file in a folder that is there"),
     (f"epsilon {RUN} --trade-off nodir/x.png", "--trade-off nodir/x.png: expected a file in a folder"),

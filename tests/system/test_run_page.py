@@ -383,7 +383,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
         assert g.compared in html.unescape(texts["ledger"])
     assert up(found.epsilon, 4) in texts["ledger"]
-    assert "Nobody has stated yet" in texts["ledger"]
+    assert "has not declared which" in texts["ledger"]
     assert texts["ledger"].count("<small>view ") == 4
     seen = re.findall("<small>view (.*?)</small>", texts["ledger"])
     assert [view for view in seen if view in cj.protocols.VIEWS] == [*cj.protocols.VIEWS]

@@ -116,11 +116,11 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 
 def test_theorems_are_stated(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
-    (said,) = (lines for head, lines in formats.sections(record) if head == formats.THEOREMS)
-    assert said.pop() == bound_links.GLOSSARY
-    assert said
-    for each in said:
-        assert f"  {each}\n" in formats.as_text(record)
+    _, _, below = formats.as_text(record).partition("\n\nTheorems\n")
+    *said, pointer = [line.removeprefix("  ") for line in below.partition("\n\n")[0].splitlines()]
+    assert pointer == bound_links.GLOSSARY
+    quoted = formats.guaranteed_of(record)
+    assert said == [*dict.fromkeys(theorem for each in quoted for theorem in each["theorems"])] != []
 
 
 def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
