@@ -14,11 +14,13 @@ from .accounting.compare import compare as compare
 from .accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from .accounting.composition.renyi import rdp as rdp
 from .accounting.composition.renyi_lower import rdp_lower as rdp_lower
+from .accounting.groups import account_groups as account_groups
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
 from .accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
 from .accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
 from .accounting.interop.allocation import random_allocation as random_allocation
+from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
 from .accounting.interop.dp_accounting_pld import to_pld as to_pld
 from .accounting.interop.events import CheckInDpEvent as CheckInDpEvent
 from .accounting.interop.events import to_event as to_event

@@ -64,6 +64,9 @@ ANSWERS = frozenset(
 # Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
 
+# Fields that say how many are honest.
+_HONEST = ("num_colluding", "min_reports")
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -148,6 +151,9 @@ def check(question: Question, names: Sequence[str]) -> None:
     if question.what == "published" and question.randomizer is None:
         del accepted["noise_multiplier"]
         accepted["epsilon0"] = True
+    if question.what == "published":
+        # Published formulas are for coins of all clients, none of whom colludes.
+        accepted = {name: needed for name, needed in accepted.items() if name not in _HONEST}
     accepted |= dict.fromkeys(question.kind.wants, True) | dict.fromkeys(question.kind.left_out, False)
     free = question.free
     if (question.what == "calibration") != (free is not None):
@@ -168,7 +174,7 @@ def check(question: Question, names: Sequence[str]) -> None:
     for name in names:
         if name not in accepted:
             raise ValueError(f"{name}: no argument of {about}; expected one of {', '.join(accepted)}")
-    free_ones = [*(name for name in question.fields if name != "num_colluding"), *searched]
+    free_ones = [*(name for name in question.fields if name not in _HONEST), *searched]
     if free is not None and free not in free_ones:
         raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")
 

@@ -30,6 +30,7 @@ class Axes(TypedDict, total=False):
     num_epochs: Whole
     minibatch: Whole
     num_colluding: Whole
+    min_reports: Whole
     check_in_prob: Real
     largest_rate: Real
     expected_check_ins: Real
