@@ -297,6 +297,33 @@ def test_formulae_are_formulae():
             assert not re.search(r"<=|>=|[_^][{(]|\bE\b|\|\|", code), (page.name, code)
 
 
+ROOMS = ("checkin_jax", "checkin_jax.accounting", "checkin_jax.accounting.bounds")
+
+
+def found(name: str) -> bool:
+    """Whether one of ROOMS has this module, or a module of it this class, function or method."""
+    for room in ROOMS:
+        parts = name.split(".")
+        for size in range(len(parts), 0, -1):
+            module = ".".join([room, *parts[:size]])
+            try:
+                value: object = importlib.import_module(module)
+            except ModuleNotFoundError:
+                continue
+            if all(hasattr(value := getattr(value, part, None), "__module__") for part in parts[size:]):
+                return True
+    return False
+
+
+def test_proofs_name_code_that_uses_them():
+    """What each page of proofs has after "Used by"."""
+    for page in sorted((ROOT / "docs").glob("theory*.md")):
+        users = re.findall(r"\*Used by\*(.*?)(?=\n\n|\Z|\*Numerics)", page.read_text(), re.DOTALL)
+        assert users, page.name
+        for name in re.findall(r"`([a-z_0-9]+\.[\w.]+)`", "".join(users)):
+            assert found(name), (page.name, name)
+
+
 def test_every_public_name_is_on_the_api_page():
     paths = [path.rpartition(".") for path in re.findall(r"^::: (\S+)$", API, re.MULTILINE)]
     shown = [getattr(importlib.import_module(module), name) for module, _, name in paths]

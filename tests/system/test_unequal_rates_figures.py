@@ -1,4 +1,4 @@
-"""The figures of docs/theory_rates.md as `account` gives them, and what they cost against a common rate."""
+"""Fleets of unequal rates (docs/theory_rates.md): what `account` says, and what they cost against a common rate."""
 
 import runpy
 import time

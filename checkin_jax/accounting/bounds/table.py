@@ -77,7 +77,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "subsampling": (
         "the client's message is used with some probability, by itself or in a sum whose noise adds up; nothing else "
         "is taken to hide it",
-        "docs/accounting.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
+        "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
     ),
     "allocation": (
         "a Gaussian message is in one of several slots, hidden among dummies, empty slots and other clients",
@@ -171,6 +171,23 @@ def _of_own_laws(unit: Unit) -> tuple[str, ...]:
     return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
 
 
+def _of_common_slots(unit: Unit) -> tuple[str, ...]:
+    """More clients than are stated displace each other more often, at twice the distance of a dummy."""
+    return (_COUNTED,) if unit.protocol.used_throws is not None else ()
+
+
+def _of_few_clients(unit: Unit) -> tuple[str, ...]:
+    """The stated number is assumed where some slots of a common window are known to hold dummies."""
+    slots = unit.slots
+    return _of_common_slots(unit) if slots is not None and slots.others < slots.number else ()
+
+
+def _of_visible_sums(unit: Unit) -> tuple[str, ...]:
+    """The stated rate is assumed where sums count on a message in every slot: an empty one brings no noise."""
+    slots = unit.slots
+    return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
+
+
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1", 0.02, theorems.t1),
     _row("hexagon", "T1+", 0.25, theorems.t1_plus),
@@ -188,12 +205,12 @@ BOUNDS: tuple[Bound, ...] = (
     _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes=(_SAME_BALL,)),
-    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling),
-    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime),
-    _row("two-steps", "R2", 0.5, gaussian_slots.r2),
+    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),
+    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime, assumes_of=_of_common_slots),
+    _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_visible_sums),
     _row("profile", "R3", 0.5, gaussian_slots.r3),
     _row("allocation", "R4", 0.5, displaced.r4, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G3", 0.05, gaussian_slots.g3),
+    _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G5", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
@@ -212,7 +229,14 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2c", 0.02, populations.t2c),
     _row("profile", "T*h", 3.0, populations.t_star_h, assumes=(_NOT_ADAPTIVE,)),
-    _row("subsampling", "G1h", 0.03, populations.g1h, caveat=_only_subsampling),
+    _row(
+        "subsampling",
+        "G1h",
+        0.03,
+        populations.g1h,
+        caveat=_only_subsampling,
+        assumes_of_sums=(_STATED_NOISE,),
+    ),
     _row("subsampling", "G4h", 0.02, populations.g4h),
 )
 
