@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MIN_DELTA = 1e-300
 UNSEEN_CHANGES = (
-    "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
+    "the times of parameter changes, and the new parameters, did not depend on any output of earlier rounds"
 )
 # Recommended largest check-in rate.
 CAP = 0.99
@@ -186,7 +186,9 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
     if found.bound or isinstance(chosen.bound, LocalOnly):
         # The bound is that of the local view.
         if found.lower < 0.999 * found.upper:
-            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+            out.append(
+                "no gain from hiding among other clients is counted: the true epsilon may be far smaller"
+            )
     elif found.upper > 0:
         out += chosen.caveats
     return out

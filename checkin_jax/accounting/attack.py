@@ -172,10 +172,20 @@ class AttackTerms:
         """Lines of a statement: name and two ends of each attack term."""
         return (
             ("advantage", f"{self.advantage}: true minus false positive rate of the best attack"),
-            *((f"fpr {fpr:g}", f"comes with a true positive rate {self.tpr(fpr)}") for fpr in SHOWN_FPRS),
-            ("mu", f"{self.mu}: Gaussian differential privacy, but for {self.delta!r}"),
             *(
-                (f"prior {p:g}", f"becomes a belief {self.posterior(p)}, but for {self.delta!r} of the runs")
+                (f"fpr {fpr:g}", f"true positive rate of the best attack {self.tpr(fpr)}")
+                for fpr in SHOWN_FPRS
+            ),
+            (
+                "mu",
+                f"{self.mu}: as hard to attack as telling N(0, 1) from N(mu, 1), except with "
+                f"probability {self.delta!r}",
+            ),
+            *(
+                (
+                    f"prior {p:g}",
+                    f"becomes a belief {self.posterior(p)}, except in a share {self.delta!r} of the runs",
+                )
                 for p in SHOWN_PRIORS
             ),
         )

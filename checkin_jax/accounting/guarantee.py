@@ -186,8 +186,10 @@ class Guarantee(Stated):
         coins = self.protocol.coins
         if coins is None or self.client_rate is None:
             return []
-        everybody = ", which is everybody" if self.client_rate == coins.fastest() else ", and nobody faster"
-        return [("covers", f"clients of check-in rates up to {self.client_rate:.6g}{everybody}")]
+        limit = f"check-in rates up to {self.client_rate:.6g}"
+        if self.client_rate == coins.fastest():
+            return [("covers", f"all clients: {limit}")]
+        return [("covers", f"clients with {limit}; faster clients are not covered")]
 
     @property
     def _about(self) -> list[tuple[str, str]]:

@@ -330,7 +330,7 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
         *(() if left is None else (f"Left of it at the present rate: {counted(left, 'round')}.",)),
         f"Against {in_short(g.against)}, a suspicion of one client's data of",
         *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
-        f"but for a chance of {g.delta!r}.",
+        f"except with probability {g.delta!r}.",
     )
 
 

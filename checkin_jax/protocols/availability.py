@@ -35,9 +35,9 @@ RATIO, COIN_RATIO = 1.03, 1.005
 # Where bounds take longer: about so many groups.
 FEW_GROUPS = 16
 FRESH_AMONG_AVAILABLE = (
-    "who is available does not depend on anybody's data and may be known; given that, and everything else that "
-    "persists, each of the available checks in by a fresh coin: a phone that is plugged in all night is available all "
-    "night, and its being plugged in is no fresh coin"
+    "being available (such as charging, on Wi-Fi) does not depend on anybody's data and may be known; in every round "
+    "each available client draws a new random number to decide whether it checks in, independently of everything that "
+    "persists; being plugged in does not count as that random choice"
 )
 _MOST_CLIENTS = 2.0**42
 # Rounds to which `calibrate` lengthens a log: a century of hours.
@@ -97,7 +97,7 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     """
     counts = _numbers("available", available)
     if counts.size == 0:
-        raise ValueError("available=[]: expected one round at least")
+        raise ValueError("available=[]: expected at least one round")
     whole = (counts >= 1) & (counts <= _MOST_CLIENTS) & (counts == np.floor(counts))
     _rows("available", counts, whole, "a whole number in [1, 2^42]")
     coins = (
@@ -160,7 +160,7 @@ class AvailableCheckIn(CheckInProtocol):
     num_clients: int = cast(Any, None)
 
     _unit = "num_rounds"
-    title = "shuffled check-in among the available"
+    title = "shuffled check-in among those available"
     summed = True
 
     def __post_init__(self) -> None:
@@ -233,8 +233,8 @@ class AvailableCheckIn(CheckInProtocol):
         """Assumptions under which the guarantees are true, a sentence each."""
         return (
             FRESH_AMONG_AVAILABLE,
-            "in each round at least as many were available as the log says, with the same coin for all, at most the "
-            "log's (the log's own where noise adds up in sums)",
+            "in every round at least as many clients are available as logged, all with the same check-in probability, "
+            "which is at most the logged one (exactly the logged one for sums whose noise adds up)",
             SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
         )
@@ -258,7 +258,7 @@ class AvailableCheckIn(CheckInProtocol):
         coin = _span(*(f"{end:.6g}" for end in (coins.min(), coins.max())))
         available = _span(*(f"{int(end):,}" for end in (rounds.min(), rounds.max())))
         return (
-            f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {available} available"
+            f"over {counted(self.num_rounds, 'round')} of check-ins with probability {coin} among {available} available"
             f"{lost(self.drop_out_prob)}"
         )
 
@@ -336,7 +336,7 @@ def read(path: str | Path) -> AvailabilityLog:
         lines = [(number, row) for number, row in enumerate(rows, start=2) if row]
     found = [_line(path, number, row, places) for number, row in lines]
     if not found:
-        raise ValueError(f"{path}: expected one round at least")
+        raise ValueError(f"{path}: expected at least one round")
     if "round" in header:
         _rising(path, lines, header.index("round"))
     table = np.asarray(found)

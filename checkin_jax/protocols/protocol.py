@@ -56,8 +56,8 @@ CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
-    "a client checks in with its rate whatever it did before and whatever the others do: a device that is plugged in "
-    "all night is no fresh coin; rates are those given everything that persists"
+    "each client checks in with its rate, independently of its earlier check-ins and of the other clients; its rate is "
+    "the probability given everything that persists, so being plugged in all night does not count as a random choice"
 )
 
 
@@ -154,8 +154,8 @@ class CheckInProtocol(ByName, abc.ABC):
         if not self.num_colluding:
             return ()
         return (
-            f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they come and what "
-            "they send; when they come does not depend on others' data, choices or messages",
+            f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they check in and what "
+            "they send; their check-ins do not depend on other clients' data, choices or messages",
         )
 
     @property
@@ -171,7 +171,7 @@ class CheckInProtocol(ByName, abc.ABC):
     def assumed(self, view: str) -> tuple[str, ...]:
         """Assumptions under which the guarantees in this view are true, a sentence each."""
         if view == "local":
-            return ("when a client checks in does not depend on anybody's data",)
+            return ("the check-ins of a client do not depend on anybody's data",)
         if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
             size = self.slots.minibatch
             return (
@@ -225,7 +225,7 @@ class CheckInProtocol(ByName, abc.ABC):
             return self.rate
         if self.coins is None:
             raise ValueError(
-                f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
+                f"client_rate={_validate.shown(client_rate)}: expected None, since all clients have the same rate"
             )
         return self.coins.fastest(client_rate) * self.kept
 
@@ -312,7 +312,7 @@ class CheckInProtocol(ByName, abc.ABC):
         """Says why this neighboring relation has no guarantee in this view; None if it has one."""
         if neighboring_relation == REPLACE:
             return None
-        return f"no bound is known for {type(self).__name__}, whose number of messages may be seen"
+        return f"no bound is known for {type(self).__name__}, since its number of messages may be seen"
 
     @property
     def _words(self) -> Words:

@@ -23,7 +23,7 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 def lost(drop_out_prob: float) -> str:
     """How many of those who check in drop out, in words behind them; nothing where none does."""
-    return f", {drop_out_prob:.6g} of those who check in dropping out" if drop_out_prob else ""
+    return f", a share {drop_out_prob:.6g} of check-ins dropping out" if drop_out_prob else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

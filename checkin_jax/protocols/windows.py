@@ -31,18 +31,18 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 _ONE_RECORD_OR_CLIENT = {
     **ONE_RECORD,
-    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
-    "the number of slots and the windows of the others stay",
+    ADD_OR_REMOVE: "data sets with and without one client; without it, its slot shows another client's message or the "
+    "dummy, while the number of slots and the windows of the others are unchanged",
 }
 
-_SEEN_BY_NAME = "who sees names sees whether a client takes part"
+_SEEN_BY_NAME = "an adversary who sees names sees whether a client takes part"
 
 
 def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
     """What is seen of windows whose slots use one message each; which are empty, too, where there are gaps."""
     seen = "which slots are empty and " if gaps else ""
     if minibatch == 1:
-        made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
+        made = f"somebody who sees {seen}any function of the messages used in the slots, and no other message"
     else:
         made = (
             f"somebody who sees {seen}the sums of the messages used in {minibatch:,} successive slots each, and no "
@@ -227,7 +227,7 @@ class FixedWindow(CommonSlots):
         if view == "local":
             return _SEEN_BY_NAME
         if self.empty_slots == "visible":
-            return "a client that is alone in its slot is missed where empty slots are visible"
+            return "if empty slots are visible, the absence of a client that is alone in its slot is seen"
         return None
 
     @property
@@ -298,7 +298,7 @@ class SlidingWindow(CheckInProtocol):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
         return (
-            "every client picks its slot uniformly from its own window, none drops out",
+            "every client picks its slot uniformly from its own window, and no client drops out",
             SAME_RANDOMIZER,
             UNSEEN_UNCOUNTED,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",

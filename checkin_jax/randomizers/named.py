@@ -71,7 +71,7 @@ class PureLDP(Randomizer):
         if self._share == 1.0:
             return ()
         return (
-            f"no two records' messages are farther apart than a total variation of {down(self.total_variation)}",
+            f"the laws of a message at any two records have a total variation of at most {down(self.total_variation)}",
         )
 
     @property
@@ -128,18 +128,19 @@ class OneBit(Randomizer):
         apart = (
             ""
             if self.differ == 1.0
-            else f", which records change with probability {down(self.differ)} at most"
+            else f", which two records change with probability at most {down(self.differ)}"
         )
         return f"{down(self.epsilon0)}-LDP messages of one bit and public coins{apart}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        coins = (
-            "every message has fresh public coins, whose law does not depend on the record, and one bit more"
-        )
+        coins = "every message has fresh public coins, whose law does not depend on the record, and one further bit"
         if self.differ == 1.0:
             return (coins,)
-        return (coins, f"two records' bits differ for a share of {down(self.differ)} of the coins at most")
+        return (
+            coins,
+            f"the bits of any two records differ with probability at most {down(self.differ)} over the coins",
+        )
 
     @property
     def largest_loss(self) -> float:
@@ -300,4 +301,6 @@ class KnownProfile(Randomizer):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        return (f"no two records' messages differ by more than the given profile of {self.name} says",)
+        return (
+            f"the given profile of {self.name} bounds the divergence of a message's laws at any two records",
+        )

@@ -201,7 +201,7 @@ REFUSED = [
     ("plan good.json", "good.json: no plan"),
     ("plan good.toml --json --markdown", "expected one of --json and --markdown"),
     ("plan", "PLAN is needed"),
-    ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected one round at least"),
+    ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected at least one round"),
     ("epsilon --availability header.csv --epsilon0 1", "header.csv: line 1 has the columns availble, coin"),
     ("epsilon --availability coin.csv --epsilon0 1", "coin.csv: line 3: coin=1.5"),
     ("epsilon --availability half.csv --epsilon0 1", "half.csv: line 2: available=9.5"),

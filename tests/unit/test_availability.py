@@ -172,7 +172,7 @@ def test_the_first_rounds_of_a_log_are_a_log():
     assert "among 400 to 900 available" in run.repeated(2).what
     assert "dropping out" not in run.what
     few = cj.from_availability([500, 500], coin=0.1, drop_out_prob=0.05)
-    assert few.what.endswith("among 500 available, 0.05 of those who check in dropping out")
+    assert few.what.endswith("among 500 available, a share 0.05 of check-ins dropping out")
     assert run.rate == pytest.approx(0.2)
     longer = run.repeated(5)
     assert longer.log.available.tolist() == [900, 400, 30, 900, 400]
@@ -221,7 +221,7 @@ def test_a_log_composed_in_parts_is_the_whole_log(parts):
 
 def test_rounds_that_differ_have_no_rdp_of_one_kind():
     run = log_of(900, 400)
-    with pytest.raises(ValueError, match="rounds are alike"):
+    with pytest.raises(ValueError, match="identical rounds"):
         cj.rdp(run, cj.PureLDP(epsilon0=1.0), [2.0])
 
 

@@ -141,7 +141,7 @@ def test_mixed_views_and_populations_are_named():
         in populations
     )
     assert accountant.describe().startswith(populations)
-    with pytest.warns(MixedViewsWarning, match="against all of these as one") as warned:
+    with pytest.warns(MixedViewsWarning, match="one adversary who has all of them") as warned:
         accountant.compose(cj.to_event(window, PURE, view="aggregate"))
     assert warned[0].filename == __file__
     views, also = accountant.notes

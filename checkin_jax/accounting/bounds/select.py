@@ -108,7 +108,7 @@ def units_alike(protocol: CheckInProtocol) -> bool:
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
     if not units_alike(protocol):
         raise ValueError(
-            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+            f"protocol={_validate.shown(protocol)}: expected a protocol with identical rounds; pass others to `account`"
         )
     return protocol
 

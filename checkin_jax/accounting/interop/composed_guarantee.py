@@ -22,9 +22,9 @@ from checkin_jax.accounting.stated import Stated
 from checkin_jax.protocols import REPLACE
 
 # Words for central events; the data sets are those of a ledger without check-ins.
-_CENTRAL = "somebody who sees what a trusted server releases"
+_CENTRAL = "somebody who sees the outputs of a trusted server"
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
-_ONE_CLIENT = "one client is there or not"
+_ONE_CLIENT = "data sets with and without one client"
 
 
 def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
@@ -36,14 +36,16 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
     out = []
     if len({view for view, _ in seen}) > 1:
         whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
-        out.append(f"units are composed in different views; epsilon is against all of these as one: {whom}")
+        out.append(
+            f"units have different views; epsilon holds against one adversary who has all of them: {whom}"
+        )
     if with_central and units:
         out.append(central.ASSUMED)
     sizes = sorted({unit.protocol.num_clients for unit in units})
     if len(sizes) > 1:
         out.append(
-            f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
-            "of a client who is in all of them, and a client who is in some loses no more"
+            f"units cover {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is for a "
+            "client in all of them, and other clients are protected at least as well"
         )
     return tuple(out)
 
