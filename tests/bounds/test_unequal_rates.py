@@ -267,7 +267,7 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
         ("rate\n0.1\nnan\n", "line 3: rate=nan"),
         ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected whole"),
         ("rate\n0.1\nfast\n", "line 3: 'fast': expected numbers"),
-        ("rate\n", "expected one rate at least"),
+        ("rate\n", "expected at least one rate"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

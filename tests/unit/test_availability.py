@@ -72,7 +72,7 @@ def test_a_file_is_read(tmp_path):
     [
         ("", "line 1 has the columns none: expected available"),
         ("available\n5\n", "expected coin"),
-        ("available,coin\n", "expected one round"),
+        ("available,coin\n", "expected at least one round"),
         ("available,coin\n5,0.1\n5\n", "line 3: '5': expected two numbers"),
         ("available,coin\n5,a\n", "line 2: '5,a': expected two numbers"),
         ("available,coin\n5,0.1\n5.5,0.1\n", "line 3: available=5.5"),
@@ -92,7 +92,7 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("available", "coin", "message"),
     [
-        ([], 0.1, "expected one round"),
+        ([], 0.1, "expected at least one round"),
         ([5, -1], 0.1, "available, row 2: -1.0"),
         ([5, float("nan")], 0.1, "available, row 2: nan"),
         ([5], [0.1, 0.2], "coin=2 numbers: expected one for each of the 1 rounds"),

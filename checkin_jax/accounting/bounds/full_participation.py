@@ -1,7 +1,4 @@
-"""Gaussian messages where every client sends (G2); replacement of one record.
-
-Proofs: docs/theory_gaussian.md.
-"""
+"""everybody for Gaussian messages (G2): all clients send, one record is replaced. Proofs: docs/theory_gaussian.md."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.randomizers import MAX_EPSILON0
 
-# What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
+# Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
@@ -31,18 +28,20 @@ _NEAR, _FAR, _SPACING = 40, 87, 0.1
 
 @dataclasses.dataclass(frozen=True)
 class G2Shuffled(TabulatedMessages):
-    """G2: n Gaussian messages, all clients' (gamma = 1, or averaged updates with p_0 = 1), `messages` view; symmetric.
+    """G2: n Gaussian messages, one of each client, in the view "messages". Symmetric.
+
+    All clients send: shuffled check-in at rate 1, or averaged updates with p_0 = 1.
 
     For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
 
         H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) d0 (1 + 2 (n-1) / p):
 
-    the message's laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of
-    one message by itself.
+    The laws of messages are cut where their likelihood ratio leaves [1/p, p]. The bound is the minimum over a few eps0,
+    and at most the profile of one message.
 
     Attributes:
       num_clients: n, from 1 to 1e12. mu: 2 / noise_multiplier.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
@@ -70,7 +69,7 @@ class G2Shuffled(TabulatedMessages):
         return gaussian_profile.log_profile_ahead(self.mu, epsilon0) + np.log1p(others)
 
     def cut(self, allowed: float) -> float | None:
-        """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
+        """Approximately the least eps0 at which cutting costs at most exp(-allowed); None if it is out of range."""
         low, high = 0.0, MAX_EPSILON0
         for _ in range(3):
             grid = np.linspace(low, high, 512)
@@ -86,7 +85,7 @@ class G2Shuffled(TabulatedMessages):
         return [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
 
     def least(self, losses: np.ndarray) -> np.ndarray:
-        """The bound is not below this, but for rounding: the divergence of the messages' mean, what cutting costs."""
+        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting."""
         mean = np.exp(gaussian_profile.log_profile(self.mu / math.sqrt(self.num_clients), losses))
         cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
@@ -109,26 +108,26 @@ class G2Shuffled(TabulatedMessages):
 
 @functools.lru_cache(maxsize=32)
 def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffled:
-    """Made once: for when all take part, and for whoever is shown what the others would have sent."""
     return G2Shuffled(num_clients, mu, log_inverse_mass)
 
 
 @functools.lru_cache(maxsize=32)
 def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
-    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    """T* for Gaussian messages, with G2 in the event that all clients take part; cached for several bounds."""
     everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
     return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
 
 
 @dataclasses.dataclass(frozen=True)
 class HiddenGaussian:
-    """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
+    """Minimum of T* and G2 for Gaussian messages at a common rate below 1. Symmetric.
 
-    Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
+    T* uses G2 in the event that all clients take part. G2 itself holds at every rate: a round at rate gamma is a
+    post-processing of the round in which all clients send, each message being dropped with probability 1 - gamma.
 
     Attributes:
       num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
@@ -137,7 +136,7 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Theorems that are never below this one where it applies.
+    # Theorems that are never below this bound, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property

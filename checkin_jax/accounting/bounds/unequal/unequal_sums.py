@@ -1,7 +1,7 @@
-"""Sums of Gaussian messages of clients with check-in rates of their own: G1h (docs/theory_rates.md).
+"""subsampling for unequal check-in rates (G1h): Gaussian messages, or their sum. Proof: docs/theory_rates.md.
 
-The adversary sees the sum of a round's messages and how many there are. The noise of everybody counts, of clients that
-always come too.
+The adversary sees the messages of a round, or their sum, and their number. In the sum the noise of all messages counts,
+including that of clients with rate 1.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _RUNS = 128
 
 
 class Cells(NamedTuple):
-    """For every F that falls with k, and with 1/q, in which it is convex: sum_k g P_{k-1} F(k, 1/q_k) <= that of these.
+    """Few cells that bound sums over the number k of messages, all [cells].
 
-    [cells]. least: k. inverse: 1/q. weight: g P_{k-1}. lost: weight of what is left out, where F <= 1.
+    For every F that is nonincreasing in k, and nonincreasing and convex in 1/q, sum_k g P_{k-1} F(k, 1/q_k) <= sum over
+    cells of weight F(least, inverse), plus lost if F <= 1.
     """
 
     least: np.ndarray
@@ -39,10 +40,13 @@ class Cells(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalGaussian(Subsampled):
-    """G1h: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of how many others come; all rates are known.
+    """G1h if all rates are known: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of the number of other messages.
 
-    q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k). Attributes: rate: g in (0, 1]. mu: 2 / noise_multiplier. summed: the
-    aggregate view, D_k that of mu / sqrt(k); else messages, D_k that of mu.
+    Given k messages, the target's is one of them with probability q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k).
+
+    Attributes:
+      rate: g in (0, 1]. others: rates of all others. mu: 2 / noise_multiplier.
+      summed: True for the view "aggregate", with D_k the Gaussian profile of mu / sqrt(k). Else D_k is that of mu.
     """
 
     rate: float
@@ -60,16 +64,16 @@ class UnequalGaussian(Subsampled):
         return poisson_binomial.law(self.others.trials, self.log_inverse_mass)
 
     def spread(self, count: np.ndarray) -> np.ndarray:
-        """mu of a sum of so many messages."""
+        """mu of an observed sum of `count` messages, or of one message."""
         return self.mu / np.sqrt(count) if self.summed else np.full(count.shape, self.mu)
 
     @functools.cached_property
     def cells(self) -> Cells:
-        """The law of k and 1/q, from above: by runs of k."""
+        """Cells from runs of k, for upper bounds."""
         law, g = self.law, self.rate
         runs = Runs(law, _RUNS)
         odds = (1.0 - g) / g
-        # 1 / q = 1 + odds P_k / P_{k-1}; the ratio falls (Newton), so that a run's lies between those at its ends.
+        # 1/q = 1 + odds P_k / P_{k-1}. The ratio decreases in k (Newton), so the ratios at the ends of a run bound it.
         most, least = runs.ratios(law)
         seen = runs.upper > 0
         mean = np.where(seen, runs.next_lower / np.where(seen, runs.upper, 1.0), 0.0)
@@ -96,7 +100,7 @@ class UnequalGaussian(Subsampled):
         )
 
     def alone(self) -> GaussianBuckets:
-        """Nobody else can come."""
+        """Mixture without other clients: the message is identified."""
         first, none = np.full(2 * _RUNS, self.mu), np.zeros(2 * _RUNS)
         none[0] = self.rate
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
@@ -109,9 +113,13 @@ class UnequalGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PooledGaussian(Subsampled):
-    """G1h from limits alone: the others' kinds revealed, n' members of rate theta are left (fewer, less noise).
+    """G1h if only limits of the rates are known: a pool of n' other clients of rate theta.
 
-    Attributes: within: a fleet within the limits, for the instances. theta: in (0, 1). pool: law of n', from below.
+    Membership in the pool is revealed. The messages of other clients are not counted, so there is less noise.
+
+    Attributes:
+      within: bound for one fleet within the limits, for its instances. theta: in (0, 1).
+      pool: law of n', stochastically from below.
     """
 
     within: UnequalGaussian
@@ -145,7 +153,7 @@ class PooledGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalGaussianSum:
-    """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
+    """Instance: the sum of Gaussian messages at unequal rates, all other clients at one record."""
 
     scale: UnitBound
     messages: UnequalGaussian
