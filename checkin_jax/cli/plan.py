@@ -1,4 +1,4 @@
-"""`checkin plan`: a fleet in a TOML file, what each kind of message would promise there, and what has to be checked."""
+"""`checkin plan`: guarantees of several kinds of messages for a fleet in a TOML file, and a list of assumptions."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
     from checkin_jax.reports.record import Record
 
-# Tables of the file, what each may say, and what it must.
+# Tables of the file, with their allowed and required keys.
 _TABLES = {
     "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
     "target": ("epsilon", "delta", "view", "free"),
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
     "deployment": (),
 }
-# Variables of a fleet that may be searched in place of a message's own.
+# Variables of a fleet that may be searched instead of a message's parameter.
 FREE = ("cycles", "num_rounds", "check_in_prob")
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
 class Search(NamedTuple):
-    """A message whose value is to be found: where `calibrate` starts, and over which variable."""
+    """A message whose parameter is searched: first value and variable of `calibrate`."""
 
     start: Randomizer | type[Gaussian]
     free: str | None
@@ -61,7 +61,7 @@ class Search(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is."""
+    """Contents of a plan: the run, the messages to try, the target, and the free variable of the run, if any."""
 
     protocol: CheckInProtocol
     rounds_per_cycle: int
@@ -75,17 +75,17 @@ class Wanted:
 
 @dataclasses.dataclass(kw_only=True)
 class Plan(TableOptions, BoundsOption):
-    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
+    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and the assumptions to check.
 
-    The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
-    drop_out_prob, cycles. [target]: epsilon, delta, view, free. [[message]], as often as there are choices: epsilon0
-    with or without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the
-    target. Exit code 1: no message meets it.
+    Tables of the file: [fleet] with available (lower bounds on the numbers of available clients, for each round of a
+    cycle such as a day), check_in_prob, drop_out_prob, cycles; [target] with epsilon, delta, view, free; one
+    [[message]] for each alternative, with epsilon0 and optionally a mechanism, or with noise_multiplier. A message
+    without a value gets the least private value that meets the target. Exit code 1: no message meets the target.
 
     Attributes:
       plan: the file.
-      free: of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others
-        are scaled with it) that meets the target; in place of free in the file.
+      free: for each message with a value: find the most cycles or rounds, or the largest check-in probability (others
+        are scaled with it) that meets the target; replaces free in the file.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
@@ -94,7 +94,7 @@ class Plan(TableOptions, BoundsOption):
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
 
     def run(self) -> None:
-        """Accounts for each choice; exits with code 1 where none meets the target."""
+        """Accounts for each message; exits with code 1 if none meets the target."""
         free = None if self.free is None else self.free.replace("-", "_")
         wanted, bounds = read(self.plan, free), bounds_of(self.bounds)
         rows = answers(wanted, bounds)
@@ -111,7 +111,7 @@ class Plan(TableOptions, BoundsOption):
 
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
-    """What each message promises in every view, or why no message meets the target."""
+    """Guarantees of each message by view, or the reason why it cannot meet the target."""
     from checkin_jax.accounting.account import account
 
     ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
@@ -131,9 +131,9 @@ def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
 
 
 def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
-    """Noise in the mean of a round's messages, in clip norms per coordinate, where most and where fewest come.
+    """Noise of the mean of a round's messages, in clip norms per coordinate, with the most and the fewest messages.
 
-    None: the messages are no noisy updates. Counts are the expected ones.
+    None if messages are not noisy updates. Numbers of messages are expected ones.
     """
     from checkin_jax.training.private.samplers import mechanism_of
 
@@ -142,14 +142,14 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
         return None
     try:
         noise = mechanism_of(g.randomizer, clip_norm=1.0).noise_multiplier
-    except TypeError:  # nobody trains by such messages
+    except TypeError:  # no training with such messages
         return None
     counts = run.log.available * run.log.coin * run.kept
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
 def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str]:
-    """By how much epsilon may fall once all theorems are tried, a line for each message."""
+    """Possible decrease of epsilon if all bounds are used, one line for each message."""
     out = []
     for row in rows:
         if isinstance(row, str):
@@ -158,10 +158,10 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
         most = (
             f"up to {up(g.epsilon / g.lower, 3)} times smaller"
             if g.lower > 0
-            else "smaller, nobody knows how much"
+            else "smaller by an unknown amount"
         )
         out.append(
-            f"note: {g.randomizer.words}: by all theorems epsilon may be {most}, not below {down(g.lower, 4)}"
+            f"note: {g.randomizer.words}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
         )
     return out
 
@@ -169,7 +169,7 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
 def recorded(
     path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
 ) -> Callable[[], Record]:
-    """Reads a plan; returns what accounts for it and makes the record of its page and statement."""
+    """Reads a plan; returns a function that accounts for it and builds the record of its page and statement."""
     from checkin_jax.reports import evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
@@ -193,10 +193,10 @@ def recorded(
 
 
 def read(path: Path, free: str | None = None) -> Wanted:
-    """The plan in a file; free: the variable of the run that is searched, in place of what the file says.
+    """Reads a plan; free: variable of the run to search, instead of the one in the file.
 
     Raises:
-      UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
+      UsageError: no TOML, or a key that is unknown, missing or out of range; the message names it.
     """
     from checkin_jax.accounting.account import MIN_DELTA
 
@@ -213,7 +213,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         fleet, target = (_table(name, tables.get(name)) for name in ("fleet", "target"))
         messages = tables.get("message", [])
         if not isinstance(messages, list) or not messages:
-            raise ValueError("expected one [[message]] at least")
+            raise ValueError("expected at least one [[message]]")
         cycle = fleet["available"]
         if not isinstance(cycle, list):
             raise ValueError(f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers")
@@ -237,7 +237,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """The table, once it says only what it may, and all that it must."""
+    """The table, checked for unknown and missing keys."""
     if not isinstance(table, dict):
         raise ValueError(f"expected a table [{name}]")
     for key in table:
@@ -265,7 +265,7 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
 
 
 def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:
-    """The randomizer, or the search for it where its value is left out."""
+    """The randomizer, or the search for its value if that is missing."""
     mechanism = table.get("mechanism")
     if mechanism is not None:
         _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
@@ -303,7 +303,7 @@ def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol
 
 
 def _named(g: Guarantee, wanted: Wanted) -> str:
-    """The message, and what was found of the run."""
+    """The message in words, and the value found for the run."""
     if wanted.free is None:
         return g.randomizer.words
     value = _value(g, wanted)
@@ -316,21 +316,21 @@ def _named(g: Guarantee, wanted: Wanted) -> str:
 
 
 def _value(g: Guarantee, wanted: Wanted) -> Any:
-    """Value of the variable of the run that was searched; None: none was."""
+    """Value found for the free variable of the run; None without one."""
     if wanted.free == "cycles":
         return g.protocol.repeats // wanted.rounds_per_cycle
     return None if wanted.free is None else getattr(g.protocol, wanted.free)
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
-    """Whether a message meets the target; False where there is none."""
+    """True if a message meets the target; False without a target."""
     return (
         wanted.epsilon is not None and not isinstance(row, str) and row[wanted.view].epsilon <= wanted.epsilon
     )
 
 
 def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
-    """The run in one line, a line for each message, and a list to tick; quick: answers are marked as --bounds fast."""
+    """The run in one line, a line for each message, and a checklist; quick: mark answers as those of --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
@@ -356,14 +356,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         out.append(markdown(lines))
     elif width is None or max(map(len, columns(lines).split("\n"))) <= width:
         out.append(columns(lines))
-    else:  # a message below the other, its views below it
+    else:  # one message below the other, each with its views below
         head = lines[0]
         for message, *cells in lines[1:]:
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
     if assumed:
-        out += ["", "To be checked, by somebody who knows the fleet:"]
+        out += ["", "To be checked by somebody who knows the fleet:"]
         out += [
             f"* [ ] {each}" if in_markdown else columns([("  [ ]", each)], " ", width=width)
             for each in assumed
@@ -372,7 +372,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
 
 
 def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:
-    """The same for programs."""
+    """The plan as plain values for JSON."""
     return {
         "what": wanted.protocol.what,
         "protocol": to_plain(wanted.protocol),

@@ -271,6 +271,6 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     both = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert both["epsilon"] == pytest.approx(spent["spent"]["messages"], rel=1e-9)
     assert both["rounds_left"] == 0
-    assert "--epsilon0 is said by --run" in refused(
+    assert "--epsilon0 is given by --run" in refused(
         capsys, "ledger", "add", "x.json", "--run", "runs", "--epsilon0", "1"
     )

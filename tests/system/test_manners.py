@@ -139,7 +139,7 @@ def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, mon
     with pytest.raises(SystemExit) as stop:
         cli.main([what, *run, "folder.png" if out == "." else out])
     assert stop.value.code == 2
-    assert "expected a file in a folder that is there" in capsys.readouterr().err
+    assert "expected a file in an existing folder" in capsys.readouterr().err
 
 
 def entry(folder, name, content, age=0.0):

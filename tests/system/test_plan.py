@@ -99,7 +99,7 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     ("text", "told"),
     [
         ("[fleet", "no plan"),
-        (FLEET + TARGET, "one [[message]] at least"),
+        (FLEET + TARGET, "at least one [[message]]"),
         (TARGET + MESSAGES, "expected a table [fleet]"),
         (FLEET + MESSAGES, "expected a table [target]"),
         (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),

@@ -255,7 +255,7 @@ def test_a_file_that_is_there_stays_unless_it_may_be_replaced(capsys, tmp_path):
     with pytest.raises(SystemExit) as stop:
         cli.main(["sweep", *few, "--epsilon0", "2"])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == f"checkin: {out} is there: expected another --out, or --overwrite\n"
+    assert capsys.readouterr().err == f"checkin: {out} exists: expected another --out, or --overwrite\n"
     assert out.read_bytes() == before
     cli.main(["sweep", *few, "--epsilon0", "2", "--overwrite"])
     assert out.read_bytes() != before
