@@ -134,8 +134,8 @@ class FixedWindow(CommonSlots):
       num_epochs: number of repetitions of the window, with new random slots; from 1 to 1e9.
       num_colluding: number of clients that collude with the adversary, from 0 to num_clients - 1; an upper bound is
         safe.
-      empty_slots: "dummy": an empty slot outputs R(0), drawn by the same randomizer and indistinguishable from a
-        client's message. "visible": the adversary may see which slots are empty (skipped slots are visible).
+      empty_slots: "dummy" (an empty slot outputs R(0), drawn by the same randomizer and indistinguishable from a
+        client's message) or "visible" (the adversary may see which slots are empty, as when they are skipped).
       minibatch: number of successive slots whose messages the server sums (b), from 1 to num_slots. Nobody sees a
         single message. It matters only in the view "aggregate". The last sum of a window has the remaining slots.
 
