@@ -176,7 +176,7 @@ class Rates(CheckInRates):
         return float(self.values.min())
 
     @property
-    def sure(self) -> int:
+    def always_present(self) -> int:
         """Number of clients that always check in."""
         return int(self.counts[self.values == 1.0].sum())
 

@@ -176,10 +176,15 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
             f"{10.0 ** (math.floor(-math.log10(protocol.num_clients)) - 1):.0e} or less"
         )
     coins = protocol.coins
-    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
+    if (
+        isinstance(coins, Rates)
+        and coins.always_present
+        and protocol.unequal_cover is not None
+        and protocol.kept == 1.0
+    ):
         out.append(
-            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
-            f"cap coins at {CAP}"
+            f"clients that always check in ({coins.always_present:,} here) hide the others less than at a "
+            f"rate of {CAP}: cap rates at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")

@@ -19,7 +19,7 @@ from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.interrupts import AtOnce
+from checkin_jax.cli.interrupts import ExitOnSignal
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
@@ -111,7 +111,7 @@ def _run(words: list[str]) -> None:
     training = isinstance(request, TrainDigits | TrainMnist)
     shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())
     with (
-        contextlib.nullcontext() if training else AtOnce(getattr(request, "kept", "")),
+        contextlib.nullcontext() if training else ExitOnSignal(getattr(request, "kept", "")),
         contextlib.nullcontext() if shown else going_on(_COMPUTING),
     ):
         request.run()

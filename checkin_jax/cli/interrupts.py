@@ -15,7 +15,7 @@ from typing import Any
 _SAID = "interrupted: writing a report of the rounds so far (a second interrupt ends at once, without it)"
 
 
-class AtOnce:
+class ExitOnSignal:
     """Ends the process on SIGINT or SIGTERM, even while XLA compiles, with one line and exit code 130 or 143.
 
     Python runs its own handlers between two bytecodes, which may be many seconds apart, so here a thread waits for the
@@ -29,7 +29,7 @@ class AtOnce:
         self._said = f"checkin: interrupted{kept}"
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> AtOnce:
+    def __enter__(self) -> ExitOnSignal:
         if threading.current_thread() is not threading.main_thread():  # other threads may not set handlers
             return self
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -14,11 +14,11 @@ from checkin_jax.protocols.availability import from_availability as from_availab
 from checkin_jax.protocols.averages import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.facts import Analysis as Analysis
 from checkin_jax.protocols.facts import Cover as Cover
-from checkin_jax.protocols.facts import Crowd as Crowd
-from checkin_jax.protocols.facts import CrowdThrows as CrowdThrows
 from checkin_jax.protocols.facts import KnownSlots as KnownSlots
+from checkin_jax.protocols.facts import SlotChoices as SlotChoices
 from checkin_jax.protocols.facts import Slots as Slots
-from checkin_jax.protocols.facts import Throws as Throws
+from checkin_jax.protocols.facts import UnequalCover as UnequalCover
+from checkin_jax.protocols.facts import UnequalSlotChoices as UnequalSlotChoices
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS

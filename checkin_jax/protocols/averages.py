@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from checkin_jax._rounding import counted
-from checkin_jax.protocols.facts import Cover, Crowd, CrowdThrows, Throws
+from checkin_jax.protocols.facts import Cover, SlotChoices, UnequalCover, UnequalSlotChoices
 from checkin_jax.protocols.protocol import (
     OF_ROUNDS,
     ONE_RECORD,
@@ -53,19 +53,19 @@ class AveragedUpdates(CommonSlots):
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """All clients, each with its own probability of taking part."""
-        return None if self.coins is None else Crowd(self.num_clients, self.coins, 1.0)
+        return None if self.coins is None else UnequalCover(self.num_clients, self.coins, 1.0)
 
     @property
-    def averaged_throws(self) -> Throws | None:
+    def averaged_slot_choices(self) -> SlotChoices | None:
         """Independent uniform choices of slots of the window by all clients."""
-        return self._throws
+        return self._slot_choices
 
     @property
-    def averaged_crowd(self) -> CrowdThrows | None:
+    def unequal_averaged_slot_choices(self) -> UnequalSlotChoices | None:
         """Independent uniform choices of slots of the window by all clients."""
-        return self._crowd_throws
+        return self._unequal_slot_choices
 
     @property
     def assumptions(self) -> tuple[str, ...]:

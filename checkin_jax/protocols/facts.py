@@ -56,7 +56,7 @@ class KnownSlots(NamedTuple):
     colluding: int
 
 
-class Throws(NamedTuple):
+class SlotChoices(NamedTuple):
     """Clients that each choose one of `num_slots` common slots uniformly, with probability `prob`, independently."""
 
     num_clients: int
@@ -64,7 +64,7 @@ class Throws(NamedTuple):
     prob: float
 
 
-class Crowd(NamedTuple):
+class UnequalCover(NamedTuple):
     """As `Cover`, for unequal check-in rates; a message arrives with probability `kept`."""
 
     num_clients: int
@@ -72,8 +72,8 @@ class Crowd(NamedTuple):
     kept: float
 
 
-class CrowdThrows(NamedTuple):
-    """As `Throws`, for unequal check-in rates."""
+class UnequalSlotChoices(NamedTuple):
+    """As `SlotChoices`, for unequal check-in rates."""
 
     num_clients: int
     num_slots: int

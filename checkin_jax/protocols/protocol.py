@@ -11,7 +11,15 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Analysis, Cover, Crowd, CrowdThrows, KnownSlots, Slots, Throws
+from checkin_jax.protocols.facts import (
+    Analysis,
+    Cover,
+    KnownSlots,
+    SlotChoices,
+    Slots,
+    UnequalCover,
+    UnequalSlotChoices,
+)
 from checkin_jax.rates import CheckInRates
 
 MAX_CLIENTS = 10**12
@@ -114,9 +122,9 @@ class CheckInProtocol(ByName, abc.ABC):
     """A check-in protocol: the law by which devices take part. Subclass it to account for another one.
 
     Subclasses are frozen dataclasses with a field `num_clients` and a field that counts units, named in `_unit`. Their
-    facts (`cover`, `slots`, `used_throws`, `averaged_throws`) select the theorems that apply. Their words (`title`,
-    `what`, `assumptions`, `observed`, `compared`) appear in statements, pages, audits and commands. Without facts only
-    the local-view bound applies.
+    facts (`cover`, `slots`, `used_slot_choices`, `averaged_slot_choices`) select the theorems that apply. Their words
+    (`title`, `what`, `assumptions`, `observed`, `compared`) appear in statements, pages, audits and commands. Without
+    facts only the local-view bound applies.
     """
 
     # Name of the field that counts units.
@@ -242,7 +250,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """Replaces `cover` if rates differ."""
         return None
 
@@ -268,7 +276,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     @property
-    def used_throws(self) -> Throws | None:
+    def used_slot_choices(self) -> SlotChoices | None:
         """Common slots; each shows a uniformly drawn one of the clients that chose it."""
         return None
 
@@ -281,32 +289,32 @@ class CheckInProtocol(ByName, abc.ABC):
         return None
 
     @property
-    def averaged_throws(self) -> Throws | None:
+    def averaged_slot_choices(self) -> SlotChoices | None:
         """Common slots; each shows all clients that chose it, or their sum in the view "aggregate"."""
         return None
 
     @property
-    def used_crowd(self) -> CrowdThrows | None:
-        """Replaces `used_throws` if rates differ."""
+    def unequal_used_slot_choices(self) -> UnequalSlotChoices | None:
+        """Replaces `used_slot_choices` if rates differ."""
         return None
 
     @property
-    def averaged_crowd(self) -> CrowdThrows | None:
-        """Replaces `averaged_throws` if rates differ."""
+    def unequal_averaged_slot_choices(self) -> UnequalSlotChoices | None:
+        """Replaces `averaged_slot_choices` if rates differ."""
         return None
 
     @property
     def published(self) -> tuple[Analysis, ...]:
         """Published analyses whose hypotheses hold for one unit, for `compare`; derived from the facts by default."""
         found: list[Analysis] = []
-        if self.cover is not None and self.averaged_throws is None:
+        if self.cover is not None and self.averaged_slot_choices is None:
             found.append(Analysis("shuffled check-in", self.cover._asdict()))
             if self.cover.rate == 1.0:
                 found.append(Analysis("shuffling", {"num_clients": self.cover.num_clients}))
-        if self.used_throws is not None:
-            found.append(Analysis("fixed window", self.used_throws._asdict()))
-        if self.averaged_throws is not None and self.averaged_throws.prob == 1.0:
-            num_clients, num_slots, _ = self.averaged_throws
+        if self.used_slot_choices is not None:
+            found.append(Analysis("fixed window", self.used_slot_choices._asdict()))
+        if self.averaged_slot_choices is not None and self.averaged_slot_choices.prob == 1.0:
+            num_clients, num_slots, _ = self.averaged_slot_choices
             found.append(Analysis("averaged updates", {"num_clients": num_clients, "num_slots": num_slots}))
         return tuple(found)
 

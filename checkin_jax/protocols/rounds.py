@@ -6,7 +6,7 @@ import dataclasses
 
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Cover, Crowd
+from checkin_jax.protocols.facts import Cover, UnequalCover
 from checkin_jax.protocols.protocol import (
     CLIENTS,
     FRESH,
@@ -90,9 +90,9 @@ class ShuffledCheckIn(CheckInProtocol):
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """All clients, each with its own rate."""
-        return None if self.coins is None else Crowd(self.num_clients, self.coins, self.kept)
+        return None if self.coins is None else UnequalCover(self.num_clients, self.coins, self.kept)
 
     @property
     def what(self) -> str:

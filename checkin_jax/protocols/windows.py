@@ -9,7 +9,7 @@ from typing import Literal
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
+from checkin_jax.protocols.facts import Analysis, KnownSlots, SlotChoices, Slots, UnequalSlotChoices
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
     CLIENTS,
@@ -88,12 +88,14 @@ class CommonSlots(CheckInProtocol):
         return highest(self.check_in_prob)
 
     @property
-    def _throws(self) -> Throws | None:
-        return Throws(self.honest, self.num_slots, self.rate) if self.coins is None else None
+    def _slot_choices(self) -> SlotChoices | None:
+        return SlotChoices(self.honest, self.num_slots, self.rate) if self.coins is None else None
 
     @property
-    def _crowd_throws(self) -> CrowdThrows | None:
-        return None if self.coins is None else CrowdThrows(self.num_clients, self.num_slots, self.coins)
+    def _unequal_slot_choices(self) -> UnequalSlotChoices | None:
+        return (
+            None if self.coins is None else UnequalSlotChoices(self.num_clients, self.num_slots, self.coins)
+        )
 
     @property
     def _chance(self) -> tuple[str, ...]:
@@ -158,14 +160,14 @@ class FixedWindow(CommonSlots):
     title = "random check-ins with a fixed window (A_fix)"
 
     @property
-    def used_throws(self) -> Throws | None:
+    def used_slot_choices(self) -> SlotChoices | None:
         """Independent uniform choices of slots of the window by all clients."""
-        return self._throws
+        return self._slot_choices
 
     @property
-    def used_crowd(self) -> CrowdThrows | None:
+    def unequal_used_slot_choices(self) -> UnequalSlotChoices | None:
         """Independent uniform choices of slots of the window by all clients."""
-        return self._crowd_throws
+        return self._unequal_slot_choices
 
     @property
     def known_slots(self) -> KnownSlots | None:
@@ -183,7 +185,7 @@ class FixedWindow(CommonSlots):
         if self.num_colluding:
             return None
         n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
-        common = self._throws is not None
+        common = self._slot_choices is not None
         if not common:
             seen = self._seen(client_rate, prob)
         else:

@@ -70,7 +70,7 @@ class L2Mechanism(ConcreteLDP):
         return one_bit_steps(self.epsilon0)
 
     @property
-    def fair_at_zero(self) -> bool:
+    def fair_coin_at_zero(self) -> bool:
         return True
 
     @property
@@ -93,7 +93,7 @@ class KaryResponse(ConcreteLDP):
     num_values: int
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class KaryResponse(ConcreteLDP):
         object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -180,11 +180,11 @@ class HadamardResponse(ConcreteLDP):
         return 0.5 * pure_profile(self.epsilon0, loss)
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -238,7 +238,7 @@ class Rappor(ConcreteLDP):
         return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -314,7 +314,7 @@ class Laplace(ConcreteLDP):
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property

@@ -92,11 +92,11 @@ class FiniteMechanism(Randomizer):
         return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {size}"
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @functools.cached_property

@@ -49,7 +49,7 @@ class PureLDP(Randomizer):
         return self.total_variation / most if self.total_variation < most else 1.0
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class PureLDP(Randomizer):
         object.__setattr__(self, "total_variation", distance)
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -159,11 +159,11 @@ class OneBit(Randomizer):
         return one_bit_steps(self.epsilon0, self.differ)
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
@@ -202,7 +202,7 @@ class ApproximateLDP(Randomizer):
     messages_differ = True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -217,7 +217,7 @@ class ApproximateLDP(Randomizer):
         return self.delta0 + (1.0 - self.delta0) * pure_profile(self.epsilon0, loss)
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
@@ -284,11 +284,11 @@ class KnownProfile(Randomizer):
         return self.name
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @functools.cached_property

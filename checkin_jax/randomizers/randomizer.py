@@ -109,12 +109,12 @@ class Randomizer(ByName, abc.ABC):
         return frozenset()
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         """True if sums of messages may reveal the count of each message, as with one-hot vectors."""
         return False
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         """True if the dummy of an empty slot may hold any record, such as the record of all others.
 
         A dummy is the randomized zero update. Under the l2 mechanism it is a fair coin, a law that no record has. If
@@ -123,7 +123,7 @@ class Randomizer(ByName, abc.ABC):
         return False
 
     @property
-    def fair_at_zero(self) -> bool:
+    def fair_coin_at_zero(self) -> bool:
         """True if a dummy, and the message of a zero update, is a fair coin among one-bit messages.
 
         Sums must then also reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden

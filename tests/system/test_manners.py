@@ -115,7 +115,7 @@ def test_handlers_are_as_before_and_ignored_signals_stay_ignored(capsys):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         cli.main(["--version"])
-        with cli.AtOnce():
+        with cli.ExitOnSignal():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

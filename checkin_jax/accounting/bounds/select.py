@@ -63,8 +63,8 @@ class Chosen(NamedTuple):
         """Caveats of the bound, if it is the only one."""
         if len(self.rows) != 1 or self.rows[0].caveat is None:
             return ()
-        told = self.rows[0].caveat(self.unit)
-        return (told,) if told else ()
+        caveat = self.rows[0].caveat(self.unit)
+        return (caveat,) if caveat else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:

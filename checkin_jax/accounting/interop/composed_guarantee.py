@@ -122,7 +122,7 @@ class LedgerGuarantee(Stated):
         names: of all bounds composed. notes: further warnings.
         """
         method = found.bound or "; ".join(dict.fromkeys(names))
-        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        texts = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
         return cls(
             epsilon=found.upper,
             lower=found.lower,
@@ -133,7 +133,7 @@ class LedgerGuarantee(Stated):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*told, (central.ASSUMED,) if events else ()]),
+            assumptions=once([*texts, (central.ASSUMED,) if events else ()]),
             warnings=once(
                 [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
             ),
@@ -155,8 +155,8 @@ class LedgerGuarantee(Stated):
     def compared(self) -> str:
         """Neighboring data sets in words."""
         relation = self.neighboring_relation
-        told = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
-        return "; ".join(told) or _ONE_RECORD.get(relation, _ONE_CLIENT)
+        texts = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
+        return "; ".join(texts) or _ONE_RECORD.get(relation, _ONE_CLIENT)
 
     @property
     def composed(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class Draws(NamedTuple):
     rate: float
 
 
-class Hiding(Protocol):
+class StepCover(Protocol):
     """The cover of one unit of a protocol."""
 
     @property

@@ -17,7 +17,7 @@ import scipy
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
 from checkin_jax.accounting.bounds.interface import Instance
-from checkin_jax.accounting.bounds.messages.cover import Hiding
+from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
@@ -110,9 +110,9 @@ class DominatingSteps(abc.ABC):
 
 
 class HiddenSteps(DominatingSteps):
-    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: hiding: the cover."""
+    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: step_cover: the cover."""
 
-    hiding: Hiding
+    step_cover: StepCover
 
     @property
     @abc.abstractmethod
@@ -121,10 +121,10 @@ class HiddenSteps(DominatingSteps):
 
     @property
     def top(self) -> float:
-        return largest_loss(self.epsilon0, self.hiding.used)
+        return largest_loss(self.epsilon0, self.step_cover.used)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        seen = self.hiding.sums(self.log_inverse_mass)
+        seen = self.step_cover.sums(self.log_inverse_mass)
         losses = losses_of(self.law, seen, self.epsilon0, self.log_inverse_mass)
         return losses, np.asarray(
             equal_steps.profile_upper(self.law, seen, host(self.epsilon0), host(losses))
@@ -138,7 +138,7 @@ class TotalVariationBound(HiddenSteps):
     Certified, in both directions, for messages that adapt within the round, at any rate up to 1.
 
     Args:
-      hiding: cover of the unit. epsilon0: nats, in (0, 50].
+      step_cover: cover of the unit. epsilon0: nats, in (0, 50].
       total_variation: beta, in (0, 1]; no constraint above (p - 1)/(p + 1).
       log_inverse_mass: -log of the negligible mass, in [1, 1e4].
 
@@ -146,7 +146,7 @@ class TotalVariationBound(HiddenSteps):
       ValueError, TypeError: an argument outside its range.
     """
 
-    hiding: Hiding
+    step_cover: StepCover
     epsilon0: float
     total_variation: float
     log_inverse_mass: float

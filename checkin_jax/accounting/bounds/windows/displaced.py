@@ -172,7 +172,7 @@ class _Common:
 
 
 @dataclasses.dataclass(frozen=True)
-class AmongDummies(Directed):
+class DisplacedAddRemove(Directed):
     """G5: add-or-remove; the displaced client is hidden among the dummies, as is the target.
 
     Attributes:
@@ -203,10 +203,10 @@ class AmongDummies(Directed):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordsAmongDummies:
+class DisplacedReplace:
     """R4: a record is replaced; the displaced client is hidden among the dummies, as is the target. Symmetric.
 
-    Attributes as in `AmongDummies`.
+    Attributes as in `DisplacedAddRemove`.
     """
 
     common: _Common
@@ -262,25 +262,25 @@ class RecordsAmongDummies:
 
 
 def _common(unit: Unit) -> _Common | None:
-    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
-    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+    choices, slots, mu = unit.protocol.used_slot_choices, unit.slots, unit.randomizer.gaussian_mu
+    if choices is None or slots is None or mu is None or not slots.hidden or choices.num_clients == 1:
         return None
     if not _LEAST_MU <= mu <= MOST_LATTICE_MU or 0.5 * mu < LEAST_MU:
         return None
-    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
-    if throws.num_slots - filled < _FEWEST_EMPTY:
+    filled, _ = occupancy.moments(choices.num_clients - 1.0, float(choices.num_slots), choices.prob)
+    if choices.num_slots - filled < _FEWEST_EMPTY:
         return None
     # Sums are a post-processing of the slots.
-    return _Common(*throws, mu, unit.log_inverse_mass)
+    return _Common(*choices, mu, unit.log_inverse_mass)
 
 
 def g5(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
     common = None if unit.replaced else _common(unit)
-    return None if common is None else AmongDummies(common)
+    return None if common is None else DisplacedAddRemove(common)
 
 
 def r4(unit: Unit) -> UnitBound | None:
     """Needs: as G5; a record is replaced."""
     common = _common(unit) if unit.replaced else None
-    return None if common is None else RecordsAmongDummies(common)
+    return None if common is None else DisplacedReplace(common)

@@ -32,7 +32,12 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
-from checkin_jax.accounting.bounds.windows.reductions import Way, hidden_ways, placed_ways, sums_of
+from checkin_jax.accounting.bounds.windows.reductions import (
+    Reduction,
+    displacing_reductions,
+    hidden_reductions,
+    sums_of,
+)
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
@@ -43,22 +48,26 @@ _MATTERS = 1e-3
 
 
 @functools.lru_cache(maxsize=64)
-def _hidden(unit: Unit) -> tuple[Way, ...]:
+def _hidden(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of the target's slots if dummies are hidden; none if they are visible."""
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
-    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
-    return tuple(hidden_ways(slots, common, sums_of(slots, unit.view), mu))
+    common = (
+        unit.protocol.used_slot_choices is not None or unit.protocol.unequal_used_slot_choices is not None
+    )
+    return tuple(hidden_reductions(slots, common, sums_of(slots, unit.view), mu))
 
 
 @functools.lru_cache(maxsize=64)
-def _placed(unit: Unit) -> tuple[Way, ...]:
+def _placed(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of common slots in which the target displaces another client."""
-    slots, throws, mu = unit.slots, unit.protocol.used_throws, unit.randomizer.gaussian_mu
-    if slots is None or throws is None or mu is None or not unit.replaced:
+    slots, choices, mu = unit.slots, unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
+    if slots is None or choices is None or mu is None or not unit.replaced:
         return ()
-    return tuple(placed_ways(throws, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass))
+    return tuple(
+        displacing_reductions(choices, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass)
+    )
 
 
 def r1(unit: Unit) -> UnitBound | None:
@@ -76,7 +85,7 @@ def r2(unit: Unit) -> UnitBound | None:
     if not unit.replaced:
         return None
     log_inverse_mass = unit.log_inverse_mass
-    steps: list[tuple[Way, float, R2TwoSteps]] = []
+    steps: list[tuple[Reduction, float, R2TwoSteps]] = []
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
@@ -122,21 +131,25 @@ def r3(unit: Unit) -> UnitBound | None:
 
 def g2_apart(unit: Unit) -> G2Shuffled | None:
     """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
-    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
-    if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
+    choices, mu = unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
+    if choices is None or mu is None or not unit.replaced or choices.num_clients == 1:
         return None
     if _hidden(unit) or _placed(unit):
         return None
-    return G2Shuffled(throws.num_clients, mu, unit.log_inverse_mass)
+    return G2Shuffled(choices.num_clients, mu, unit.log_inverse_mass)
 
 
 def _apart(unit: Unit, mu: float) -> UnitBound | None:
     """R3 if every client may have a slot to itself; the event that all have is bounded by G2, or is negligible."""
-    everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
-    if everybody is None or throws is None:
+    everybody, choices, log_inverse_mass = (
+        g2_apart(unit),
+        unit.protocol.used_slot_choices,
+        unit.log_inverse_mass,
+    )
+    if everybody is None or choices is None:
         return None
-    n = throws.num_clients
-    _, every = occupancy.all_apart(*throws)
+    n = choices.num_clients
+    _, every = occupancy.all_apart(*choices)
     small = every < math.exp(-log_inverse_mass)
     hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), log_inverse_mass, every if small else 0.0)
     return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
@@ -165,7 +178,7 @@ def g3(unit: Unit) -> UnitBound | None:
             shared = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
-                unit.protocol.used_throws is not None
+                unit.protocol.used_slot_choices is not None
                 and slots.others < way.number
                 and 0.5 * way.mu >= LEAST_MU
             ):
@@ -179,20 +192,20 @@ def g3(unit: Unit) -> UnitBound | None:
 
 def g3_prime(unit: Unit) -> UnitBound | None:
     """Needs: as G3; common windows in which the others occupy nearly all slots."""
-    throws, log_inverse_mass = unit.protocol.used_throws, unit.log_inverse_mass
-    if throws is None or unit.replaced or throws.num_clients == 1:
+    choices, log_inverse_mass = unit.protocol.used_slot_choices, unit.log_inverse_mass
+    if choices is None or unit.replaced or choices.num_clients == 1:
         return None
     found: list[UnitBound] = []
     ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
     for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            crowded = OccupiedAllocationGaussian(*throws, way.mu, log_inverse_mass, way.number)
+            crowded = OccupiedAllocationGaussian(*choices, way.mu, log_inverse_mass, way.number)
             if crowded.gains:
                 found.append(_with_left(way, crowded, _alone(unit)))
-    sums = ways and all(way.number != throws.num_slots for way in ways)
+    sums = ways and all(way.number != choices.num_slots for way in ways)
     if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
         # Sums are a post-processing of the slots, whose empty ones are counted.
-        crowded = OccupiedAllocationGaussian(*throws, mu, log_inverse_mass)
+        crowded = OccupiedAllocationGaussian(*choices, mu, log_inverse_mass)
         if crowded.gains:
             found.append(crowded)
     return _smallest(found)
@@ -213,11 +226,11 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     return lambda mu: loaded_slot(shown, prob, others, pick, mu, log_inverse_mass)
 
 
-def _one_step(way: Way) -> Callable[[float], UnitBound]:
+def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
     return lambda mu: sometimes(way.used, mu, way.rest)
 
 
-def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
+def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
     """Mixture of `whole`, for the equal terms, and of `alone`, for each remaining share of the slots."""
     if whole is not None and not way.left:
         return whole
@@ -236,20 +249,20 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
 
     For sums of slots: whole sums alone, of a client whose window begins with one.
     """
-    size, log_inverse_mass, throws = (
+    size, log_inverse_mass, choices = (
         sums_of(slots, unit.view).size,
         unit.log_inverse_mass,
-        unit.protocol.used_throws,
+        unit.protocol.used_slot_choices,
     )
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
     # A sum longer than the window contains the window.
     seen = slots.seen * min(number * size / slots.number, 1.0)
-    if throws is not None:
+    if choices is not None:
         if not slots.hidden:
-            return _visible_instances(*throws, size, seen, mu, log_inverse_mass)
+            return _visible_instances(*choices, size, seen, mu, log_inverse_mass)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
-        empty = some_empty(*throws)
+        empty = some_empty(*choices)
         if (
             empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
             and seen > empty
@@ -267,13 +280,13 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     if unit.replaced:
         found += _opposite_records(scale)
     if (
-        throws is not None
+        choices is not None
         and size == 1
-        and 1 < throws.num_clients <= window_witnesses.MOST_CLIENTS
+        and 1 < choices.num_clients <= window_witnesses.MOST_CLIENTS
         and number <= window_witnesses.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
-        found.append(window_witnesses.CompetingGaussian(scale, *throws, mu, unit.replaced))
+        found.append(window_witnesses.CompetingGaussian(scale, *choices, mu, unit.replaced))
     return tuple(found)
 
 

@@ -192,7 +192,7 @@ class Windows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SlidingAmongDummies(Directed):
+class OverlapAddRemove(Directed):
     """G6: add-or-remove; all clients of the target's slot are hidden among the empty slots of their overlap.
 
     Attributes:
@@ -246,7 +246,7 @@ class SlidingAmongDummies(Directed):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordsSliding:
+class OverlapReplace:
     """R5: a record is replaced; all clients of the target's slot are hidden as in G6. Symmetric.
 
     Attributes:
@@ -305,10 +305,10 @@ def _windows(unit: Unit, least: float, narrow: float) -> Windows | None:
 def g6(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in sliding windows of many slots, dummies hidden; a client is added or removed."""
     windows = None if unit.replaced else _windows(unit, 0.0, 1.0)
-    return None if windows is None else SlidingAmongDummies(windows)
+    return None if windows is None else OverlapAddRemove(windows)
 
 
 def r5(unit: Unit) -> UnitBound | None:
     """Needs: as G6; a record is replaced."""
     windows = _windows(unit, 1.0, _NARROW) if unit.replaced else None
-    return None if windows is None else RecordsSliding(windows)
+    return None if windows is None else OverlapReplace(windows)
