@@ -103,7 +103,7 @@ def account(
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
     run = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     chosen = run.chosen
-    found = compose.bracket(run.units, delta, run.stronger)
+    found = compose.bracket(run.units, delta, run.local_caps)
     if wanted == BEST and extremes.extreme(found, delta):
 
         def alone(rows: tuple[str, ...]) -> WholeRun:

@@ -198,19 +198,19 @@ def attack_terms(
     units: Sequence[tuple[UnitBound, int]],
     delta: float,
     found: Bracket,
-    stronger: Sequence[tuple[Exact, int]] = (),
+    local_caps: Sequence[tuple[Exact, int]] = (),
 ) -> AttackTerms:
     """Attack terms of units whose bracket at delta is `found`; arguments as of `privacy_profile.curve`."""
     if delta > _MOST_DELTA:
-        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, stronger), delta)
-    return AttackTerms(curve.curve(units, delta, found, stronger), delta)
+        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, local_caps), delta)
+    return AttackTerms(curve.curve(units, delta, found, local_caps), delta)
 
 
 def largest_advantage(
-    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, local_caps: Sequence[tuple[Exact, int]] = ()
 ) -> float:
     """Upper end of `AttackTerms.advantage`, in half the time of both ends."""
-    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
+    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, local_caps, False)
     return AttackTerms(found, delta).advantage.upper
 
 

@@ -102,7 +102,7 @@ class Guarantee(Stated):
         how = {"relation": self.neighboring_relation, "client_rate": self.client_rate, "before": self.before}
         run = whole_run(*chosen, bounds=self.bounds, **how)
         found = Bracket(self.lower, self.epsilon, self.method)
-        return attack_terms(run.units, self.delta, found, run.stronger)
+        return attack_terms(run.units, self.delta, found, run.local_caps)
 
     @property
     def advantage(self) -> Ends:

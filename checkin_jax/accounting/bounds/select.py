@@ -208,7 +208,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     return Chosen(found, tuple(bound for bound, _ in built), unit)
 
 
-def stronger(
+def local_cap(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
     view: str,
@@ -240,12 +240,12 @@ class WholeRun(NamedTuple):
     """Bounds of a run and of the runs before it, for the composition.
 
     chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units.
-    stronger: local-view bounds with their numbers of units; empty unless every unit has one.
+    local_caps: local-view bounds with their numbers of units; empty unless every unit has one.
     """
 
     chosen: list[list[Chosen]]
     units: list[tuple[UnitBound, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def whole_run(
@@ -259,7 +259,7 @@ def whole_run(
     client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run, and of the runs before it.
+    """`unit_bound` and `local_cap` for all units of the run, and of the runs before it.
 
     Raises:
       ValueError: as `unit_bound`.
@@ -273,15 +273,15 @@ def whole_run(
         one = bounds_by_kind(whole, its, view, total, delta, **how)
         run.chosen.append([chosen for chosen, _ in one.kinds])
         run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
-        run.stronger.extend(one.stronger)
-    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+        run.local_caps.extend(one.local_caps)
+    return run if len(run.local_caps) == len(run.units) else run._replace(local_caps=[])
 
 
 class BoundsByKind(NamedTuple):
     """Bounds on each kind of unit with their numbers of units, and the local-view bounds likewise."""
 
     kinds: list[tuple[Chosen, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def bounds_by_kind(
@@ -295,7 +295,7 @@ def bounds_by_kind(
     relation: str,
     client_rate: float | None = None,
 ) -> BoundsByKind:
-    """`unit_bound` and `stronger` of each kind of unit of a protocol.
+    """`unit_bound` and `local_cap` of each kind of unit of a protocol.
 
     Args:
       total: number of units that are composed, these and others.
@@ -323,8 +323,8 @@ def bounds_by_kind(
                 ]
                 one = one._replace(bound=least((one.bound,), scaled))
             found.kinds.append((one, count))
-            if (alone := stronger(above, randomizer, view, **how)) is not None:
-                found.stronger.append((alone, count))
+            if (alone := local_cap(above, randomizer, view, **how)) is not None:
+                found.local_caps.append((alone, count))
     return found
 
 

@@ -98,20 +98,20 @@ class AlwaysPresentOthers(UnequalBase):
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used and weight of every part; and the probability that counts in full."""
-        found, lost = [], 0.0
+        found, missing_mass = [], 0.0
         there = self.pool.masses > 0.0
         sizes, masses = self.pool.sizes[there], self.pool.masses[there]
         starts = list(_SIZES) if sizes.size > len(_SIZES) else list(range(sizes.size))
         for size, mass in zip(sizes[starts].tolist(), np.add.reduceat(masses, starts).tolist()):
             if size < 1.0:
-                lost += mass * self.rate
+                missing_mass += mass * self.rate
             elif mass > 0.0:
                 *parts, more = self._given(size)
                 found.append((*parts[:2], mass * parts[2]))
-                lost += mass * more
+                missing_mass += mass * more
         if not found:
-            return np.ones(1), np.ones(1), np.zeros(1), lost
-        return *(np.concatenate(part) for part in zip(*found)), lost  # type: ignore[return-value]
+            return np.ones(1), np.ones(1), np.zeros(1), missing_mass
+        return *(np.concatenate(part) for part in zip(*found)), missing_mass  # type: ignore[return-value]
 
     def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """`_parts` given n' = `pool`."""
@@ -137,14 +137,14 @@ class AlwaysPresentOthers(UnequalBase):
         low, high, chance = np.maximum(low[kept], 1.0), high[kept], chance[kept]
         q = rho * high / (n - high + rho * high) if math.isfinite(rho) else np.ones(high.size)
         run = np.searchsorted(k[starts], low, side="right")
-        lost = law.below + law.above
+        missing_mass = law.below + law.above
         slots, used, weight = [], [], []
         for which in np.unique(run):
             here = run == which
             points, shares, drawn, outside = self._shares(float(low[here].min()))
             # Convex and increasing in q: points with the same mean serve.
             for share, part in zip(*convex.spread(q[here], chance[here])):
-                lost += part * share * (drawn + outside)
+                missing_mass += part * share * (drawn + outside)
                 total = 1.0 - share + share * points
                 slots.append(np.full(points.size, low[here].min() + self.always_present))
                 used.append(np.minimum(share * points / np.where(total > 0, total, 1.0), 1.0))
@@ -155,7 +155,7 @@ class AlwaysPresentOthers(UnequalBase):
         weight.append(np.asarray([everybody]))
         kept = np.concatenate(used) > 0
         found = (np.concatenate(part)[kept] for part in (slots, used, weight))
-        return *found, lost  # type: ignore[return-value]
+        return *found, missing_mass  # type: ignore[return-value]
 
     def _shares(self, k: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Points and masses of W at k; the probability of fewer than N0 positions, and the mass of W outside."""
@@ -200,12 +200,12 @@ class AlwaysPresentOthers(UnequalBase):
         return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        lost = (
+        missing_mass = (
             self._parts[3]
             * np.maximum(-np.expm1(np.asarray(loss) - self.epsilon0), 0.0)
             * math.exp(self.epsilon0)
         )
-        return self._above.upper(loss) + lost * (1.0 + 1e-12)
+        return self._above.upper(loss) + missing_mass * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

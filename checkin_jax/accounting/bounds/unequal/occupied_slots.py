@@ -39,7 +39,7 @@ class _Atoms(NamedTuple):
     participants: np.ndarray
     share: np.ndarray
     mass: np.ndarray
-    lost: float
+    missing_mass: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,14 +109,14 @@ class UnequalOccupied:
             if mass > 0.0
         ]
         participants, share, mass = (np.concatenate(part) for part in list(zip(*found))[:3])
-        return _Atoms(participants, share, mass, math.fsum(each.lost for each in found))
+        return _Atoms(participants, share, mass, math.fsum(each.missing_mass for each in found))
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Occupied slots, probability that the target is used there, weight; the mass that leaks a whole message."""
-        participants, share, mass, lost = self._atoms
+        participants, share, mass, missing_mass = self._atoms
         if not participants.size:
-            return np.ones(1), np.ones(1), np.zeros(1), lost
+            return np.ones(1), np.ones(1), np.zeros(1), missing_mass
         many = float(mass @ participants) > _MANY
         end = _cells(participants, mass, _FEW_PARTICIPANTS if many else _PARTICIPANTS)
         used, shares, masses = [], [], []
@@ -141,7 +141,7 @@ class UnequalOccupied:
             fewer = -_cells(-np.floor(1.0 / share[certain] * (1.0 + 1e-12)), mass[certain], _USED)
             parts.append((fewer, np.ones(fewer.size), mass[certain]))
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
-        return *_merged(counts, chance, weight * (1.0 + 1e-12)), lost
+        return *_merged(counts, chance, weight * (1.0 + 1e-12)), missing_mass
 
     @functools.cached_property
     def _above(self) -> Mixture:

@@ -29,13 +29,13 @@ class Cells(NamedTuple):
     """Few cells that bound sums over the number k of messages, all [cells].
 
     For every F that is nonincreasing in k, and nonincreasing and convex in 1/q, sum_k g P_{k-1} F(k, 1/q_k) <= sum over
-    cells of weight F(least, inverse), plus lost if F <= 1.
+    cells of weight F(least, inverse), plus missing_mass if F <= 1.
     """
 
     least: np.ndarray
     inverse: np.ndarray
     weight: np.ndarray
-    lost: float
+    missing_mass: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,8 +85,8 @@ class UnequalGaussian(Subsampled):
         inverse = 1.0 + odds * np.stack([least, most])
         weight = g * np.where(known, runs.upper, 0.0) * np.stack([1.0 - share, share])
         first = np.broadcast_to(runs.first, inverse.shape)
-        lost = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
-        return Cells(first.ravel(), inverse.ravel(), weight.ravel(), lost)
+        missing_mass = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
+        return Cells(first.ravel(), inverse.ravel(), weight.ravel(), missing_mass)
 
     @functools.cached_property
     def mixture(self) -> GaussianBuckets:  # type: ignore[override]
@@ -96,7 +96,7 @@ class UnequalGaussian(Subsampled):
             host(np.pad(self.spread(cells.least), pad, mode="edge")),
             host(np.pad(cells.inverse, pad, mode="edge")),
             host(np.pad(cells.weight, pad)),
-            host(cells.lost),
+            host(cells.missing_mass),
         )
 
     def alone(self) -> GaussianBuckets:
@@ -132,19 +132,19 @@ class PooledGaussian(Subsampled):
 
     @functools.cached_property
     def mixture(self) -> GaussianBuckets:  # type: ignore[override]
-        parts, lost = [], 0.0
+        parts, missing_mass = [], 0.0
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0:
                 continue
             one = dataclasses.replace(self.within, others=Others(np.array([self.theta]), np.array([size])))
             mix = one.mixture if size > 0 else one.alone()
             parts.append((mix.mu, mix.inverse_rate, mass * np.asarray(mix.weight)))
-            lost += mass * float(mix.tail)
+            missing_mass += mass * float(mix.tail)
         columns = [np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts)]
         size = 2 * _RUNS * self.pool.sizes.size
         mu, inverse = (np.pad(column, (0, size - column.size), mode="edge") for column in columns[:2])
         weight = np.pad(columns[2], (0, size - columns[2].size))
-        return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
+        return GaussianBuckets(host(mu), host(inverse), host(weight), host(missing_mass))
 
     @property
     def instances(self) -> tuple[Instance, ...]:

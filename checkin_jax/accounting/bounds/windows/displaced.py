@@ -140,7 +140,7 @@ class _Common:
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
         """Levels of the target in place of a dummy (`empty`) or of a client; and the probability of no level."""
         n, m, prob = self.num_clients, self.slots, self.prob
-        least, lost = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
+        least, missing_mass = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
         found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
         levels = []
         for filled, mass in found:
@@ -151,7 +151,7 @@ class _Common:
                 used = prob * filled / m * occupancy.taken(max(least, filled), filled)
             if used > 0.0:
                 levels.append(_Level(free, min(used, 1.0), mass))
-        return tuple(levels), lost + rare
+        return tuple(levels), missing_mass + rare
 
     @functools.cached_property
     def empty(self) -> tuple[tuple[_Level, ...], float]:
@@ -197,9 +197,9 @@ class DisplacedAddRemove(Directed):
         return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        both, lost = self._both
+        both, missing_mass = self._both
         forward, backward = both.upper_sides(loss)
-        return forward + lost, backward + lost
+        return forward + missing_mass, backward + missing_mass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,14 +222,14 @@ class DisplacedReplace:
         most = max((each.used for each in filled), default=0.0)
         usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
         share = min(usual / (usual + most) if usual > 0.0 else 0.0, 1.0 - most)
-        lost, kept = few + many, []
+        missing_mass, kept = few + many, []
         for each in empty:
             if each.used > share:
-                lost += each.weight
+                missing_mass += each.weight
             else:
                 pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
                 kept.append((each.weight, pair))
-        return share, tuple(kept), lost
+        return share, tuple(kept), missing_mass
 
     @property
     def light(self) -> bool:
@@ -249,9 +249,9 @@ class DisplacedReplace:
         return max((used * pair.steps[2] / pair.terms[0] for _, pair, used in likely), default=math.inf)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        share, alone, lost = self._parts
+        share, alone, missing_mass = self._parts
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        total = np.full(loss.shape, lost)
+        total = np.full(loss.shape, missing_mass)
         for weight, pair in alone:
             total = total + share * weight * pair.upper(loss)
         above = (1.0 - share) * np.expm1(loss)

@@ -98,26 +98,26 @@ class CompetingClients(OneSided):
         self,
     ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
         """(probability, forward sum, backward sum) of each range; and the probability that counts in full."""
-        cells, lost = self._cells
+        cells, missing_mass = self._cells
         followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
         participants, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
-        found, lost = [], lost + few
+        found, missing_mass = [], missing_mass + few
         for fewest, most, weight in cells:
             if weight < math.exp(-self.log_inverse_mass):
-                lost += weight
+                missing_mass += weight
                 continue
             kinds = self._kinds(fewest, most, participants)
             sides = (_excess(kinds, followed, reverse) for reverse in (False, True))
             found.append((weight, *sides))
-        return tuple(found), lost
+        return tuple(found), missing_mass
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         unit = self.prob / self.slots
         at = (-np.expm1(-loss) if backward else np.expm1(loss)) / unit * (1.0 - 1e-14)
         scale = unit * np.exp(loss) if backward else unit
-        sums, lost = self._sums
-        found = np.full(loss.shape, lost)
+        sums, missing_mass = self._sums
+        found = np.full(loss.shape, missing_mass)
         for weight, *sides in sums:
             found = found + weight * np.minimum(scale * sides[backward].at(at), 1.0)
         return found * (1.0 + ROUNDING)

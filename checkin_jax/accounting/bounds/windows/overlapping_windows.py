@@ -163,8 +163,8 @@ class Windows:
         """Upper bounds, in both directions, on the groups' contribution at each of `_SCALES`."""
         groups = self.groups
         used = groups.chance / (groups.others + 1.0)[:, None]
-        lost = groups.rest / (groups.others.size + 2.0)
-        ahead, back = np.full(_SCALES.size, lost), np.full(_SCALES.size, lost)
+        missing_mass = groups.rest / (groups.others.size + 2.0)
+        ahead, back = np.full(_SCALES.size, missing_mass), np.full(_SCALES.size, missing_mass)
         for _, pair, law in self.hidden:
             here = law > 0.0
             apart = _SCALES[:, None, None] * ((groups.others + 1.0)[:, None] * groups.stretch[here])
@@ -266,7 +266,7 @@ class OverlapReplace:
         Where theta < E/m the bound is E/m + (c - 1)(E/m - theta).
         """
         of, found = self.windows, []
-        lost, more = of.beyond, of.beyond * (1.0 + of.most)
+        missing_mass, more = of.beyond, of.beyond * (1.0 + of.most)
         for first in range(0, of.tails.size, _STEP):
             last = min(first + _STEP, of.tails.size) - 1
             weight, theta = float(of.between[first : last + 1].sum()), 1.0 - float(of.taken[last])
@@ -275,15 +275,17 @@ class OverlapReplace:
                 pair = OppositeRecords(of.empty[last], share / theta, of.mu, of.log_inverse_mass)
                 found.append((weight, theta, pair))
             else:
-                lost, more = lost + weight * share, more + weight * (share - theta)
-        return tuple(found), (lost, more)
+                missing_mass, more = missing_mass + weight * share, more + weight * (share - theta)
+        return tuple(found), (missing_mass, more)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        alone, (lost, more) = self._alone
+        alone, (missing_mass, more) = self._alone
         above = np.expm1(loss)
         total = (
-            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0]) + lost + more * above
+            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0])
+            + missing_mass
+            + more * above
         )
         for weight, theta, pair in alone:
             total = total + weight * theta * pair.upper(loss)
