@@ -281,8 +281,8 @@ def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Se
 
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
-    """The run and the message that just meet the target, its value cut on the private side to what is printed; or why
-    there is none."""
+    """(run, message) that meet the target, the value rounded to the printed digits on the private side; or the reason
+    why there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}

@@ -85,7 +85,7 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
 
 
 def once_called(labels: Sequence[Any]) -> str:
-    """Half a sentence that gives the word of the first label of the proofs; empty if there is none."""
+    """Hint for an error: the word of the first label that is one of the proofs; empty if there is none."""
     for label in labels:
         if isinstance(label, str) and (word := table.word_of(label)) is not None:
             return f"; {label} is a case of {word!r}"

@@ -45,7 +45,7 @@ class StepCover(Protocol):
 
     @property
     def everybody(self) -> float:
-        """Upper bound on the probability that no absent client is left, which could have sent in the target's place."""
+        """Upper bound on the probability that all clients' messages are observed, so that no absent one hides the target."""
         ...
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:

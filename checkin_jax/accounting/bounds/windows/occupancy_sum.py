@@ -63,7 +63,7 @@ class CompetingClients(OneSided):
         return self.prob / self.slots * math.sqrt(variance)
 
     def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.Kind, ...]:
-        """Terms, in units of p_0/m, if at least `thrown` others occupy from `fewest` to `most` slots."""
+        """Terms, in units of p_0/m, if at least `participants` others occupy from `fewest` to `most` slots."""
         kinds = []
         if fewest < self.slots:
             kinds.append(allocation_losses.Kind(self.slots - fewest, 0.5 * self.mu, 1.0))

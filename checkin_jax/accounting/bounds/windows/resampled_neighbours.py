@@ -146,7 +146,7 @@ class ResampledNeighbours(OneSided):
 
     @functools.cached_property
     def _co_occupant(self) -> tuple[np.ndarray, float]:
-        """Bounds on E(1 - theta dP/dQ)_+ at `_FACTORS`, for one co-occupant present or absent; and the lost mass."""
+        """Bounds on E(1 - theta dP/dQ)_+ at `_FACTORS`, for one co-occupant present or absent; and the missing mass."""
         sizes, rest = window_overlap.sizes(self.window, self.log_inverse_mass)
         # The target's slot has no other client; in every other slot the target and the co-occupants are missing.
         others = max(self.window - 2 - sizes.size, 0)
