@@ -681,7 +681,7 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
     [
         (
             ["calibrate", "--num-clients", "5", "--target-epsilon=1"],
-            "number of clients, window). One of epsilon0, noise-multiplier",
+            "number of clients, or window). One of epsilon0, noise-multiplier",
         ),
         (["plan"], "PLAN is needed: the file (see checkin plan --help)"),
         (["plan", "--json"], "PLAN is needed: the file (see"),
@@ -689,8 +689,8 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
             ["ledger", "add", "--num-clients", "5"],
             "LEDGER is needed: the file (see checkin ledger add --help)",
         ),
-        (["sweep", "--num-clients=10"], "--out is needed: file to write"),
-        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: file to write"),
+        (["sweep", "--num-clients=10"], "--out is needed: output file"),
+        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: output file"),
         (["sweep", "--out", "--json"], "--out without a value: expected a path"),
         (["epsilon", "--view", "--json"], "--view without a value: expected one of local"),
         (["epsilon", "--num-clients"], "--num-clients without a value: expected a whole number"),

@@ -40,7 +40,7 @@ def test_a_ledger_says_what_the_accountant_says(capsys):
     said = run(capsys, "ledger", "add", "fleet.json", *RUN, "--epsilon0", "1")
     assert "20 rounds" in said
     mixed = run(capsys, "ledger", "add", "fleet.json", *RUN, "--noise-multiplier", "4", "--view", "aggregate")
-    assert "note: units are composed in different views" in mixed
+    assert "note: units have different views" in mixed
     accountant = CheckInAccountant()
     accountant.compose(to_event(PROTOCOL, cj.PureLDP(epsilon0=1.0)))
     with pytest.warns(MixedViewsWarning):
@@ -227,7 +227,7 @@ def test_a_line_cut_short_by_a_kill_does_not_count(two_entries, capsys):
     cli.main(["ledger", "list", "x.json", "--json"])
     out, err = capsys.readouterr()
     assert len(json.loads(out)["entries"]) == 1
-    assert "the last line was cut short" in err
+    assert "the last line is incomplete" in err
     run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "2")
     assert two_entries.read_bytes() == whole
 

@@ -150,7 +150,10 @@ REFUSED = [
     (f"compare {RUN} --out bounds.xls", "--out bounds.xls: expected a name ending in"),
     (f"compare {RUN} --out .", "--out .: expected a name"),
     (f"compare {RUN} --out nodir/x.png", "--out nodir/x.png: expected a file in an existing folder"),
-    (f"epsilon {RUN} --trade-off nodir/x.png", "--trade-off nodir/x.png: expected a file in a folder"),
+    (
+        f"epsilon {RUN} --trade-off nodir/x.png",
+        "--trade-off nodir/x.png: expected a file in an existing folder",
+    ),
     ("report good.json --out .", "--out .: expected a file"),
     ("report good.json --out /", "--out /: expected a file"),
     ("report good.json --out ..", "--out ..: expected a file"),

@@ -324,7 +324,7 @@ def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages
     for words, told in (
         ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'fleet.json'"),
         ([str(run_dir), "--out", str(tmp_path / PAGES["fleet"])], "a page about 'fleet.toml'"),
-        ([str(plan), *fast, "--out", str(plan)], "made of that file"),
+        ([str(plan), *fast, "--out", str(plan)], "that file is an input of the page"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(["report", *words])

@@ -45,7 +45,7 @@ class StepCover(Protocol):
 
     @property
     def everybody(self) -> float:
-        """Upper bound on the probability that all clients' messages are observed, so that no absent one hides the target."""
+        """Upper bound on the probability that the messages of all clients are observed, so that no client is absent."""
         ...
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
