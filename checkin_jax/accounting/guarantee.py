@@ -177,7 +177,7 @@ class Guarantee(Stated):
         return finite(out)
 
     @property
-    def _seen(self) -> str:
+    def _view_words(self) -> str:
         return f"view {self.view!r}"
 
     @property

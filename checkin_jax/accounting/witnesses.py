@@ -54,28 +54,28 @@ _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """Instances that the randomizer attains, one a name: those of the bounds, and those of its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
-    seen = _as_others(unit)
-    if seen.slots is not None and mu is not None:
+    honest = _as_others(unit)
+    if honest.slots is not None and mu is not None:
         # Instances whose messages are all used do not apply to slots, which use one message each.
-        every = list(gaussian_slots.instances(seen, seen.slots, mu))
+        every = list(gaussian_slots.instances(honest, honest.slots, mu))
     else:
-        every = _of_responses(seen, bounds if seen is unit else ())
-    every += _of_gaussians(seen) if mu is not None else _of_labels(seen)
-    beside = _beside_colluders(seen, unit.protocol.num_colluding) if seen is not unit else []
+        every = _of_responses(honest, bounds if honest is unit else ())
+    every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
+    beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
-        seen.slots is not None
-        and seen.slots.hidden
+        honest.slots is not None
+        and honest.slots.hidden
         and mu is None
         and not unit.randomizer.dummy_may_equal_any_record
     ):
-        return (*_fair(seen, bounds), *beside)  # all others put the dummies at a record
+        return (*_fair(honest, bounds), *beside)  # all others put the dummies at a record
     every += beside
     kept = {}
     for each in every:
         known = getattr(each, "needs", None) in (None, *attains)
-        if known and (_singles_observed(seen) or not getattr(each, "single", False)):
+        if known and (_singles_observed(honest) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values()) or _fair(seen, bounds)
+    return tuple(kept.values()) or _fair(honest, bounds)
 
 
 def _as_others(unit: Unit) -> Unit:
@@ -104,7 +104,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     if colluding < 2 * shown.others or shown.others == 0 or unit.summed_slots:
         return []
     alone = shown.used * math.exp(shown.others * math.log1p(-shown.pick)) * (1.0 + 1e-12)
-    rate = shown.seen - alone
+    rate = shown.used_lower - alone
     if not rate > 0.0:
         return []
     if randomizer.gaussian_mu is not None:
@@ -139,7 +139,7 @@ def _step_cover(unit: Unit) -> StepCover | None:
     if shown is None:
         return None
     if shown.hidden:
-        return Slots(_num_observed_slots(unit), shown.used, shown.seen)
+        return Slots(_num_observed_slots(unit), shown.used, shown.used_lower)
     return Occupied(*choices) if choices is not None else None
 
 
@@ -154,21 +154,29 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     """Instances of the bounds, without those that reveal the number of occupied slots if dummies hide it."""
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
-    seen, hidden, slots_alone = list(bounds), [], None
+    kept_bounds, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
         hidden = [each for each in bounds if isinstance(each, _Occupied)]
-        seen = [each for each in bounds if each not in hidden]
+        kept_bounds = [each for each in bounds if each not in hidden]
         if _num_observed_slots(unit) != shown.number:
-            seen = []
-        if not any(isinstance(each, SlotsPureLDP) for each in seen) and (hidden or not seen):
-            arguments = (_num_observed_slots(unit), shown.used, shown.seen, epsilon0, unit.log_inverse_mass)
+            kept_bounds = []
+        if not any(isinstance(each, SlotsPureLDP) for each in kept_bounds) and (hidden or not kept_bounds):
+            arguments = (
+                _num_observed_slots(unit),
+                shown.used,
+                shown.used_lower,
+                epsilon0,
+                unit.log_inverse_mass,
+            )
             slots_alone = SlotsPureLDP(*arguments, removal=unit.relation != REPLACE)
-            seen.append(slots_alone)
-    found = [instance for each in seen for instance in each.instances]
+            kept_bounds.append(slots_alone)
+    found = [instance for each in kept_bounds for instance in each.instances]
     if TERNARY not in attains and BINARY in attains:
         # The bounds do not try binary randomized response where 3-ary leaks more.
-        found += [each.binary() for each in seen if isinstance(each, _Responses)]
-        found += [instance for each in seen if isinstance(each, UnequalBase) for instance in each.binary()]
+        found += [each.binary() for each in kept_bounds if isinstance(each, _Responses)]
+        found += [
+            instance for each in kept_bounds if isinstance(each, UnequalBase) for instance in each.binary()
+        ]
     if not hidden:
         return found
     # The scale is the bound that is used.
@@ -216,8 +224,8 @@ def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
 def _variance(law: LabelLaws) -> float:
     """Variance of a step, without labels that the others never show."""
     apart, others = _steps(law)
-    seen = others > _NEVER
-    return float(np.sum(np.square(apart[seen]) / others[seen]))
+    positive = others > _NEVER
+    return float(np.sum(np.square(apart[positive]) / others[positive]))
 
 
 def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +250,7 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
             LabelMessages(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
         ]
     if isinstance(step_cover, Slots):
-        return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.seen, profile, mass), law)]
+        return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
     if isinstance(step_cover, Occupied):
         return _by_number(step_cover, law, mass)
     shown = _shown(unit)
@@ -267,7 +275,7 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
     if choices is None or shown is None or not unit.replaced:
         return None
     population = populations.population_of(unit, choices.coins, choices.num_clients, 1.0)
-    return None if population is None else populations.slots_shown(choices, population, shown.seen)
+    return None if population is None else populations.slots_shown(choices, population, shown.used_lower)
 
 
 def _of_gaussians(unit: Unit) -> list[Instance]:

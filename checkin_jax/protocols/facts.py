@@ -24,7 +24,7 @@ class Slots(NamedTuple):
     Attributes:
       number: number of slots in which the client's message may be shown, with equal probabilities.
       used: upper bound on the probability that the message is used if no other client competes for the slot.
-      seen: lower bound on the probability that the message is used, over all behaviour of the others.
+      used_lower: lower bound on the probability that the message is used, over all behaviour of the others.
       others, pick: number of other clients that may be in the client's slot, and the probability of each.
       shown: probability that the server outputs the slot that a client picks.
       hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
@@ -35,7 +35,7 @@ class Slots(NamedTuple):
 
     number: int
     used: float
-    seen: float
+    used_lower: float
     others: int
     pick: float
     shown: float

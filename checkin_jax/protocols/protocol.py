@@ -268,7 +268,7 @@ class CheckInProtocol(ByName, abc.ABC):
         if slots is None or client_rate is None:
             return slots
         share = self.rate_of(client_rate) / self.rate
-        return slots._replace(used=slots.used * share, seen=slots.seen * share)
+        return slots._replace(used=slots.used * share, used_lower=slots.used_lower * share)
 
     @property
     def known_slots(self) -> KnownSlots | None:

@@ -187,7 +187,7 @@ class FixedWindow(CommonSlots):
         n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
         common = self._slot_choices is not None
         if not common:
-            seen = self._seen(client_rate, prob)
+            seen = self._used_lower(client_rate, prob)
         else:
             from checkin_jax.numerics.counts import occupancy
 
@@ -197,7 +197,7 @@ class FixedWindow(CommonSlots):
             m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch, common
         )
 
-    def _seen(self, client_rate: float | None, prob: float) -> float:
+    def _used_lower(self, client_rate: float | None, prob: float) -> float:
         """Lower bound, for unequal rates, on the probability that the message of a client of this rate is used.
 
         Client j is in the same slot with probability a_j = p_j/m, independently. E 1/(1 + number of such clients) is

@@ -61,13 +61,17 @@ class Staged(abc.ABC):
         return self._problem is not None
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         """Largest probability that the target's message is observed."""
         return 1.0
 
     @property
     def top(self) -> float:
-        return largest_loss(self.steps.epsilon0, self._seen) if self._seen < 1.0 else self.steps.epsilon0
+        return (
+            largest_loss(self.steps.epsilon0, self._observed_prob)
+            if self._observed_prob < 1.0
+            else self.steps.epsilon0
+        )
 
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
@@ -84,7 +88,7 @@ class StagedClones(Staged):
     log_inverse_mass: float
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         return self.step_cover.used
 
     @functools.cached_property

@@ -311,15 +311,15 @@ def bounds_by_kind(
     with float64():
         for above, below, count in kinds:
             # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
-            seen = "messages" if view == "aggregate" and above.rate != below.rate else view
-            one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
+            shown_view = "messages" if view == "aggregate" and above.rate != below.rate else view
+            one = unit_bound(above, randomizer, shown_view, total, delta, bounds=wanted, **how)
             if below != above:
-                low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
+                low = unit_bound(below, randomizer, shown_view, total, delta, bounds=FAST_ONES, **how).bound
                 # An instance without a scale of its own gets the bound as its scale. Instances in another view than
                 # the run's do not count.
                 scaled = [
                     dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
-                    for each in (low.instances if seen == view else ())
+                    for each in (low.instances if shown_view == view else ())
                 ]
                 one = one._replace(bound=least((one.bound,), scaled))
             found.kinds.append((one, count))

@@ -159,8 +159,8 @@ def _only_subsampling(unit: Unit) -> str:
     if unit.sums_noise:
         return ""
     if unit.slots is not None:
-        seen = "sums of slots" if unit.summed_slots else "messages"
-        return f"only subsampling was used; where profile and two-steps apply, they may be far smaller for {seen}"
+        observed = "sums of slots" if unit.summed_slots else "messages"
+        return f"only subsampling was used; where profile and two-steps apply, they may be far smaller for {observed}"
     if unit.view == "aggregate":
         return (
             "subsampling counts no gain from shuffling or from summation; the true epsilon may be far smaller"

@@ -222,12 +222,12 @@ class _Composer(Search):
         lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
         counts, best = np.asarray(self.counts)[:, None], 0.0
         for side in (0, 1):
-            apart, seen = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
-            seen = np.minimum(seen * (1.0 + ROUNDING), 1.0)
-            shown = np.minimum(apart * (1.0 - ROUNDING) + seen, 1.0)
+            apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
+            mass = np.minimum(mass * (1.0 + ROUNDING), 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) + mass, 1.0)
             with np.errstate(divide="ignore"):
                 first, second = (
-                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, seen)
+                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, mass)
                 )
             known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
             gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)

@@ -193,12 +193,12 @@ class CheckInAccountant(PrivacyAccountant):
     def _local_caps(self) -> list[tuple[Exact, int]]:
         """Exact local-view bounds on all units, with their numbers; empty if one is missing or none is a cap."""
         units = [(to_unit(event), count) for event, count in self._counts.items()]
-        if self._central or self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
+        if self._central or self._relation != REPLACE or all(unit.view == "local" for unit, _ in units):
             return []
         found: dict[Exact, int] = {}
-        for seen, count in units:
-            for kind, _, number in seen.protocol.alike(False):
-                alone = local_cap(kind, seen.randomizer, "messages", self._relation)
+        for unit, count in units:
+            for kind, _, number in unit.protocol.alike(False):
+                alone = local_cap(kind, unit.randomizer, "messages", self._relation)
                 if alone is None:
                     return []
                 found[alone] = found.get(alone, 0) + number * count

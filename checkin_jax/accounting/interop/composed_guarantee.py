@@ -32,10 +32,10 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
 
     with_central: True if the ledger has central events.
     """
-    seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
+    observed = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
     out = []
-    if len({view for view, _ in seen}) > 1:
-        whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
+    if len({view for view, _ in observed}) > 1:
+        whom = "; ".join(f"{view!r}: {words}" for view, words in observed)
         out.append(
             f"units have different views; epsilon holds against one adversary who has all of them: {whom}"
         )
@@ -143,10 +143,10 @@ class LedgerGuarantee(Stated):
     @property
     def against(self) -> str:
         """The adversary in the protocols' words; one adversary has all views."""
-        seen = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
+        observed = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
         if self.central:
-            seen[_CENTRAL] = None
-        first, *others = seen or (_CENTRAL,)
+            observed[_CENTRAL] = None
+        first, *others = observed or (_CENTRAL,)
         return "; and of other units ".join(
             [first, *(each.removeprefix("somebody who sees ") for each in others)]
         )
@@ -179,7 +179,7 @@ class LedgerGuarantee(Stated):
         return finite(kept | {"version": __version__})
 
     @property
-    def _seen(self) -> str:
+    def _view_words(self) -> str:
         views = dict.fromkeys(unit.view for unit, _ in self.units)
         return (
             f"view{'s' * (len(views) > 1)} {' and '.join(map(repr, views))}" if views else "a trusted server"

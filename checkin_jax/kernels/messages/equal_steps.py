@@ -197,23 +197,25 @@ def pooled_upper(
     return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
 
 
-def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
+def _one(law: Law, step_counts: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)
-    weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
-    x = -seen.clients * c_minus_1 / unit
-    most = jnp.max(jnp.where(seen.masses > 0, seen.counts, 0.0))
+    weights = step_counts.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
+    x = -step_counts.clients * c_minus_1 / unit
+    most = jnp.max(jnp.where(step_counts.masses > 0, step_counts.counts, 0.0))
     way = _sum_contour(at, weights, most, x, jnp.ones_like(x))
-    values = jnp.where(seen.masses > 0, jax.vmap(lambda count: way.value(count, x))(seen.counts), 0.0)
+    values = jnp.where(
+        step_counts.masses > 0, jax.vmap(lambda count: way.value(count, x))(step_counts.counts), 0.0
+    )
     alone = _alone(law, epsilon0, loss)
-    value = (seen.masses @ values) * unit / seen.clients * (1.0 + ROUNDING) + FLUSHED
+    value = (step_counts.masses @ values) * unit / step_counts.clients * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
 @jax.jit
 def profile_upper(
-    law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: Law, step_counts: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
-    require_float64(law, seen, epsilon0, losses)
-    return jax.lax.map(functools.partial(_one, law, seen, epsilon0), losses)
+    require_float64(law, step_counts, epsilon0, losses)
+    return jax.lax.map(functools.partial(_one, law, step_counts, epsilon0), losses)

@@ -109,9 +109,9 @@ class _OneBit(abc.ABC):
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(losses, upper bounds) of a symmetric pair's profile, linear in e^loss between losses."""
         law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
-        seen = self.step_cover.sums(self.log_inverse_mass)
-        losses = losses_of(law, seen, self.epsilon0, self.log_inverse_mass)
-        plain = np.asarray(equal_steps.profile_upper(law, seen, host(self.epsilon0), host(losses)))
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        losses = losses_of(law, step_counts, self.epsilon0, self.log_inverse_mass)
+        plain = np.asarray(equal_steps.profile_upper(law, step_counts, host(self.epsilon0), host(losses)))
         value = np.minimum(plain, self.below(losses, plain))
         value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
         above, value = convex.full_hull(np.expm1(losses), value)
@@ -158,8 +158,8 @@ class OneBitCheckIn(_OneBit):
         return "own-laws (one bit)" if self.step_cover.everybody < 1.0 else "clones"
 
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
-        seen = self.step_cover.sums(self.log_inverse_mass)
-        if float(seen.rate) >= 1.0:
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        if float(step_counts.rate) >= 1.0:
             return plain
-        arguments = seen.clients, seen.rate, self.message, host(losses), host(plain)
+        arguments = step_counts.clients, step_counts.rate, self.message, host(losses), host(plain)
         return np.asarray(one_bit_profile.profile_upper(*arguments))

@@ -59,17 +59,17 @@ def sometimes(used: float, mu: float, rest: float = 0.0) -> SubsampledGaussian:
 
 
 def loaded_slot(
-    seen: float, prob: float, others: int, pick: float, mu: float, log_inverse_mass: float
+    shown: float, prob: float, others: int, pick: float, mu: float, log_inverse_mass: float
 ) -> SubsampledGaussian:
     """R1': add-or-remove with hidden dummies; the target's slot and the slot's load k are revealed.
 
     Given k ~ Bin(others, pick) other clients in the slot, the slot uses the target with probability prob / (k + 1). The
     target replaces the dummy (shift mu/2) if k = 0, and another client (shift at most mu) otherwise:
 
-        H_c <= seen prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
+        H_c <= shown prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
 
     Args:
-      seen: probability that the server outputs the target's slot. prob: probability that the target is in it.
+      shown: probability that the server outputs the target's slot. prob: probability that the target is in it.
       others, pick: number of other clients that may be in that slot, each with probability `pick`.
       mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
 
@@ -87,8 +87,8 @@ def loaded_slot(
     mixture = GaussianBuckets(
         host(np.where(count == 0.0, 0.5 * mu, mu)),
         host((count + 1.0) / prob),
-        host(seen * prob * mass / (count + 1.0)),
-        host(seen * prob * float(cut.tail)),
+        host(shown * prob * mass / (count + 1.0)),
+        host(shown * prob * float(cut.tail)),
     )
     return SubsampledGaussian(mixture)
 

@@ -51,13 +51,13 @@ def most_total_variation(epsilon0: float) -> float:
 
 
 def losses_of(
-    law: equal_steps.Law, seen: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
+    law: equal_steps.Law, step_counts: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
 ) -> np.ndarray:
     """Losses at which a round is evaluated: from 0 to where the divergence is negligible, then epsilon0."""
     top = math.expm1(epsilon0)
-    weights = float(seen.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
-    masses = np.asarray(seen.masses)
-    count, clients = float(np.max(np.where(masses > 0, seen.counts, 0.0))), float(seen.clients)
+    weights = float(step_counts.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
+    masses = np.asarray(step_counts.masses)
+    count, clients = float(np.max(np.where(masses > 0, step_counts.counts, 0.0))), float(step_counts.clients)
     deviation = math.sqrt(count * 2.0 * weights[0]) * top / clients
 
     def height(above: np.ndarray) -> np.ndarray:
@@ -124,10 +124,10 @@ class HiddenSteps(DominatingSteps):
         return largest_loss(self.epsilon0, self.step_cover.used)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        seen = self.step_cover.sums(self.log_inverse_mass)
-        losses = losses_of(self.law, seen, self.epsilon0, self.log_inverse_mass)
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        losses = losses_of(self.law, step_counts, self.epsilon0, self.log_inverse_mass)
         return losses, np.asarray(
-            equal_steps.profile_upper(self.law, seen, host(self.epsilon0), host(losses))
+            equal_steps.profile_upper(self.law, step_counts, host(self.epsilon0), host(losses))
         )
 
 

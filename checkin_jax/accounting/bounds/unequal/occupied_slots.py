@@ -53,14 +53,14 @@ class UnequalOccupied:
     Attributes:
       rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
       pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
-      slots: m. seen: as from `populations.slots_shown`, for the instances.
+      slots: m. shown_slots: as from `populations.slots_shown`, for the instances.
     """
 
     rate: float
     theta: float
     pool: Pool
     slots: int
-    seen: tuple[int, float]
+    shown_slots: tuple[int, float]
     epsilon0: float
     log_inverse_mass: float
 
@@ -157,7 +157,7 @@ class UnequalOccupied:
 
     @functools.cached_property
     def _shown(self) -> SlotsPureLDP:
-        number, used = self.seen
+        number, used = self.shown_slots
         return SlotsPureLDP(number, self.rate, used, self.epsilon0, self.log_inverse_mass)
 
     @property

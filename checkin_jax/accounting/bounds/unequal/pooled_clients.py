@@ -182,8 +182,8 @@ def ternary_buckets(
     """
     runs = pools.Runs(law, buckets)
     per_step = ((1.0 - rate) / rate + (1.0 - special) * np.exp(-epsilon0)) / special * (1.0 + 1e-14)
-    seen = runs.lower > 0
-    ratio = np.where(seen, per_step * runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
+    positive = runs.lower > 0
+    ratio = np.where(positive, per_step * runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
     weight = np.where(np.isfinite(ratio), rate * special * runs.lower * (1.0 - 1e-14), 0.0)
     ratio = np.where(weight > 0, ratio, 0.0)
     return mixture_profiles.Buckets(

@@ -266,8 +266,8 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
     found = population_of(unit, choices.coins, choices.num_clients, 1.0)
     if found is None:
         return None
-    seen = slots_shown(choices, found, shown.seen)
-    arguments = (choices.num_slots, seen, unit.epsilon0, unit.log_inverse_mass)
+    shown_slots = slots_shown(choices, found, shown.used_lower)
+    arguments = (choices.num_slots, shown_slots, unit.epsilon0, unit.log_inverse_mass)
     # Clients of rate 1 are cover only if the participants are revealed.
     revealed = found.always_present > 0.0 or not found.thetas
     pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]

@@ -75,8 +75,8 @@ class UnequalGaussian(Subsampled):
         odds = (1.0 - g) / g
         # 1/q = 1 + odds P_k / P_{k-1}. The ratio decreases in k (Newton), so the ratios at the ends of a run bound it.
         most, least = runs.ratios(law)
-        seen = runs.upper > 0
-        mean = np.where(seen, runs.next_lower / np.where(seen, runs.upper, 1.0), 0.0)
+        positive = runs.upper > 0
+        mean = np.where(positive, runs.next_lower / np.where(positive, runs.upper, 1.0), 0.0)
         known = np.isfinite(most)
         most = np.where(known, most, 1.0)
         least, mean = np.minimum(least, most), np.clip(mean, np.minimum(least, most), most)
@@ -165,9 +165,9 @@ class UnequalGaussianSum:
     def _below(self) -> GaussianBuckets:
         law, g = self.messages.law, self.messages.rate
         runs = Runs(law, _RUNS)
-        seen = runs.lower > 0
-        mean = np.where(seen, runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
-        weight = g * np.where(seen, runs.lower, 0.0)
+        positive = runs.lower > 0
+        mean = np.where(positive, runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
+        weight = g * np.where(positive, runs.lower, 0.0)
         pad = (0, _RUNS - mean.size)
         return GaussianBuckets(
             host(np.pad(self.messages.spread(runs.last), pad, mode="edge")),

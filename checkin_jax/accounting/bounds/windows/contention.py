@@ -92,7 +92,7 @@ class WeightedSlots(Staged):
     pick: float
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         return self.used
 
     def weights(self) -> staged_clones.Weighted:

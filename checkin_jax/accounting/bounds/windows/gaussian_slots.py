@@ -257,26 +257,28 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
     # A sum longer than the window contains the window.
-    seen = slots.seen * min(number * size / slots.number, 1.0)
+    used_lower = slots.used_lower * min(number * size / slots.number, 1.0)
     if choices is not None:
         if not slots.hidden:
-            return _visible_instances(*choices, size, seen, mu, log_inverse_mass)
+            return _visible_instances(*choices, size, used_lower, mu, log_inverse_mass)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
         empty = some_empty(*choices)
         if (
             empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
-            and seen > empty
+            and used_lower > empty
             and LEAST_MU <= mu <= MOST_LATTICE_MU
         ):
             return (
-                ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
+                ButForRareEvent(
+                    AllocationGaussian(number, used_lower - empty, mu, log_inverse_mass), empty, False
+                ),
             )
     found: list[Instance] = []
     # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, log_inverse_mass))
     # Scale of the grids, evaluated once.
-    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
+    scale = AllocationGaussian(number, used_lower, mu, log_inverse_mass)
     if unit.replaced:
         found += _opposite_records(scale)
     if (
@@ -311,13 +313,13 @@ def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
 
 
 def _visible_instances(
-    n: int, m: int, prob: float, size: int, seen: float, mu: float, log_inverse_mass: float
+    n: int, m: int, prob: float, size: int, used_lower: float, mu: float, log_inverse_mass: float
 ) -> tuple[Instance, ...]:
     if not LEAST_MU <= mu <= MOST_LATTICE_MU:
         return ()
     if size > 1:
         # Post-processing: noise is added for each empty slot, and their places are dropped.
-        return (AllocationGaussian(m // size, seen, mu, log_inverse_mass),)
+        return (AllocationGaussian(m // size, used_lower, mu, log_inverse_mass),)
     found: list[Instance] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
