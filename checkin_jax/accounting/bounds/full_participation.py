@@ -1,4 +1,7 @@
-"""everybody for Gaussian messages (G2): all clients send, one record is replaced. Proofs: docs/theory_gaussian.md."""
+"""everybody for messages of a known profile (G2): all clients send, one record is replaced.
+
+Proofs: docs/theory_gaussian.md.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, MessageProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
-from checkin_jax.randomizers import MAX_EPSILON0
+from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
 # Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
@@ -27,46 +30,52 @@ _NEAR, _FAR, _SPACING = 40, 87, 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class G2Shuffled(TabulatedMessages):
-    """G2: n Gaussian messages, one of each client, in the view "messages". Symmetric.
+class CutMessages(TabulatedMessages):
+    """G2: n messages of a known profile D, one of each client, in the view "messages". Symmetric.
 
     All clients send: shuffled check-in at rate 1, or averaged updates with p_0 = 1.
 
-    For every eps0, with d0 = delta_G(mu, eps0) and p = e^eps0,
+    For every eps0, with p = e^eps0,
 
-        H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) d0 (1 + 2 (n-1) / p):
+        H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) D(p) (1 + 2 (n-1) / p):
 
     The laws of messages are cut where their likelihood ratio leaves [1/p, p]. The bound is the minimum over a few eps0,
     and at most the profile of one message.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. mu: 2 / noise_multiplier.
+      num_clients: n, from 1 to 1e12. alone: bound on one message by itself, D.
       log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
-    mu: float
+    alone: LocalGaussian | LocalMessages  # type: ignore[assignment]
     log_inverse_mass: float
 
     name = "everybody"
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:
-        n, mass = self.num_clients, self.log_inverse_mass
-        summed = ShuffledGaussian(n, 1.0, self.mu, False, mass).instances
-        summed = (*summed, *largest_instances(n, 1.0, self.mu, mass - 17.0))
-        if self.mu > MOST_HIDDEN_MU:
+        if not isinstance(self.alone, LocalGaussian):
+            return ()
+        n, mu, mass = self.num_clients, self.alone.mu, self.log_inverse_mass
+        summed = ShuffledGaussian(n, 1.0, mu, False, mass).instances
+        summed = (*summed, *largest_instances(n, 1.0, mu, mass - 17.0))
+        if mu > MOST_HIDDEN_MU:
             return summed
-        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(self.mu), mass), self), *summed)
+        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self._instances
 
     def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
-        """log of d0 (1 + 2 (n-1) / p)."""
+        """log of D(p) (1 + 2 (n-1) / p)."""
         others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
-        return gaussian_profile.log_profile_ahead(self.mu, epsilon0) + np.log1p(others)
+        if isinstance(self.alone, LocalGaussian):
+            log_profile = gaussian_profile.log_profile_ahead(self.alone.mu, epsilon0)
+        else:
+            log_profile = np.log(self._alone(epsilon0))
+        return log_profile + np.log1p(others)
 
     def cut(self, allowed: float) -> float | None:
         """Approximately the least eps0 at which cutting costs at most exp(-allowed); None if it is out of range."""
@@ -85,8 +94,12 @@ class G2Shuffled(TabulatedMessages):
         return [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
 
     def least(self, losses: np.ndarray) -> np.ndarray:
-        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting."""
-        mean = np.exp(gaussian_profile.log_profile(self.mu / math.sqrt(self.num_clients), losses))
+        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting.
+
+        Gaussian messages only.
+        """
+        assert isinstance(self.alone, LocalGaussian)
+        mean = np.exp(gaussian_profile.log_profile(self.alone.mu / math.sqrt(self.num_clients), losses))
         cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
 
@@ -106,9 +119,15 @@ class G2Shuffled(TabulatedMessages):
         return (np.asarray(shuffled) + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
 
 
+def one_message(randomizer: Randomizer) -> LocalGaussian | LocalMessages:
+    """Bound on one message of the randomizer by itself."""
+    mu = randomizer.gaussian_mu
+    return LocalMessages(1.0, MessageProfile(randomizer)) if mu is None else LocalGaussian(1.0, mu)
+
+
 @functools.lru_cache(maxsize=32)
-def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> G2Shuffled:
-    return G2Shuffled(num_clients, mu, log_inverse_mass)
+def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> CutMessages:
+    return CutMessages(num_clients, LocalGaussian(1.0, mu), log_inverse_mass)
 
 
 @functools.lru_cache(maxsize=32)
@@ -140,7 +159,7 @@ class HiddenGaussian:
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property
-    def _everybody(self) -> G2Shuffled:
+    def _everybody(self) -> CutMessages:
         return _all_taking_part(self.num_clients, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
