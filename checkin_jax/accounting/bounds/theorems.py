@@ -311,7 +311,7 @@ def e_plus(unit: Unit) -> UnitBound | None:
 
 @functools.lru_cache(maxsize=16)
 def _all_sent(randomizer: Randomizer) -> left_out_clones.Steps:
-    """Steps of messages that all clients send: a mechanism's own ones, of one bit, or any."""
+    """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
     own = _own_steps(randomizer)
     if own is None or randomizer.one_bit is not None:
         return left_out_clones.any_message(randomizer.largest_loss, randomizer.one_bit)

@@ -74,9 +74,9 @@ def _hides_empty(unit: Unit) -> bool:
 
 
 def _sums(unit: Unit) -> Sums:
-    """Sums that the adversary observes, if their noise adds up; else single slots, of which they are a post-processing.
+    """Observed sums if their noise adds up; else single slots, of which sums are a post-processing.
 
-    Colluders take their own messages out of a sum.
+    Colluding clients subtract their own messages from a sum.
     """
     slots = unit.slots
     if slots is None or unit.randomizer.gaussian_mu is None:
@@ -142,7 +142,7 @@ def r3(unit: Unit) -> UnitBound | None:
 
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
-    """R3 of messages of the randomizer's profile; where slots are visible, of randomizers without laws of their own."""
+    """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
     slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
     if unit.worst_of_its_kind or randomizer.kary is not None:
         return None
