@@ -37,7 +37,7 @@ FEW_GROUPS = 16
 FRESH_AMONG_AVAILABLE = (
     "being available (such as charging, on Wi-Fi) does not depend on anybody's data and may be known; in every round "
     "each available client draws a new random number to decide whether it checks in, independently of everything that "
-    "persists; being plugged in does not count as that random choice"
+    "persists; being plugged in all night does not count as that random choice"
 )
 _MOST_CLIENTS = 2.0**42
 # Most rounds to which `calibrate` extends a log: a century of hours.
