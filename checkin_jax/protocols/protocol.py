@@ -235,7 +235,7 @@ class CheckInProtocol(ByName, abc.ABC):
             return self.rate
         if self.coins is None:
             raise ValueError(
-                f"client_rate={_validate.shown(client_rate)}: expected None, since all clients have the same rate"
+                f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
             )
         return self.coins.fastest(client_rate) * self.kept
 
