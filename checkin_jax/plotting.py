@@ -57,7 +57,7 @@ def check(out: Path) -> Path:
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
     if not out.parent.is_dir() or out.is_dir():
-        raise ValueError(f"out={str(out)!r}: expected a file in a folder that is there")
+        raise ValueError(f"out={str(out)!r}: expected a file in an existing folder")
     _matplotlib()
     return out
 

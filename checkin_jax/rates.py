@@ -88,7 +88,7 @@ class Rates(CheckInRates):
     ) -> None:
         found = _column("values", values)
         if found.size == 0:
-            raise ValueError("values=[]: expected one rate at least")
+            raise ValueError("values=[]: expected at least one rate")
         _each("values", found, _legal_rates(found), _RATES)
         many = np.ones_like(found) if counts is None else _column("counts", counts)
         if many.shape != found.shape:
@@ -127,7 +127,7 @@ class Rates(CheckInRates):
                     raise ValueError(f"{path}: line {number}: {text}: expected numbers") from None
                 numbers.append(number)
         if not rows:
-            raise ValueError(f"{path}: expected one rate at least")
+            raise ValueError(f"{path}: expected at least one rate")
         columns = np.asarray(rows).T
         for name, values, fine, expected in (
             ("rate", columns[0], _legal_rates, _RATES),
@@ -176,7 +176,7 @@ class Rates(CheckInRates):
         return float(self.values.min())
 
     @property
-    def sure(self) -> int:
+    def always_present(self) -> int:
         """Number of clients that always check in."""
         return int(self.counts[self.values == 1.0].sum())
 
@@ -209,9 +209,7 @@ class Rates(CheckInRates):
 
     @property
     def words(self) -> str:
-        return (
-            f"the clients' check-in rates are those given, {self.span}, {self.expected_check_ins:,.6g} in all"
-        )
+        return f"the clients' check-in rates are as given: {self.span}, adding up to {self.expected_check_ins:,.6g}"
 
     def check_clients(self, num_clients: int) -> None:
         if num_clients != self.num_clients:
@@ -325,15 +323,16 @@ class RateLimits(CheckInRates):
     @property
     def words(self) -> str:
         return (
-            f"no client's check-in rate is above {self.largest:.6g}, and whichever client is meant, those of the "
-            f"others add up to {self.expected_check_ins:,.6g} at least"
+            f"no client's check-in rate exceeds {self.largest:.6g}, and for every client the rates of all other "
+            f"clients add up to at least {self.expected_check_ins:,.6g}"
         )
 
     def check_clients(self, num_clients: int) -> None:
         if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
             raise ValueError(
                 f"expected_check_ins={self.expected_check_ins!r}: expected at most "
-                f"{self.largest * (num_clients - 1):.6g}, what {num_clients - 1} others have at rate {self.largest!r}"
+                f"{self.largest * (num_clients - 1):.6g}, the sum for "
+                f"{num_clients - 1} other clients of rate {self.largest!r}"
             )
 
     def fastest(self, client_rate: float | None = None) -> float:

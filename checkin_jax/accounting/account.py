@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MIN_DELTA = 1e-300
 UNSEEN_CHANGES = (
-    "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
+    "the times of parameter changes, and the new parameters, did not depend on any output of earlier rounds"
 )
 # Recommended largest check-in rate.
 CAP = 0.99
@@ -103,7 +103,7 @@ def account(
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
     run = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     chosen = run.chosen
-    found = compose.bracket(run.units, delta, run.stronger)
+    found = compose.bracket(run.units, delta, run.local_caps)
     if wanted == BEST and extremes.extreme(found, delta):
 
         def alone(rows: tuple[str, ...]) -> WholeRun:
@@ -176,17 +176,24 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
             f"{10.0 ** (math.floor(-math.log10(protocol.num_clients)) - 1):.0e} or less"
         )
     coins = protocol.coins
-    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
+    if (
+        isinstance(coins, Rates)
+        and coins.always_present
+        and protocol.unequal_cover is not None
+        and protocol.kept == 1.0
+    ):
         out.append(
-            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
-            f"cap coins at {CAP}"
+            f"clients that always check in ({coins.always_present:,} here) hide the others less than at a "
+            f"rate of {CAP}: cap rates at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
     if found.bound or isinstance(chosen.bound, LocalOnly):
         # The bound is that of the local view.
         if found.lower < 0.999 * found.upper:
-            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+            out.append(
+                "no gain from hiding among other clients is counted: the true epsilon may be far smaller"
+            )
     elif found.upper > 0:
         out += chosen.caveats
     return out

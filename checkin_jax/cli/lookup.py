@@ -1,4 +1,4 @@
-"""`checkin explain` and `checkin bench`: a word in two sentences; values of the literature beside brackets."""
+"""`checkin explain` and `checkin bench`: explanations of words; published values beside certified brackets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def glossary() -> dict[str, str]:
-    """The words of words.toml, and the sentences about each of them."""
+    """Words of words.toml, each with its explanation."""
     return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
 
 
@@ -33,7 +33,7 @@ class Explain:
     """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
 
     Attributes:
-      term: the word; without one that is known, all of them are listed.
+      term: the word; an unknown word lists all of them.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
@@ -41,7 +41,7 @@ class Explain:
     term: str
 
     def run(self) -> None:
-        """Prints the sentences about the word."""
+        """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
 
         words = glossary()
@@ -59,10 +59,10 @@ class Explain:
 
 @dataclasses.dataclass(kw_only=True)
 class Bench(TableOptions):
-    """Puts values of the literature beside the certified brackets of the same runs, which are computed now.
+    """Prints published values of epsilon beside the certified brackets of the same runs, which are computed now.
 
     Attributes:
-      table: name of one table; all of them when left out, which takes half a minute.
+      table: name of one table. Default: all tables, which takes half a minute.
       out: also write the rows to this .csv or .parquet file.
     """
 
@@ -97,7 +97,7 @@ class Bench(TableOptions):
 
 
 def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:
-    """The values in columns, heads first; the ratio is of the published end to the certified one on its side."""
+    """Columns, headings first; the ratio is the published value over the certified end on its side."""
     heads = ("published", "at least", "epsilon <=", "ratio", "verdict", "delta", "bound", "setting")
     rows = []
     for value in values:

@@ -1,4 +1,4 @@
-"""`checkin plan`: a fleet in a TOML file, what each kind of message would promise there, and what has to be checked."""
+"""`checkin plan`: guarantees of several kinds of messages for a fleet in a TOML file, and a list of assumptions."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _TABLES = {
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN, "share"),
     "deployment": (),
 }
-# Variables of a fleet that may be searched in place of a message's own.
+# Variables of a fleet that may be searched instead of a message's parameter.
 FREE = ("cycles", "num_rounds", "check_in_prob")
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
 class Search(NamedTuple):
-    """A message whose value is to be found: where `calibrate` starts, and over which variable."""
+    """A message whose parameter is searched: first value and variable of `calibrate`."""
 
     start: Randomizer | type[Gaussian]
     free: str | None
@@ -81,7 +81,7 @@ class Wanted:
 
 @dataclasses.dataclass(kw_only=True)
 class Plan(TableOptions, BoundsOption):
-    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
+    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and the assumptions to check.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
     drop_out_prob, num_colluding, min_reports, cycles. [target]: epsilon, delta, view, free. [[message]], as often as
@@ -91,8 +91,8 @@ class Plan(TableOptions, BoundsOption):
 
     Attributes:
       plan: the file.
-      free: of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others
-        are scaled with it) that meets the target; in place of free in the file.
+      free: for each message with a value: find the most cycles or rounds, or the largest check-in probability (others
+        are scaled with it) that meets the target; replaces free in the file.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
@@ -101,7 +101,7 @@ class Plan(TableOptions, BoundsOption):
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
 
     def run(self) -> None:
-        """Accounts for each choice; exits with code 1 where none meets the target."""
+        """Accounts for each message; exits with code 1 if none meets the target."""
         free = None if self.free is None else self.free.replace("-", "_")
         wanted, bounds = read(self.plan, free), bounds_of(self.bounds)
         rows = answers(wanted, bounds)
@@ -119,7 +119,7 @@ class Plan(TableOptions, BoundsOption):
 
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
-    """What each message promises in every view, or why no message meets the target."""
+    """Guarantees of each message by view, or the reason why it cannot meet the target."""
     from checkin_jax.accounting.account import account
     from checkin_jax.accounting.groups import of_group
 
@@ -142,9 +142,9 @@ def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
 
 
 def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
-    """Noise in the mean of a round's messages, in clip norms per coordinate, where most and where fewest come.
+    """Noise of the mean of a round's messages, in clip norms per coordinate, with the most and the fewest messages.
 
-    None: the messages are no noisy updates. Counts are the expected ones.
+    None if messages are not noisy updates. Numbers of messages are expected ones.
     """
     from checkin_jax.training.private.samplers import mechanism_of
 
@@ -153,14 +153,14 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
         return None
     try:
         noise = mechanism_of(g.randomizer, clip_norm=1.0).noise_multiplier
-    except TypeError:  # nobody trains by such messages
+    except TypeError:  # no training with such messages
         return None
     counts = run.log.available * run.log.coin * run.kept
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
 def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str]:
-    """By how much epsilon may fall once all theorems are tried, a line for each message."""
+    """Possible decrease of epsilon if all bounds are used, one line for each message."""
     out = []
     for row in rows:
         if isinstance(row, str):
@@ -169,10 +169,10 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
         most = (
             f"up to {up(g.epsilon / g.lower, 3)} times smaller"
             if g.lower > 0
-            else "smaller, nobody knows how much"
+            else "smaller by an unknown amount"
         )
         out.append(
-            f"note: {g.randomizer.words}: by all theorems epsilon may be {most}, not below {down(g.lower, 4)}"
+            f"note: {g.randomizer.words}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
         )
     return out
 
@@ -180,7 +180,7 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
 def recorded(
     path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
 ) -> Callable[[], Record]:
-    """Reads a plan; returns what accounts for it and makes the record of its page and statement."""
+    """Reads a plan; returns a function that accounts for it and builds the record of its page and statement."""
     from checkin_jax.reports import evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
@@ -208,10 +208,10 @@ def recorded(
 
 
 def read(path: Path, free: str | None = None) -> Wanted:
-    """The plan in a file; free: the variable of the run that is searched, in place of what the file says.
+    """Reads a plan; free: variable of the run to search, instead of the one in the file.
 
     Raises:
-      UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
+      UsageError: no TOML, or a key that is unknown, missing or out of range; the message names it.
     """
     from checkin_jax.accounting.account import MIN_DELTA
 
@@ -228,7 +228,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         fleet, target = (_table(name, tables.get(name)) for name in ("fleet", "target"))
         messages = tables.get("message", [])
         if not isinstance(messages, list) or not messages:
-            raise ValueError("expected one [[message]] at least")
+            raise ValueError("expected at least one [[message]]")
         cycle = fleet["available"]
         if not isinstance(cycle, list):
             raise ValueError(f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers")
@@ -255,7 +255,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """The table, once it says only what it may, and all that it must."""
+    """The table, checked for unknown and missing keys."""
     if not isinstance(table, dict):
         raise ValueError(f"expected a table [{name}]")
     for key in table:
@@ -315,8 +315,8 @@ def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) 
 
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
-    """The run and the message that just meet the target, its value cut on the private side to what is printed; or why
-    there is none."""
+    """(run, message) that meet the target, the value rounded to the printed digits on the private side; or the reason
+    why there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
@@ -353,14 +353,14 @@ def _named(g: Guarantee, wanted: Wanted) -> str:
 
 
 def _value(g: Guarantee, wanted: Wanted) -> Any:
-    """Value of the variable of the run that was searched; None: none was."""
+    """Value found for the free variable of the run; None without one."""
     if wanted.free == "cycles":
         return g.protocol.repeats // wanted.rounds_per_cycle
     return None if wanted.free is None else getattr(g.protocol, wanted.free)
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
-    """Whether a message meets the target; False where there is none."""
+    """True if a message meets the target; False without a target."""
     return (
         wanted.epsilon is not None and not isinstance(row, str) and row[wanted.view].epsilon <= wanted.epsilon
     )
@@ -372,7 +372,7 @@ _EACH_GROUP = (
 
 
 def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
-    """The run in one line, a line for each message, and a list to tick; quick: answers are marked as --bounds fast."""
+    """The run in one line, a line for each message, and a checklist; quick: mark answers as those of --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
@@ -400,14 +400,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         out.append(markdown(lines))
     elif width is None or max(map(len, columns(lines).split("\n"))) <= width:
         out.append(columns(lines))
-    else:  # a message below the other, its views below it
+    else:  # one message below the other, each with its views below
         head = lines[0]
         for message, *cells in lines[1:]:
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
     if assumed:
-        out += ["", "To be checked, by somebody who knows the fleet:"]
+        out += ["", "To be checked by somebody who knows the fleet:"]
         out += [
             f"* [ ] {each}" if in_markdown else columns([("  [ ]", each)], " ", width=width)
             for each in assumed
@@ -416,7 +416,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
 
 
 def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:
-    """The same for programs."""
+    """The plan as plain values for JSON."""
     return {
         "what": wanted.protocol.what,
         "protocol": to_plain(wanted.protocol),

@@ -1,6 +1,6 @@
 """Check-in privacy in Flower: an accountant and a client mod for flwr (extra `flower`).
 
-flwr is imported when something needs it: what a `LocalDpMod` setting is worth is told without it.
+flwr is imported on first use; `local_dp_worth`, the privacy of a `LocalDpMod` setting, does not need it.
 """
 
 from checkin_jax import _lazy

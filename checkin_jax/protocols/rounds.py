@@ -1,4 +1,4 @@
-"""Protocols whose unit is a round: a random part of all clients, or all of them, through a shuffler."""
+"""Protocols whose unit is a round: a random sample of the clients, or all of them, send through a shuffler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Cover, Crowd
+from checkin_jax.protocols.facts import Cover, UnequalCover
 from checkin_jax.protocols.protocol import (
     CLIENTS,
     FRESH,
@@ -35,24 +35,23 @@ def batch(min_reports: int) -> tuple[str, ...]:
 
 
 def lost(drop_out_prob: float) -> str:
-    """How many of those who check in drop out, in words behind them; nothing where none does."""
-    return f", {drop_out_prob:.6g} of those who check in dropping out" if drop_out_prob else ""
+    """Share of check-ins that drop out, in words; empty if it is zero."""
+    return f", a share {drop_out_prob:.6g} of check-ins dropping out" if drop_out_prob else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledCheckIn(CheckInProtocol):
-    """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
+    """Shuffled check-in [SCI]: in each round every client checks in at random, and sends its message to a shuffler.
 
-    Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same
-    randomizer and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns
-    WHO checked in (how many messages arrive may be public).
+    Assumptions, all of them necessary: the rates are as stated; every client of a round uses the same randomizer and
+    keeps no state of its own; dropping out does not depend on the data; nobody except the client learns WHETHER it
+    checked in (the number of messages may be public).
 
     Attributes:
-      num_clients: how many clients there are (n), from 1 to 1e12. A lower bound on the true number is safe; with
-        `Rates` as many as there are.
-      check_in_prob: probability in (0, 1] that a client checks in, each round or (p_0) each window. One for all
-        clients, an upper bound on which is safe, but for sums of Gaussian messages (view "aggregate"), whose noise adds
-        up; or, where rates differ, `Rates` or `RateLimits`: the maximum of different rates does not cover them.
+      num_clients: number of clients (n), from 1 to 1e12. A lower bound is safe; with `Rates`, the number of rates.
+      check_in_prob: probability in (0, 1] that a client checks in, in each round or (p_0) each window. One number for
+        all clients: an upper bound is safe, except for sums of Gaussian messages (view "aggregate"), whose noise adds
+        up. `Rates` or `RateLimits` if rates differ: the largest rate alone does not cover them.
       num_rounds: number of rounds (T), from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
       num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
@@ -107,7 +106,7 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def rate(self) -> float:
-        """Probability gamma that a given client's message arrives in a given round; the fastest's, if rates differ."""
+        """Probability gamma that a given client's message arrives in a given round; the largest one if rates differ."""
         return highest(self.check_in_prob) * self.kept
 
     @property
@@ -116,11 +115,11 @@ class ShuffledCheckIn(CheckInProtocol):
         return Cover(self.honest, self.rate) if self.coins is None and not self.min_reports else None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """The sample that hides a client: all clients, at their own rates."""
         if self.coins is None or self.min_reports:
             return None
-        return Crowd(self.num_clients, self.coins, self.kept)
+        return UnequalCover(self.num_clients, self.coins, self.kept)
 
     @property
     def reported(self) -> Shuffle | None:
@@ -139,10 +138,10 @@ class ShuffledCheckIn(CheckInProtocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffle(CheckInProtocol):
-    """Plain shuffling: each round every one of the n clients sends one message through the shuffler.
+    """Plain shuffling: in each round every one of the n clients sends one message through the shuffler.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_clients: n, from 1 to 1e12. A lower bound is safe.
       num_rounds: number of rounds (T), from 1 to 1e9.
       num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
         0 to num_clients - 1; an upper bound is safe.
@@ -160,7 +159,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
         return (
             "every client sends exactly one message a round",
             SAME_RANDOMIZER,
@@ -176,7 +175,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def cover(self) -> Cover:
-        """The sample that hides a client: all clients, every round."""
+        """All clients, in every round."""
         return Cover(self.honest, 1.0)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from checkin_jax import _validate
 
@@ -28,12 +28,12 @@ class Registry(Generic[_Base]):
           TypeError: `implemented` is not a class, or `kind` is not a subclass of the base.
           ValueError: another class is registered for `implemented`.
         """
-        base = self._base.__name__
-        if not (isinstance(implemented, type) and isinstance(kind, type) and issubclass(kind, self._base)):
+        base, given = self._base.__name__, cast(Any, kind)
+        if not (isinstance(implemented, type) and isinstance(given, type) and issubclass(given, self._base)):
             raise TypeError(
                 f"{self._name}={_validate.shown(implemented)}: expected a class of {self._name}s, and a {base} for it"
             )
-        if (known := self._kinds.setdefault(implemented, kind)) is not kind:
+        if (known := self._kinds.setdefault(implemented, given)) is not kind:
             raise ValueError(
                 f"register_{base.lower()}({implemented.__name__}): {known.__name__} is registered already"
             )

@@ -373,7 +373,7 @@ def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
     cli.main(args)
     words = capsys.readouterr().out
     assert "  advantage  between 0." in words
-    assert "  fpr 0.01   comes with a true positive rate between 0.0" in words
+    assert "  fpr 0.01   true positive rate of the best attack between 0.0" in words
     header, *rows = (tmp_path / "curve.csv").read_text().split()
     assert header == "name,fpr,tpr_lower,tpr_upper"
     assert all(float(row.split(",")[2]) <= float(row.split(",")[3]) for row in rows)
@@ -681,7 +681,7 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
     [
         (
             ["calibrate", "--num-clients", "5", "--target-epsilon=1"],
-            "number of clients, window). One of epsilon0, noise-multiplier",
+            "number of clients, or window). One of epsilon0, noise-multiplier",
         ),
         (["plan"], "PLAN is needed: the file (see checkin plan --help)"),
         (["plan", "--json"], "PLAN is needed: the file (see"),
@@ -689,8 +689,8 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
             ["ledger", "add", "--num-clients", "5"],
             "LEDGER is needed: the file (see checkin ledger add --help)",
         ),
-        (["sweep", "--num-clients=10"], "--out is needed: file to write"),
-        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: file to write"),
+        (["sweep", "--num-clients=10"], "--out is needed: output file"),
+        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: output file"),
         (["sweep", "--out", "--json"], "--out without a value: expected a path"),
         (["epsilon", "--view", "--json"], "--view without a value: expected one of local"),
         (["epsilon", "--num-clients"], "--num-clients without a value: expected a whole number"),
@@ -836,7 +836,7 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
     path.write_text("rate,count\n0.05,5000\n0.3,5000\n")
     cli.main([*RATES, "--rates", str(path), "--by-rate"])
     out = capsys.readouterr().out
-    assert "clients of check-in rates up to 0.3, which is everybody" in out
+    assert "all clients: check-in rates up to 0.3" in out
     assert [line.split()[0] for line in out.splitlines()[-4:-2]] == ["0.05", "0.3"]
     cli.main([*RATES, "--rates", str(path), "--verbose"])
     assert "one client's record among 10,000" in capsys.readouterr().out

@@ -216,7 +216,7 @@ def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monke
     for module in (cj, plotting):
         monkeypatch.setattr(module, "account" if module is cj else "figure", work)
     runs = [run_of(tmp_path / "run").parent] if name == "training_curves" else []
-    with pytest.raises(ValueError, match="expected a file in a folder that is there"):
+    with pytest.raises(ValueError, match="expected a file in an existing folder"):
         program(f"accountants/{name}.py").main(*runs, tmp_path / "missing" / "figure.png")
 
 

@@ -82,7 +82,7 @@ def test_a_plan_in_markdown(planned):
         "| epsilon, at least and at most | messages | local | aggregate | met | noise of the mean |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    assert "\n* [ ] every client" in text or "\n* [ ] who is available" in text
+    assert "\n* [ ] every client" in text or "\n* [ ] being available" in text
 
 
 def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
@@ -99,7 +99,7 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     ("text", "told"),
     [
         ("[fleet", "no plan"),
-        (FLEET + TARGET, "one [[message]] at least"),
+        (FLEET + TARGET, "at least one [[message]]"),
         (TARGET + MESSAGES, "expected a table [fleet]"),
         (FLEET + MESSAGES, "expected a table [target]"),
         (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),

@@ -344,19 +344,19 @@ def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages
     for words, told in (
         ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'fleet.json'"),
         ([str(run_dir), "--out", str(tmp_path / PAGES["fleet"])], "a page about 'fleet.toml'"),
-        ([str(plan), *fast, "--out", str(plan)], "made of that file"),
+        ([str(plan), *fast, "--out", str(plan)], "that file is an input of the page"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(["report", *words])
         assert ended.value.code == 2
         assert told in capsys.readouterr().err
-    assert "by quick theorems alone" in before[PAGES["fleet"]].decode().lower()
+    assert "by fast bounds only" in before[PAGES["fleet"]].decode().lower()
     notes = tmp_path / "notes.html"
     notes.write_text("<html>mine")
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", str(plan), *fast, "--out", str(notes)])
     assert ended.value.code == 2
-    assert "notes.html is there, and no page of this command" in capsys.readouterr().err
+    assert "notes.html exists and was not written by checkin report" in capsys.readouterr().err
     assert notes.read_text() == "<html>mine"
     notes.unlink()
     other = tmp_path / "composed.toml"
@@ -396,7 +396,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere.json"], "nowhere.json: there is no such folder or file"),
+        (["nowhere.json"], "nowhere.json: no such folder or file"),
         (["x.txt"], "expected the folder of a run, a ledger"),
         (["fleet.toml", "--delta", "1e-6"], "--delta is given by the plan"),
         (["fleet.toml", "--attack"], "--attack goes with the folder of a run"),

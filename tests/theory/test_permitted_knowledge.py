@@ -235,8 +235,8 @@ def knowing(run, relation, channel, *, counted=False, colluders=False):
 # What sentences permit, in their words, and who knows it.
 PERMITTED = {
     "how many messages arrive may be known": {"counted": True},
-    "who is available does not depend on anybody's data and may be known": {},
-    "collude with the adversary, who knows when they come and what they send": {"colluders": True},
+    "does not depend on anybody's data and may be known": {},
+    "collude with the adversary, who knows when they check in and what they send": {"colluders": True},
     "every message has fresh public coins": {},
     "which others report may be known": {},
 }

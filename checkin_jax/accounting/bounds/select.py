@@ -64,8 +64,8 @@ class Chosen(NamedTuple):
         """Caveats of the bound, if it is the only one."""
         if len(self.rows) != 1 or self.rows[0].caveat is None:
             return ()
-        told = self.rows[0].caveat(self.unit)
-        return (told,) if told else ()
+        caveat = self.rows[0].caveat(self.unit)
+        return (caveat,) if caveat else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:
@@ -86,7 +86,7 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
 
 
 def once_called(labels: Sequence[Any]) -> str:
-    """Half a sentence that gives the word of the first label of the proofs; empty if there is none."""
+    """Hint for an error: the word of the first label that is one of the proofs; empty if there is none."""
     for label in labels:
         if isinstance(label, str) and (word := table.word_of(label)) is not None:
             return f"; {label} is a case of {word!r}"
@@ -109,7 +109,7 @@ def units_alike(protocol: CheckInProtocol) -> bool:
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
     if not units_alike(protocol):
         raise ValueError(
-            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+            f"protocol={_validate.shown(protocol)}: expected a protocol with identical rounds; pass others to `account`"
         )
     return protocol
 
@@ -219,7 +219,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     return Chosen(found, tuple(bound for bound, _ in built), unit)
 
 
-def stronger(
+def local_cap(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
     view: str,
@@ -251,12 +251,12 @@ class WholeRun(NamedTuple):
     """Bounds of a run and of the runs before it, for the composition.
 
     chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units.
-    stronger: local-view bounds with their numbers of units; empty unless every unit has one.
+    local_caps: local-view bounds with their numbers of units; empty unless every unit has one.
     """
 
     chosen: list[list[Chosen]]
     units: list[tuple[UnitBound, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def whole_run(
@@ -270,7 +270,7 @@ def whole_run(
     client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run, and of the runs before it.
+    """`unit_bound` and `local_cap` for all units of the run, and of the runs before it.
 
     Raises:
       ValueError: as `unit_bound`.
@@ -284,15 +284,15 @@ def whole_run(
         one = bounds_by_kind(whole, its, view, total, delta, **how)
         run.chosen.append([chosen for chosen, _ in one.kinds])
         run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
-        run.stronger.extend(one.stronger)
-    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+        run.local_caps.extend(one.local_caps)
+    return run if len(run.local_caps) == len(run.units) else run._replace(local_caps=[])
 
 
 class BoundsByKind(NamedTuple):
     """Bounds on each kind of unit with their numbers of units, and the local-view bounds likewise."""
 
     kinds: list[tuple[Chosen, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def bounds_by_kind(
@@ -306,7 +306,7 @@ def bounds_by_kind(
     relation: str,
     client_rate: float | None = None,
 ) -> BoundsByKind:
-    """`unit_bound` and `stronger` of each kind of unit of a protocol.
+    """`unit_bound` and `local_cap` of each kind of unit of a protocol.
 
     Args:
       total: number of units that are composed, these and others.
@@ -322,20 +322,20 @@ def bounds_by_kind(
     with float64():
         for above, below, count in kinds:
             # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
-            seen = "messages" if view == "aggregate" and above.rate != below.rate else view
-            one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
+            shown_view = "messages" if view == "aggregate" and above.rate != below.rate else view
+            one = unit_bound(above, randomizer, shown_view, total, delta, bounds=wanted, **how)
             if below != above:
-                low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
+                low = unit_bound(below, randomizer, shown_view, total, delta, bounds=FAST_ONES, **how).bound
                 # An instance without a scale of its own gets the bound as its scale. Instances in another view than
                 # the run's do not count.
                 scaled = [
                     dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
-                    for each in (low.instances if seen == view else ())
+                    for each in (low.instances if shown_view == view else ())
                 ]
                 one = one._replace(bound=least((one.bound,), scaled))
             found.kinds.append((one, count))
-            if (alone := stronger(above, randomizer, view, **how)) is not None:
-                found.stronger.append((alone, count))
+            if (alone := local_cap(above, randomizer, view, **how)) is not None:
+                found.local_caps.append((alone, count))
     return found
 
 

@@ -57,14 +57,14 @@ class Reported:
         return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
 
 
-class ReportedDirected(Reported, OneSided):
+class ReportedDirected(Reported, OneSided):  # type: ignore[misc]
     """`Reported` for a bound whose directions differ."""
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         found = np.asarray(upper_side(self.bound, loss, backward))
         return np.minimum(self.rate * found * (1.0 + _ROUNDING), 1.0)
 
-    upper = OneSided.upper
+    upper = OneSided.upper  # type: ignore[assignment]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
