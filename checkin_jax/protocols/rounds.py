@@ -86,12 +86,12 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def cover(self) -> Cover | None:
-        """All clients, each with the rate of the round."""
+        """Sample of all clients, each with the rate of the round."""
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def unequal_cover(self) -> UnequalCover | None:
-        """All clients, each with its own rate."""
+        """Sample of all clients, each with its own rate."""
         return None if self.coins is None else UnequalCover(self.num_clients, self.coins, self.kept)
 
     @property
@@ -142,7 +142,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def cover(self) -> Cover:
-        """All clients, in every round."""
+        """Sample of all clients, in every round."""
         return Cover(self.honest, 1.0)
 
     @property
