@@ -49,12 +49,12 @@ class AveragedUpdates(CommonSlots):
 
     @property
     def cover(self) -> Cover | None:
-        """All clients, each with the probability of taking part; loads do not matter."""
+        """Sample of all clients, each with the probability of taking part; loads do not matter."""
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
     def unequal_cover(self) -> UnequalCover | None:
-        """All clients, each with its own probability of taking part."""
+        """Sample of all clients, each with its own probability of taking part."""
         return None if self.coins is None else UnequalCover(self.num_clients, self.coins, 1.0)
 
     @property

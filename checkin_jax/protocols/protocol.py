@@ -201,11 +201,11 @@ class CheckInProtocol(ByName, abc.ABC):
         return getattr(self, self._unit)
 
     def repeated(self, count: int) -> Self:
-        """The same protocol with `count` units."""
+        """This protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
     def varied(self, name: str, value: float) -> Self:
-        """The same protocol with another value of one of its `variables`."""
+        """This protocol with another value of one of its `variables`."""
         whole = next(each.whole for each in self.variables if each.name == name)
         if name == self._unit:
             return self.repeated(int(value))

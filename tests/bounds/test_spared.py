@@ -32,7 +32,7 @@ def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
 
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
     n, mu = 10**4, 0.5
-    value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    value = left_out.LeftOutGaussian(n, mu, MASS).upper(LOSSES)
     (instance, *_) = AllCut(n, LocalGaussian(1.0, mu), MASS).instances
     below = np.max(
         [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0

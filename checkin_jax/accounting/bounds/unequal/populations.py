@@ -134,7 +134,7 @@ def population_of(unit: Unit, coins: CheckInRates | None, num_clients: int, kept
 
 
 def covering_population(unit: Unit) -> Population | None:
-    """The target's population in the unit's crowd; None without a crowd."""
+    """The target's population in the unit's `unequal_cover`; None without one."""
     return (
         None
         if unit.unequal_cover is None
