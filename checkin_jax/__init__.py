@@ -28,11 +28,13 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
     from checkin_jax.accounting.composition.renyi import rdp as rdp
     from checkin_jax.accounting.composition.renyi_lower import rdp_lower as rdp_lower
+    from checkin_jax.accounting.groups import account_groups as account_groups
     from checkin_jax.accounting.guarantee import Guarantee as Guarantee
     from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
     from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
     from checkin_jax.accounting.interop.allocation import RandomAllocationDpEvent as RandomAllocationDpEvent
     from checkin_jax.accounting.interop.allocation import random_allocation as random_allocation
+    from checkin_jax.accounting.interop.device_budget import DeviceBudget as DeviceBudget
     from checkin_jax.accounting.interop.dp_accounting_pld import to_pld as to_pld
     from checkin_jax.accounting.interop.events import CheckInDpEvent as CheckInDpEvent
     from checkin_jax.accounting.interop.events import to_event as to_event
@@ -83,6 +85,7 @@ __getattr__, __dir__ = _lazy.attach(
         "epsilon_by_rdp": "accounting.composition.renyi",
         "rdp": "accounting.composition.renyi",
         "rdp_lower": "accounting.composition.renyi_lower",
+        "account_groups": "accounting.groups",
         "Guarantee": "accounting.guarantee",
         "AvailableCheckIn": "protocols",
         "AveragedUpdates": "protocols",
@@ -116,6 +119,7 @@ __getattr__, __dir__ = _lazy.attach(
         "training": "training",
         "published": "accounting.published",
         "CheckInAccountant": "accounting.interop.accountant",
+        "DeviceBudget": "accounting.interop.device_budget",
         "AllocationGuarantee": "accounting.interop.allocation",
         "RandomAllocationDpEvent": "accounting.interop.allocation",
         "random_allocation": "accounting.interop.allocation",

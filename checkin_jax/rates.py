@@ -292,6 +292,28 @@ class RateLimits(CheckInRates):
         object.__setattr__(self, "largest", largest)
         object.__setattr__(self, "expected_check_ins", expected)
 
+    @classmethod
+    def between(cls, smallest: float, largest: float, *, num_clients: int) -> RateLimits:
+        """Limits of clients whose rates are somewhere in an interval, each its own (K1 of docs/theory_rates.md).
+
+        No rate of the interval stands for it: a client at the largest rate is hidden by others at any rate in it, and
+        epsilon neither rises nor falls with these.
+
+        Args:
+          smallest, largest: ends of the interval, 0 < smallest <= largest < 1.
+          num_clients: number of clients, at least 2.
+
+        Raises:
+          ValueError, TypeError: an argument outside its range.
+
+        >>> RateLimits.between(0.25, 0.5, num_clients=1001)
+        RateLimits(largest=0.5, expected_check_ins=250.0)
+        """
+        largest = _validate.real(0.0, 1.0, open_low=True, open_high=True, largest=largest)
+        smallest = _validate.real(0.0, largest, open_low=True, smallest=smallest)
+        num_clients = _validate.integer(2, 2**42, num_clients=num_clients)
+        return cls(largest, smallest * (num_clients - 1))
+
     @property
     def examples(self) -> tuple[float, ...]:
         return tuple(self.largest * 0.5**k for k in range(6))

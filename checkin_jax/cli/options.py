@@ -119,7 +119,10 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
       protocol: how clients check in; fixed-window is A_fix, sliding-window A_sldw, averaged-updates A_avg.
       rates: check-in rates that differ: a CSV file with the column rate, and count where a line stands for several
         clients; or numbers between commas, a client each. --num-clients may be left out.
-      largest_rate: check-in rates that differ: no client's is above this. With --expected-check-ins.
+      largest_rate: check-in rates that differ: no client's is above this. With --expected-check-ins, or with
+        --smallest-rate.
+      smallest_rate: check-in rates of which only an interval is known: no client's is below this. With --largest-rate
+        and --num-clients.
       expected_check_ins: what the rates of all clients but the one meant add up to at least. With --largest-rate.
       availability: A log of shuffled check-in, in place of clients, rounds and rates: a CSV file with a line a round
         and the columns available (how many were, at least) and coin (with which each of them checks in).
@@ -128,18 +131,30 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     protocol: Annotated[ProtocolName, PROTOCOL] = "shuffled-check-in"
     rates: Annotated[str | None, PROTOCOL] = None
     largest_rate: Annotated[float | None, PROTOCOL] = None
+    smallest_rate: Annotated[float | None, PROTOCOL] = None
     expected_check_ins: Annotated[float | None, PROTOCOL] = None
     availability: Annotated[Path | None, PROTOCOL] = None
 
     def _rates(self) -> Rates | RateLimits | None:
         """What is given of check-in rates that differ."""
-        largest, expected = self.largest_rate, self.expected_check_ins
+        largest, smallest, expected = self.largest_rate, self.smallest_rate, self.expected_check_ins
         if self.rates is not None:
-            if (largest, expected) != (None, None):
-                raise UsageError("--rates leaves no room for --largest-rate and --expected-check-ins")
+            if (largest, smallest, expected) != (None, None, None):
+                raise UsageError(
+                    "--rates leaves no room for --largest-rate, --smallest-rate and --expected-check-ins"
+                )
             return rates_of(self.rates)
+        if smallest is not None:
+            num_clients = getattr(self, "num_clients")  # noqa: B009 - made from the protocols' fields
+            if largest is None or expected is not None or num_clients is None:
+                raise UsageError(
+                    "--smallest-rate goes with --largest-rate and --num-clients, without other rates"
+                )
+            return RateLimits.between(smallest, largest, num_clients=num_clients)
         if (largest is None) != (expected is None):
-            raise UsageError("--largest-rate and --expected-check-ins go together")
+            raise UsageError(
+                "--largest-rate and --expected-check-ins go together; or --smallest-rate in place of the latter"
+            )
         return None if largest is None or expected is None else RateLimits(largest, expected)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
@@ -153,11 +168,12 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
         given = {name: getattr(self, name) for name in PROTOCOL_OPTIONS if getattr(self, name) is not None}
         rates = self._rates()
         if self.availability is not None:
-            if {*given} - {"drop_out_prob"} or rates is not None or kind is not protocols.ShuffledCheckIn:
+            of_log = {"drop_out_prob", "num_colluding", "min_reports"}
+            if {*given} - of_log or rates is not None or kind is not protocols.ShuffledCheckIn:
                 raise UsageError(
                     "--availability goes with shuffled-check-in, and says its clients, rounds and rates"
                 )
-            return protocols.from_availability(self.availability, drop_out_prob=self.drop_out_prob or 0.0)
+            return protocols.from_availability(self.availability, **given)
         if rates is not None:
             if "check_in_prob" in given:
                 raise UsageError("give one of --check-in-prob, --rates and --largest-rate")

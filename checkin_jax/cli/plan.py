@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
     from checkin_jax.reports.record import Record
 
+# Fields of the run that [fleet] may say, as `from_availability` takes them.
+_TERMS = ("drop_out_prob", "num_colluding", "min_reports")
 # Tables of the file, what each may say, and what it must.
 _TABLES = {
-    "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
+    "fleet": ("available", "check_in_prob", "cycles", *_TERMS),
     "target": ("epsilon", "delta", "view", "free"),
-    "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
+    "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN, "share"),
     "deployment": (),
 }
 # Variables of a fleet that may be searched in place of a message's own.
@@ -61,11 +63,15 @@ class Search(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is."""
+    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is.
+
+    groups: the run of the clients of each message, where messages are those of groups; else empty.
+    """
 
     protocol: CheckInProtocol
     rounds_per_cycle: int
     messages: tuple[Randomizer | Search, ...]
+    groups: tuple[CheckInProtocol, ...]
     epsilon: float | None
     delta: float
     view: str
@@ -78,9 +84,10 @@ class Plan(TableOptions, BoundsOption):
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
-    drop_out_prob, cycles. [target]: epsilon, delta, view, free. [[message]], as often as there are choices: epsilon0
-    with or without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the
-    target. Exit code 1: no message meets it.
+    drop_out_prob, num_colluding, min_reports, cycles. [target]: epsilon, delta, view, free. [[message]], as often as
+    there are choices: epsilon0 with or without a mechanism, or noise_multiplier; one that leaves out its value gets the
+    one that just meets the target. With a share in each message they are no choices, but those of groups of clients in
+    the same rounds. Exit code 1: no message meets the target, or one of a group does not.
 
     Attributes:
       plan: the file.
@@ -106,27 +113,31 @@ class Plan(TableOptions, BoundsOption):
             if quick:
                 notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
                 print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
-        if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
+        met = [_meets(row, wanted) for row in rows]
+        if wanted.epsilon is not None and not (all(met) if wanted.groups else any(met)):
             sys.exit(1)
 
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """What each message promises in every view, or why no message meets the target."""
     from checkin_jax.accounting.account import account
+    from checkin_jax.accounting.groups import of_group
 
     ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
-    for each in wanted.messages:
+    for i, each in enumerate(wanted.messages):
+        asked = dataclasses.replace(wanted, protocol=wanted.groups[i]) if wanted.groups else wanted
         if isinstance(each, Search):
-            found = _found(each, wanted, bounds)
+            found = _found(each, asked, bounds)
         elif wanted.free is None:
-            found = wanted.protocol, each
+            found = asked.protocol, each
         else:
-            found = _found(Search(each, wanted.free), wanted, bounds)
+            found = _found(Search(each, wanted.free), asked, bounds)
         if isinstance(found, str):
             rows.append(found)
             continue
-        rows.append({view: ask(*found, view=view) for view in VIEWS})
+        row = {view: ask(*found, view=view) for view in VIEWS}
+        rows.append({view: of_group(g) for view, g in row.items()} if wanted.groups else row)
     return rows
 
 
@@ -174,6 +185,10 @@ def recorded(
     from checkin_jax.reports.record import sentence
 
     wanted = read(path)
+    if wanted.groups:
+        raise UsageError(
+            f"{path}: a statement is of one group: write a plan for each share, with its own clients"
+        )
     before = None if last is None else formats.last_of(last)
 
     def made() -> Record:
@@ -227,13 +242,16 @@ def read(path: Path, free: str | None = None) -> Wanted:
             free = _validate.choice(FREE, free=target["free"])
         if free is not None and epsilon is None:
             raise ValueError(f"free={free!r}: expected an epsilon in [target]")
-        found = tuple(_message(_table("message", each), None if free else epsilon) for each in messages)
+        tables_of = [dict(_table("message", each)) for each in messages]
+        shares = [table.pop("share", None) for table in tables_of]
+        found = tuple(_message(table, None if free else epsilon) for table in tables_of)
+        groups = () if all(share is None for share in shares) else _groups(shares, cycle, fleet)
         deployment = of_table(tables.get("deployment", {}))
         if deployment.view is not None:
             _validate.choice(VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, epsilon, delta, view, free, deployment)
+    return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
@@ -257,11 +275,27 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
             raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
         coin = np.tile(coin, cycles)
     try:
-        return from_availability(
-            np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0)
-        )
+        terms = {name: fleet[name] for name in _TERMS if name in fleet}
+        return from_availability(np.tile(cycle, cycles), coin=coin, **terms)
     except (ValueError, TypeError) as error:
         raise ValueError(re.sub("^coin", "[fleet] check_in_prob", str(error))) from error
+
+
+def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckInProtocol, ...]:
+    """The runs of groups that are so large a share of the available clients each."""
+    if fleet.get("min_reports"):
+        raise ValueError(
+            "[fleet] min_reports: expected none where messages have shares: a floor of the whole batch says nothing of "
+            "the messages of one group"
+        )
+    if any(share is None for share in shares):
+        raise ValueError("[[message]] without share: expected one in each message, or in none")
+    shares = [_validate.real(0, 1, open_low=True, share=share) for share in shares]
+    if math.fsum(shares) > 1 + 1e-9:
+        raise ValueError(
+            f"[[message]] share: expected shares that add up to 1 at most, not {math.fsum(shares):g}"
+        )
+    return tuple(_run([math.floor(each * share) for each in cycle], fleet) for share in shares)
 
 
 def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:
@@ -304,15 +338,18 @@ def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol
 
 def _named(g: Guarantee, wanted: Wanted) -> str:
     """The message, and what was found of the run."""
+    words = (
+        f"{g.protocol.num_clients:,} clients: {g.randomizer.words}" if wanted.groups else g.randomizer.words
+    )
     if wanted.free is None:
-        return g.randomizer.words
+        return words
     value = _value(g, wanted)
     found = {
         "cycles": f"{value:,} cycles ({g.protocol.repeats:,} rounds)",
         "num_rounds": f"{value:,} rounds",
         "check_in_prob": f"check-in probability up to {value:.6g}",
     }
-    return f"{g.randomizer.words}: {found[wanted.free]}"
+    return f"{words}: {found[wanted.free]}"
 
 
 def _value(g: Guarantee, wanted: Wanted) -> Any:
@@ -329,12 +366,19 @@ def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
     )
 
 
+_EACH_GROUP = (
+    "a line for each group of clients, who hide among their own group; all lines have to meet the target"
+)
+
+
 def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
     """The run in one line, a line for each message, and a list to tick; quick: answers are marked as --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
     out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
+    if wanted.groups:
+        out[1:] = [_EACH_GROUP, ""]
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
     last = "met" if wanted.epsilon is not None else "theorems" if quick else ""
     lines = [["epsilon, at least and at most", *views, last, "noise of the mean"]]

@@ -28,7 +28,7 @@ from checkin_jax.protocols.protocol import (
     Alike,
     CheckInProtocol,
 )
-from checkin_jax.protocols.rounds import ShuffledCheckIn, lost
+from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
 # Numbers of clients in one group differ by this factor at most, coins by the other.
 RATIO, COIN_RATIO = 1.03, 1.005
@@ -148,6 +148,10 @@ class AvailableCheckIn(CheckInProtocol):
       log: lower bounds on n_t, upper bounds on the coins; see `from_availability`.
       num_rounds: the first so many rounds of it; None: all.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      num_colluding: how many of the available may be in league with the adversary, or kept from sending by it, in a
+        round; less than the fewest available.
+      min_reports: how many honest messages each batch holds at least, as of `ShuffledCheckIn`; the numbers of
+        available clients are not relied on then. At most the most available.
       num_clients: the most that were available; from the log.
 
     Raises:
@@ -157,6 +161,8 @@ class AvailableCheckIn(CheckInProtocol):
     log: AvailabilityLog
     num_rounds: int = cast(Any, None)
     drop_out_prob: float = 0.0
+    num_colluding: int = 0
+    min_reports: int = 0
     num_clients: int = cast(Any, None)
 
     _unit = "num_rounds"
@@ -178,6 +184,13 @@ class AvailableCheckIn(CheckInProtocol):
             )
         if self.num_clients != largest:
             raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
+        fewest = int(known.available.min())
+        if self.num_colluding >= fewest and self.num_colluding:
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected at most {fewest - 1}, all but one of the fewest in "
+                "the log"
+            )
+        _validate.integer(0, self.honest, min_reports=self.min_reports)
 
     def repeated(self, count: int) -> Self:
         """Returns `count` rounds of the log as a protocol: it begins again where it ends.
@@ -220,23 +233,33 @@ class AvailableCheckIn(CheckInProtocol):
         return float(self.log.coin.max())
 
     def followed_by(self, others: Sequence[AvailableCheckIn]) -> Self:
-        """Returns the run whose log is this one and, after it, those of other runs at the same drop-out."""
+        """Returns the run whose log is this one and, after it, those of other runs on the same `terms`."""
         runs = [self, *others]
         columns = (
             np.concatenate([getattr(run.log, name)[: run.num_rounds] for run in runs])
             for name in ("available", "coin")
         )
-        return type(self)(log=AvailabilityLog(*columns), drop_out_prob=self.drop_out_prob)
+        return dataclasses.replace(
+            self, log=AvailabilityLog(*columns), num_rounds=cast(Any, None), num_clients=cast(Any, None)
+        )
+
+    @property
+    def terms(self) -> tuple[float, int, int]:
+        """The fields that hold of all rounds of the log."""
+        return self.drop_out_prob, self.num_colluding, self.min_reports
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
+        if self.min_reports:
+            return (FRESH_AMONG_AVAILABLE, *batch(self.min_reports))
         return (
             FRESH_AMONG_AVAILABLE,
             "in each round at least as many were available as the log says, with the same coin for all, at most the "
             "log's (the log's own where noise adds up in sums)",
             SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
+            *self.trusting,
         )
 
     def assumed(self, view: str) -> tuple[str, ...]:
@@ -257,9 +280,10 @@ class AvailableCheckIn(CheckInProtocol):
         rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
         coin = _span(*(f"{end:.6g}" for end in (coins.min(), coins.max())))
         available = _span(*(f"{int(end):,}" for end in (rounds.min(), rounds.max())))
+        floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
         return (
             f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {available} available"
-            f"{lost(self.drop_out_prob)}"
+            f"{lost(self.drop_out_prob)}{floor}"
         )
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
@@ -269,7 +293,13 @@ class AvailableCheckIn(CheckInProtocol):
         ratio = RATIO if finest else max(RATIO, span ** (1.0 / FEW_GROUPS))
 
         def one(clients: int, coin: float) -> ShuffledCheckIn:
-            return ShuffledCheckIn(num_clients=clients, check_in_prob=coin, drop_out_prob=self.drop_out_prob)
+            return ShuffledCheckIn(
+                num_clients=max(clients, self.min_reports + self.num_colluding),
+                check_in_prob=coin,
+                drop_out_prob=self.drop_out_prob,
+                num_colluding=self.num_colluding,
+                min_reports=self.min_reports,
+            )
 
         return tuple(
             Alike(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
@@ -283,6 +313,8 @@ def from_availability(
     coin: float | Sequence[float] | np.ndarray | None = None,
     *,
     drop_out_prob: float = 0.0,
+    num_colluding: int = 0,
+    min_reports: int = 0,
 ) -> AvailableCheckIn:
     """Shuffled check-in in rounds with changing numbers of available clients, from a log of these.
 
@@ -292,6 +324,7 @@ def from_availability(
       coin: probability in (0, 1] with which each of the available checks in, at most: one number or one a round. None
         with a path.
       drop_out_prob: as of `ShuffledCheckIn`.
+      num_colluding, min_reports: as of `AvailableCheckIn`.
 
     Returns:
       A protocol for `account`: one bracket for the whole run.
@@ -308,10 +341,14 @@ def from_availability(
     if isinstance(available, str | Path):
         if coin is not None:
             raise ValueError(f"coin={_validate.shown(coin)}: expected None with a file, which has its own")
-        return AvailableCheckIn(log=read(available), drop_out_prob=drop_out_prob)
-    if coin is None:
+        rounds = read(available)
+    elif coin is None:
         raise TypeError("coin=None: expected a number, or one for each round")
-    return AvailableCheckIn(log=log(available, coin), drop_out_prob=drop_out_prob)
+    else:
+        rounds = log(available, coin)
+    return AvailableCheckIn(
+        log=rounds, drop_out_prob=drop_out_prob, num_colluding=num_colluding, min_reports=min_reports
+    )
 
 
 def read(path: str | Path) -> AvailabilityLog:

@@ -94,6 +94,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
+    "min_reports": functools.partial(_validate.integer, 0, MAX_CLIENTS),
 }
 
 
@@ -125,6 +126,8 @@ class CheckInProtocol(ByName, abc.ABC):
     num_clients: int
     # How many of them may be in league with the adversary, where a protocol has such a field.
     num_colluding: int = 0
+    # How many honest messages each batch holds at least, where a protocol has such a field; 0: not known.
+    min_reports: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
@@ -156,6 +159,8 @@ class CheckInProtocol(ByName, abc.ABC):
         return (
             f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they come and what "
             "they send; when they come does not depend on others' data, choices or messages",
+            "a client that is kept from sending counts as one who colludes in that round, and who colludes is settled "
+            "before a round's coins",
         )
 
     @property
@@ -242,6 +247,11 @@ class CheckInProtocol(ByName, abc.ABC):
     @property
     def crowd(self) -> Crowd | None:
         """The clients whose messages a unit shows, in place of `cover` where their rates differ."""
+        return None
+
+    @property
+    def reported(self) -> CheckInProtocol | None:
+        """The unit as it is if the client reports, which is known then; None if the coin hides the client, too."""
         return None
 
     @property

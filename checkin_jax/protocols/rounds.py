@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.facts import Cover, Crowd
@@ -19,6 +20,18 @@ from checkin_jax.protocols.protocol import (
     highest,
 )
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
+
+
+def batch(min_reports: int) -> tuple[str, ...]:
+    """Assumptions about batches of at least so many honest messages."""
+    return (
+        f"in each round in which a client reports, its batch holds at least {min_reports:,} honest messages, its own "
+        "included",
+        "a client reports by a fresh coin, with at most the probability that is stated; which others report may be "
+        "known, or the adversary's choice, but depends on nobody's data and on no message of the same round",
+        SAME_RANDOMIZER,
+        "the shuffler or aggregator is trusted: nobody learns which message is whose",
+    )
 
 
 def lost(drop_out_prob: float) -> str:
@@ -42,8 +55,11 @@ class ShuffledCheckIn(CheckInProtocol):
         up; or, where rates differ, `Rates` or `RateLimits`: the maximum of different rates does not cover them.
       num_rounds: number of rounds (T), from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
+        0 to num_clients - 1; an upper bound is safe.
+      min_reports: how many honest messages each batch holds at least, where other clients' coins are not relied on:
+        the client's own and those of any others, who may be kept from sending at any time; from 1 to the number of
+        honest clients. 0: not known, and others' coins hide a client.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -54,13 +70,20 @@ class ShuffledCheckIn(CheckInProtocol):
     num_rounds: int = 1
     drop_out_prob: float = 0.0
     num_colluding: int = 0
+    min_reports: int = 0
 
     _unit = "num_rounds"
     title = "shuffled check-in"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(0, self.honest, min_reports=self.min_reports)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
+        if self.min_reports:
+            return batch(self.min_reports)
         rates = (
             ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
@@ -70,7 +93,9 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        return (ROUNDS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, ROUNDS, CLIENTS)
+        if isinstance(self.check_in_prob, CheckInRates):
+            return (ROUNDS,)
+        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, CLIENTS)
 
     @property
     def coins(self) -> CheckInRates | None:
@@ -88,20 +113,28 @@ class ShuffledCheckIn(CheckInProtocol):
     @property
     def cover(self) -> Cover | None:
         """The sample that hides a client: all clients, at the rate of the round."""
-        return Cover(self.honest, self.rate) if self.coins is None else None
+        return Cover(self.honest, self.rate) if self.coins is None and not self.min_reports else None
 
     @property
     def crowd(self) -> Crowd | None:
         """The sample that hides a client: all clients, at their own rates."""
-        return None if self.coins is None else Crowd(self.num_clients, self.coins, self.kept)
+        if self.coins is None or self.min_reports:
+            return None
+        return Crowd(self.num_clients, self.coins, self.kept)
+
+    @property
+    def reported(self) -> Shuffle | None:
+        """The batch of a client that reports, where a floor of batches is known."""
+        return Shuffle(num_clients=self.min_reports) if self.min_reports else None
 
     @property
     def what(self) -> str:
         """The run in words."""
+        rates = f"rate {self.rate:.6g}"
         if self.coins is not None:
             rates = f"rates {self.coins.span}{lost(self.drop_out_prob)}"
-            return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}"
-        return f"over {counted(self.num_rounds, 'round')} of check-ins at rate {self.rate:.6g}"
+        floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
+        return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}{floor}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,8 +144,8 @@ class Shuffle(CheckInProtocol):
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
       num_rounds: number of rounds (T), from 1 to 1e9.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
+        0 to num_clients - 1; an upper bound is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.

@@ -34,6 +34,7 @@ class Arguments(TypedDict, total=False):
     window: Numbers
     num_epochs: Numbers
     num_colluding: Numbers
+    min_reports: Numbers
     empty_slots: Words
     epsilon0: Numbers
     noise_multiplier: Numbers

@@ -64,6 +64,9 @@ ANSWERS = frozenset(
 # Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
 
+# Fields that say how many are honest.
+_HONEST = ("num_colluding", "min_reports")
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -152,6 +155,9 @@ def check(question: Question, names: Sequence[str]) -> None:
     allowed += question.kind.left_out
     if question.what == "published" and question.randomizer is None:
         wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
+    if question.what == "published":
+        # Published formulas are for coins of all clients, none of whom colludes.
+        allowed = [name for name in allowed if name not in _HONEST]
     free = question.free
     if (question.what == "calibration") != (free is not None):
         raise ValueError(
@@ -178,7 +184,7 @@ def check(question: Question, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
-    free_ones = [*(name for name in fields if name != "num_colluding"), *searched]
+    free_ones = [*(name for name in fields if name not in _HONEST), *searched]
     if free is not None and free not in free_ones:
         raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")
 

@@ -15,7 +15,16 @@ from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
 
 # Arguments of a setting that are whole numbers, real numbers and words; a sweep may vary any of them.
-WHOLE = ("num_clients", "num_rounds", "num_slots", "window", "num_epochs", "minibatch", "num_colluding")
+WHOLE = (
+    "num_clients",
+    "num_rounds",
+    "num_slots",
+    "window",
+    "num_epochs",
+    "minibatch",
+    "num_colluding",
+    "min_reports",
+)
 REAL = (
     "check_in_prob",
     "largest_rate",

@@ -849,6 +849,10 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
     table = json.loads(capsys.readouterr().out)["messages"]["by_rate"]
     assert [row["client_rate"] for row in table] == [0.3 * 0.5**k for k in range(5, -1, -1)]
     assert (np.diff([row["epsilon"] for row in table]) > 0).all()
+    ends = ["--largest-rate", "0.3", "--smallest-rate", "0.16", "--num-clients", "10001"]
+    cli.main([*RATES, *ends, "--json"])
+    found = json.loads(capsys.readouterr().out)["messages"]["protocol"]["check_in_prob"]
+    assert found == {"kind": "RateLimits", "largest": 0.3, "expected_check_ins": 1600.0}
 
 
 @pytest.mark.parametrize(
@@ -860,6 +864,11 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
         (["--rates", "0.1,0.2", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
         (["--rates", "0.1,0.2", "--largest-rate", "0.1"], "leaves no room"),
         (["--largest-rate", "0.1", "--num-clients", "3"], "go together"),
+        (["--smallest-rate", "0.1", "--largest-rate", "0.2"], "goes with --largest-rate and --num-clients"),
+        (
+            ["--smallest-rate", "0.3", "--largest-rate", "0.2", "--num-clients", "3"],
+            "--smallest 0.3: expected",
+        ),
         (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
         (["--rates", "0.1,0.2", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),
         (["--check-in-prob", "0.1", "--num-clients", "3", "--by-rate"], "--by-rate goes with --rates"),

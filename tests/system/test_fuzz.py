@@ -241,6 +241,43 @@ def composing(protocol, randomizer, values, count):
     assert call(accountant.would_exceed, event, count, **targets) or math.isinf(found) or not found
 
 
+@case(
+    CASES,
+    any_randomizer,
+    arguments([], 1, target_epsilon=PROPER["target_epsilon"], target_delta=spread(1e-300, 0.999)),
+    arguments([], 1, min_reports=whole(1e6), count=whole(1e6)),
+    covers=(cj.DeviceBudget,),
+    few=6,
+    many=800,
+)
+def keeping_a_budget(randomizer, target, message):
+    device = call(cj.DeviceBudget, **target)
+    if call(device.may_send, randomizer, **message):
+        device.send(randomizer, **message)
+        assert 0.0 <= device.spent <= 1.0
+    else:
+        with pytest.raises(ValueError, match="expected messages within the budget"):
+            device.send(randomizer, **message)
+    again = cj.DeviceBudget(**target, state=json.loads(json.dumps(device.ledger.state_dict())))
+    assert again.spent == device.spent
+
+
+@case(
+    CASES,
+    st.dictionaries(st.text(max_size=3), st.one_of(st.tuples(any_protocol, any_randomizer), odd), max_size=2),
+    arguments(["delta", "view"], 1),
+    covers=(cj.account_groups,),
+    few=6,
+    many=400,
+)
+def accounting_for_groups(groups, values):
+    found = call(cj.account_groups, groups, bounds="fast", **values)
+    assert set(found) == set(groups)
+    assert list(found.values()) == sorted(found.values(), key=lambda g: -g.epsilon)
+    for g in found.values():
+        check_guarantee(g)
+
+
 events = st.builds(
     cj.CheckInDpEvent,
     st.one_of(any_protocol, any_protocol.map(lambda protocol: protocol.repeated(1)), odd),
@@ -637,6 +674,10 @@ def published_directions(values):
         available=st.lists(whole(1e12), min_size=1, max_size=5),
         coin=spread(1e-12, 1.0),
         drop_out_prob=PROPER["drop_out_prob"],
+        num_colluding=PROPER["num_colluding"],
+        min_reports=PROPER["min_reports"],
+        smallest=spread(1e-12, 1.0),
+        num_clients=PROPER["num_clients"],
         rates=st.lists(spread(1e-12, 1.0), min_size=1, max_size=5),
         largest=spread(1e-12, 1.0),
         expected_check_ins=PROPER["expected_check_ins"],
@@ -652,12 +693,16 @@ def published_directions(values):
     many=3_000,
 )
 def describing_fleets(values):
-    of_log = ("available", "coin", "drop_out_prob")
+    of_log = ("available", "coin", "drop_out_prob", "num_colluding", "min_reports")
     log = call(cj.from_availability, **{name: values[name] for name in of_log})
     assert log.num_rounds == len(values["available"])
     rates = call(cj.Rates, values=values["rates"])
     assert rates.num_clients == len(values["rates"])
     call(cj.RateLimits, **{name: values[name] for name in ("largest", "expected_check_ins")})
+    ends = call(
+        cj.RateLimits.between, **{name: values[name] for name in ("smallest", "largest", "num_clients")}
+    )
+    ends.check_clients(values["num_clients"])
 
 
 training_fields = {

@@ -123,6 +123,7 @@ REFUSED = [
     (f"epsilon {RUN} --num-slots 5", "--num-slots is not an option of --protocol shuffled-check-in"),
     (f"epsilon {RUN} --num-values 5", "--num-values goes with --mechanism k-ary"),
     (f"epsilon {RUN} --largest-rate 0.1", "--largest-rate and --expected-check-ins go together"),
+    (f"epsilon {RUN} --smallest-rate 0.1", "--smallest-rate goes with --largest-rate and --num-clients"),
     (f"epsilon {COINS}", "exactly one of --epsilon0 and --noise-multiplier"),
     ("epsilon --epsilon0 1", "needs --num-clients"),
     (f"calibrate {COINS} --epsilon0 1 --free num-rounds", "one of --target-epsilon and --target-advantage"),

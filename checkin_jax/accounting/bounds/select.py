@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.interface import (
     rescalable,
 )
 from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
@@ -117,6 +118,11 @@ def check_randomizer(randomizer: Any) -> Randomizer:
     if not isinstance(randomizer, Randomizer):
         raise TypeError(
             f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+            + (
+                "; one for all clients of a round: `account_groups` takes groups with randomizers of their own"
+                if isinstance(randomizer, Mapping | list | tuple)
+                else ""
+            )
         )
     return randomizer
 
@@ -188,6 +194,11 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     local = theorems.local(unit)
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
+    if unit.protocol.reported is not None:
+        own = _chosen(dataclasses.replace(unit, protocol=unit.protocol.reported, client_rate=None), bounds)
+        if isinstance(own.bound, LocalOnly):
+            return Chosen(LocalOnly(local), (), unit)
+        return own._replace(bound=reported(own.bound, unit.rate))
     built = built_bounds(unit, bounds)
     if relation != REPLACE:
         if not built:

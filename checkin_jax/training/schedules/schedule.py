@@ -214,8 +214,8 @@ def schedule_of(protocol: Any) -> Schedule:
     """Schedule of a protocol.
 
     Raises:
-      TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates, or
-        colluders.
+      TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates,
+        colluders, or a floor of batches.
     """
     if isinstance(coins := getattr(protocol, "check_in_prob", None), RateLimits):
         raise ValueError(
@@ -225,6 +225,10 @@ def schedule_of(protocol: Any) -> Schedule:
     if colluding := getattr(protocol, "num_colluding", 0):
         raise ValueError(
             f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
+        )
+    if floor := getattr(protocol, "min_reports", 0):
+        raise ValueError(
+            f"min_reports={floor!r}: expected 0 for training; account for batches of a fleet apart"
         )
     kind = _SCHEDULES.get(type(protocol))
     if kind is None:
