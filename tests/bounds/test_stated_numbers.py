@@ -7,10 +7,10 @@ import pytest
 import scipy.special
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import table
 from tests import rows
 
-COUNTED = "the number of clients is as stated"
-RATE = "clients take part as often as is stated"
+COUNTED, RATE = table._COUNTED, table._STATED_RATE
 
 
 def gaussian(mu, loss):

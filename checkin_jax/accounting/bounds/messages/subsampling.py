@@ -5,7 +5,7 @@ A public label tells how likely the client's message is among those that are use
     H_c <= sum over labels of weight D(1 + (c - 1)/q),    in both directions,
 
 D the profile of one message there, q the chance, and weight the mean of q over the label [BBG18, Theorem 2]. Bounds
-differ in the law of the label. docs/theory_gaussian.md, 1d; docs/theory_allocation.md. Call inside `devices.float64()`.
+differ in the law of the label. docs/accounting.md, docs/theory_allocation.md. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
