@@ -244,7 +244,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
             raise ValueError(f"free={free!r}: expected an epsilon in [target]")
         tables_of = [dict(_table("message", each)) for each in messages]
         shares = [table.pop("share", None) for table in tables_of]
-        found = tuple(_message(table, None if free else epsilon) for table in tables_of)
+        found = tuple(_message(table, epsilon, free) for table in tables_of)
         groups = () if all(share is None for share in shares) else _groups(shares, cycle, fleet)
         deployment = of_table(tables.get("deployment", {}))
         if deployment.view is not None:
@@ -298,17 +298,17 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckI
     return tuple(_run([math.floor(each * share) for each in cycle], fleet) for share in shares)
 
 
-def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:
-    """The randomizer, or the search for it where its value is left out."""
+def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) -> Randomizer | Search:
+    """The randomizer, or the search for it where its value is left out and nothing else is free."""
     mechanism = table.get("mechanism")
     if mechanism is not None:
         _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
     if "epsilon0" in table or "noise_multiplier" in table:
         return RandomizerOptions(**table).build_randomizer()
-    if epsilon is None:
-        raise ValueError(
-            "[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target], and nothing else free"
-        )
+    wanted = "an epsilon in [target]" if epsilon is None else "one of the two" if free else None
+    if wanted is not None:
+        searched = f" where {free} is searched" if free else ""
+        raise ValueError(f"[[message]] without epsilon0 or noise_multiplier: expected {wanted}{searched}")
     if mechanism is None:
         return Search(Gaussian, None)
     return Search(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")

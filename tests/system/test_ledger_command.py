@@ -137,6 +137,12 @@ def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
     again = run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
     assert "warning: entry 1 of 2026-01-31 is the same run" in again
     assert "checkin ledger remove x.json 3" in again
+    march = [*RUN, "--epsilon0", "2", "--on", "2026-03-31"]
+    assert "warning" not in run(capsys, "ledger", "add", "other.json", *march)
+    assert "warning" not in run(capsys, "ledger", "add", "other.json", *march[:-1], "2026-04-30")
+    assert "warning: entry 2 of 2026-04-30" in run(
+        capsys, "ledger", "add", "other.json", *march[:-1], "2026-04-30"
+    )
     assert (here / "x.json").read_bytes().startswith(kept), "lines are appended, and never changed"
     three = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert (three["delta"], three["target_epsilon"]) == (1e-8, 1.0)

@@ -105,7 +105,10 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
         (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),
         (FLEET + "[target]\ndelta = 1e-5\n[[message]]\n", "expected an epsilon in [target]"),
         (FLEET + TARGET + "free = 'weeks'\n" + MESSAGES, "free='weeks'"),
-        (FLEET + TARGET + "free = 'cycles'\n[[message]]\n", "nothing else free"),
+        (
+            FLEET + TARGET + "free = 'cycles'\n[[message]]\n",
+            "expected one of the two where cycles is searched",
+        ),
         (FLEET + "[fleets]\n" + TARGET + MESSAGES, "did you mean fleet?"),
         (FLEET + TARGET + "[[message]]\nepsilon = 1.0\n", "did you mean epsilon0?"),
         (FLEET + TARGET + "[[message]]\nmechanism = 'l3'\n", "mechanism='l3'"),
