@@ -287,7 +287,7 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
     assert np.allclose(lines[1].get_ydata(), [0.2, 0.02, 0.002])
     assert len(axis.collections) == 2
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
-    with pytest.raises(ValueError, match="too many for .* give fewer values, or leave the picture out"):
+    with pytest.raises(ValueError, match=r"too many for .* give fewer values, or leave the picture out"):
         pictures.axis_along({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
 
 
