@@ -298,7 +298,8 @@ class RateLimits(CheckInRates):
         epsilon neither rises nor falls with these.
 
         Args:
-          smallest, largest: ends of the interval, 0 < smallest <= largest < 1.
+          smallest: lower end of the interval, in (0, largest].
+          largest: upper end of the interval, in (0, 1).
           num_clients: number of clients, at least 2.
 
         Raises:

@@ -324,7 +324,8 @@ def from_availability(
       coin: upper bound in (0, 1] on the check-in probability of each available client: one number, or one per round.
         None with a path.
       drop_out_prob: as of `ShuffledCheckIn`.
-      num_colluding, min_reports: as of `AvailableCheckIn`.
+      num_colluding: as of `AvailableCheckIn`.
+      min_reports: as of `AvailableCheckIn`.
 
     Returns:
       A protocol for `account`: one bracket for the whole run.

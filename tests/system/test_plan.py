@@ -180,7 +180,8 @@ def test_a_year_of_hours_is_said_once(planned):
 
 def test_honest_reporters_of_a_plan(planned):
     for term, value in (("num_colluding", 300), ("min_reports", 40)):
-        text = FLEET + f"{term} = {value}\n" + TARGET + "[[message]]\nepsilon0 = 1.0\n"
+        target = TARGET.replace("0.5", "9.0")
+        text = FLEET + f"{term} = {value}\n" + target + "[[message]]\nepsilon0 = 1.0\n"
         (row,) = json.loads(planned(text, "--json", "--bounds", "fast"))["messages"]
         run = cj.from_availability([2000, 1000] * 3, coin=0.05, drop_out_prob=0.1, **{term: value})
         exact = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-5, bounds="fast")

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
 from oracles import exact_rounds as exact
@@ -133,10 +134,11 @@ def test_budgets_are_kept_in_files():
     assert again.spent == device.spent > 0.0
     assert again.left == pytest.approx(1.0 - device.spent)
     assert device.order == again.order
-    foreign = cj.CheckInAccountant()
-    foreign.compose(cj.to_event(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.1), first))
-    with pytest.raises(ValueError, match="expected messages that a DeviceBudget let pass"):
-        cj.DeviceBudget(**TARGET, state=foreign.state_dict())
+    by_coin = cj.to_event(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.1), first)
+    for event in (by_coin, dp_accounting.GaussianDpEvent(9.0), dp_accounting.NonPrivateDpEvent()):
+        foreign = cj.CheckInAccountant().compose(event)
+        with pytest.raises(ValueError, match="expected messages that a DeviceBudget let pass"):
+            cj.DeviceBudget(**TARGET, state=foreign.state_dict())
 
 
 def device():

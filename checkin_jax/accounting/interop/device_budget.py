@@ -16,7 +16,7 @@ from checkin_jax._suggest import named
 from checkin_jax.accounting.composition.renyi import rdp
 from checkin_jax.accounting.interop.accountant import CheckInAccountant, MixedViewsWarning
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
-from checkin_jax.protocols import MAX_ROUNDS, Shuffle
+from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, Shuffle
 from checkin_jax.randomizers import Randomizer
 
 # Orders among which one is fixed, minus 1.
@@ -28,12 +28,13 @@ _SLACK = 1e-9
 class DeviceBudget:
     """Filter of one device: epsilon at target_delta of all messages that it lets pass is at most target_epsilon.
 
-    The device counts the messages that it sent. It may choose jobs, randomizers and rounds by everything that it has
-    seen: the Renyi divergences of one order, fixed at the start, add up to at most `budget` (docs/theory_filters.md,
-    F3 and F4). Having sent is no secret here, so the device's own coins hide nothing.
+    The device counts the messages that it sent. It may choose jobs, randomizers and rounds by everything that the
+    adversary has seen: the Renyi divergences of one order, fixed at the start, add up to at most `budget`
+    (docs/theory_filters.md, F3 and F4). Having sent is no secret here, so the device's own coins hide nothing.
 
-    Assumes: no choice depends on the device's record; a message with `min_reports` above 1 is in a shuffled batch with
-    at least so many honest messages of the same randomizer, its own included; any other message is seen with its name.
+    Assumes: no choice depends on the device's record, nor on its own messages of batches; a message with `min_reports`
+    above 1 is in a shuffled batch with at least so many honest messages of the same randomizer, its own included; any
+    other message is seen with its name.
 
     Attributes:
       target_epsilon, target_delta: the promise, in nats; of everything that the device ever sends.
@@ -72,11 +73,13 @@ class DeviceBudget:
         if state is not None:
             with _any_views():
                 self.ledger.load_state_dict(state)
-            for event in self._counts:
-                if event != _event(event.randomizer, event.protocol.num_clients):
-                    raise ValueError(
-                        f"state={_validate.shown(state)}: expected messages that a DeviceBudget let pass"
-                    )
+            others = self.ledger._central or self.ledger._non_private
+            if others or any(
+                each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts
+            ):
+                raise ValueError(
+                    f"state={_validate.shown(state)}: expected messages that a DeviceBudget let pass"
+                )
 
     @property
     def _counts(self) -> Mapping[CheckInDpEvent, int]:
@@ -140,7 +143,7 @@ def _any_views() -> Iterator[None]:
 
 def _event(randomizer: Randomizer, min_reports: int) -> CheckInDpEvent:
     """The round of one message that is sent for sure."""
-    batch = Shuffle(num_clients=_validate.integer(1, MAX_ROUNDS, min_reports=min_reports))
+    batch = Shuffle(num_clients=_validate.integer(1, MAX_CLIENTS, min_reports=min_reports))
     event = CheckInDpEvent(batch, randomizer, "messages" if batch.num_clients > 1 else "local")
     to_unit(event)
     return event
