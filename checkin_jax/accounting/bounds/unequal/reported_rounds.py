@@ -10,16 +10,13 @@ import dataclasses
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import (
-    Directed,
     Instance,
     Least,
     Lines,
-    OneSided,
     UnitBound,
     Values,
     is_sharp,
     least,
-    upper_side,
 )
 
 # A product in float64.
@@ -57,16 +54,6 @@ class Reported:
         return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
 
 
-class ReportedDirected(Reported, OneSided):  # type: ignore[misc]
-    """`Reported` for a bound whose directions differ."""
-
-    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        found = np.asarray(upper_side(self.bound, loss, backward))
-        return np.minimum(self.rate * found * (1.0 + _ROUNDING), 1.0)
-
-    upper = OneSided.upper  # type: ignore[assignment]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReportedInstance:
     """An instance of the round in which the client reports; whether it reports is seen."""
@@ -98,4 +85,4 @@ def reported(bound: UnitBound, rate: float) -> UnitBound:
         found = least([reported(each, rate) for each in bound.bounds])
         instances = tuple(ReportedInstance(found, each, rate) for each in bound.instances)
         return dataclasses.replace(found, instances=instances)  # type: ignore[type-var]
-    return (ReportedDirected if isinstance(bound, Directed) else Reported)(bound, rate)
+    return Reported(bound, rate)
