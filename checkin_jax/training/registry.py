@@ -19,7 +19,7 @@ class Registry(Generic[_Base]):
     """
 
     def __init__(self, base: type[_Base], name: str) -> None:
-        self._base, self._name, self._kinds = base, name, dict[type, type[_Base]]()
+        self._base, self._name, self._kinds = base, name, dict[type, Any]()
 
     def add(self, implemented: type, kind: _Kind) -> _Kind:
         """Registers `kind` and returns it.
@@ -29,7 +29,8 @@ class Registry(Generic[_Base]):
           ValueError: another class is registered for `implemented`.
         """
         base = self._base.__name__
-        if not (isinstance(implemented, type) and isinstance(kind, type) and issubclass(kind, self._base)):
+        fits = isinstance(kind, type) and issubclass(kind, self._base)
+        if not (isinstance(implemented, type) and fits):
             raise TypeError(
                 f"{self._name}={_validate.shown(implemented)}: expected a class of {self._name}s, and a {base} for it"
             )
