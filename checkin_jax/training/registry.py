@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from checkin_jax import _validate
 
@@ -19,7 +19,7 @@ class Registry(Generic[_Base]):
     """
 
     def __init__(self, base: type[_Base], name: str) -> None:
-        self._base, self._name, self._kinds = base, name, dict[type, type[_Base]]()
+        self._base, self._name, self._kinds = base, name, dict[type, Any]()
 
     def add(self, implemented: type, kind: _Kind) -> _Kind:
         """Registers `kind` and returns it.
@@ -28,12 +28,13 @@ class Registry(Generic[_Base]):
           TypeError: `implemented` is not a class, or `kind` is not a subclass of the base.
           ValueError: another class is registered for `implemented`.
         """
-        base, given = self._base.__name__, cast(Any, kind)
-        if not (isinstance(implemented, type) and isinstance(given, type) and issubclass(given, self._base)):
+        base = self._base.__name__
+        fits = isinstance(kind, type) and issubclass(kind, self._base)
+        if not (isinstance(implemented, type) and fits):
             raise TypeError(
                 f"{self._name}={_validate.shown(implemented)}: expected a class of {self._name}s, and a {base} for it"
             )
-        if (known := self._kinds.setdefault(implemented, given)) is not kind:
+        if (known := self._kinds.setdefault(implemented, kind)) is not kind:
             raise ValueError(
                 f"register_{base.lower()}({implemented.__name__}): {known.__name__} is registered already"
             )

@@ -20,6 +20,7 @@ from checkin_jax._plot_style import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.auditing.auditor import OperatingPoint
+from checkin_jax.protocols import VIEWS
 from checkin_jax.sweeps import pictures
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.run import PrivateRun
@@ -135,6 +136,8 @@ def run_of(folder, rounds=20):
             line = {"round": index, "check_ins": 90 + index}
             if index % 10 == 0:
                 line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
+                line |= {"spent": dict.fromkeys(VIEWS, index / 10)}
+                line |= {"spent_lower": dict.fromkeys(VIEWS, index / 20)}
                 line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
     return folder
