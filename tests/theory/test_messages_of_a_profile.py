@@ -13,11 +13,14 @@ from oracles import exact_rounds as exact
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.full_participation import CutMessages, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut, one_message
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.protocols import REPLACE
 
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0])
 CS = np.exp(LOSSES)
@@ -85,11 +88,35 @@ def test_everybody_sends_messages_of_a_profile(clients):
         truth, randomizer = exact.most(list(exact.rounds(channel, [1.0] * clients)), CS), known(channel)
         assert above(bound_of(cj.Shuffle(num_clients=clients), randomizer), truth)
         with float64():
-            bound = CutMessages(clients, one_message(randomizer), MASS)
+            bound = AllCut(clients, one_message(randomizer), MASS)
             for epsilon0 in (0.1, 0.4, 1.0, 2.5):
                 assert above(bound._with_cut(epsilon0, LOSSES), truth)
                 free = np.asarray(ShuffledPureLDP(clients, 1.0, epsilon0, MASS).upper(LOSSES))
                 cheaper += (truth > 1.5 * free + 1e-9).any()
+    # Cutting is not free.
+    assert cheaper > 4
+
+
+def test_clients_of_unequal_rates_send_messages_of_a_profile():
+    """T1h with cut laws: a client of any rate, all data sets of two and three clients."""
+    cheaper = 0
+    for channel in channels(5, 4):
+        randomizer = known(channel)
+        for rates in ((0.9, 0.3), (0.05, 0.6, 0.9)):
+            run = cj.ShuffledCheckIn(num_clients=len(rates), check_in_prob=cj.Rates(rates))
+            for mine in set(rates):
+                others = list(rates)
+                others.remove(mine)
+                truth = exact.most(list(exact.rounds(channel, [*others, mine])), CS)
+                assert above(bound_of(run, randomizer, client_rate=mine), truth)
+                with float64():
+                    bound = populations.t1h_cut(
+                        Unit(run, randomizer, "messages", REPLACE, MASS, client_rate=mine)
+                    )
+                    for epsilon0 in (0.1, 0.4, 1.0, 2.5):
+                        assert above(bound._with_cut(epsilon0, LOSSES), truth)
+                        free = np.asarray(bound.clones(epsilon0).upper(LOSSES))
+                        cheaper += (truth > 1.5 * free + 1e-9).any()
     # Cutting is not free.
     assert cheaper > 4
 

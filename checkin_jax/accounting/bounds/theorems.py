@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.full_participation import CutMessages, HiddenGaussian, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian, one_message
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
@@ -231,7 +231,7 @@ def t_star(unit: Unit) -> UnitBound | None:
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
-        everybody = CutMessages(cover.num_clients, one_message(randomizer), unit.log_inverse_mass)
+        everybody = AllCut(cover.num_clients, one_message(randomizer), unit.log_inverse_mass)
         return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass, everybody)
     # T* gains nothing beyond.
     return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
@@ -270,7 +270,7 @@ def g2(unit: Unit) -> UnitBound | None:
     cover = unit.cover
     if cover is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    everybody = CutMessages(cover.num_clients, one_message(unit.randomizer), unit.log_inverse_mass)
+    everybody = AllCut(cover.num_clients, one_message(unit.randomizer), unit.log_inverse_mass)
     # At a smaller rate the bound holds, but the instances for rate 1 do not.
     return everybody if cover.rate == 1.0 else Least((everybody,))
 

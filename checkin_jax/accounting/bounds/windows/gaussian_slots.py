@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.full_participation import CutMessages, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut, one_message
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
@@ -149,14 +149,14 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
     return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), log_inverse_mass, way.rest)
 
 
-def g2_apart(unit: Unit) -> CutMessages | None:
+def g2_apart(unit: Unit) -> AllCut | None:
     """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
     slots, throws, log_inverse_mass = unit.slots, unit.protocol.used_throws, unit.log_inverse_mass
     if slots is None or slots.hidden or throws is None or not unit.replaced or throws.num_clients == 1:
         return None
     if placed_ways(throws, False, _sums(unit), 1.0, log_inverse_mass):
         return None
-    return CutMessages(throws.num_clients, one_message(unit.randomizer), log_inverse_mass)
+    return AllCut(throws.num_clients, one_message(unit.randomizer), log_inverse_mass)
 
 
 def _apart(unit: Unit) -> UnitBound | None:
