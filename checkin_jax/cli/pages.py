@@ -21,10 +21,10 @@ def say(*lines: str, to: TextIO | None = None) -> None:
     print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, option: str = "--out") -> None:
     """Refuses a place that is not that of a file in a folder that is there."""
     if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"--out {out}: expected a file in a folder that is there")
+        raise UsageError(f"{option} {out}: expected a file in a folder that is there")
 
 
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
