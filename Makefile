@@ -40,7 +40,7 @@ extras:
 
 # The large runs too: brute force of every theorem, hours.
 test-exhaustive: $(STAMP)
-	$(PYTEST) -m "slow or not slow" tests
+	$(PYTEST) -m "slow or not slow" --every-turn tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ looser than 1e-9 without a comment that names the source of the error.
 """
 
 import contextlib
+import datetime
 import os
 import signal
 import time
@@ -18,8 +19,9 @@ from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Before anything imports the kernels: their signatures are checked, see shapes.py.
-shapes.install()
+# Before anything imports the kernels. In NumPy checks take as long as they do: tests/unit/test_shapes.py asks for them.
+if os.environ.get(shapes.VARIABLE):
+    shapes.install()
 
 from checkin_jax import _compiled, _progress  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
@@ -73,7 +75,6 @@ def pytest_configure(config):
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
-    # A kernel is traced, which checks its shapes, whenever any source of a kernel has changed.
     os.environ[_compiled.VARIABLE] = str(folder)
     for name, value in kept.items():
         jax.config.update(name, value)
@@ -87,12 +88,35 @@ def pytest_addoption(parser):
     parser.addoption(
         "--quick", action="store_true", help="what `make test` runs: not all that is marked thorough"
     )
+    parser.addoption(
+        "--every-turn", action="store_true", help="all cases of tests whose cases take turns by the day"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --quick, of a test that is marked thorough so many cases stay as its mark says, spread evenly over all."""
-    if not config.getoption("--quick"):
-        return
+    """Leaves out cases that are not of today, and with --quick most of those that are marked thorough."""
+    if not config.getoption("--every-turn"):
+        _leave_out(config, items, _of_other_days(items))
+    if config.getoption("--quick"):
+        _leave_out(config, items, _thorough(items))
+
+
+def _of_other_days(items):
+    """Cases of tests marked turns(days) that are run on another of so many days."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("turns"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    today, found = datetime.date.today().toordinal(), set()
+    for group in cases.values():
+        mark = group[0].get_closest_marker("turns")
+        days = mark.args[0] if mark else 1
+        found.update(item for place, item in enumerate(group) if (place - today) % days)
+    return found
+
+
+def _thorough(items):
+    """Cases that are left out so that of each test marked thorough as many stay as its mark says, spread evenly."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("thorough"):
@@ -102,6 +126,10 @@ def pytest_collection_modifyitems(config, items):
         mark = group[0].get_closest_marker("thorough")
         but = min(mark.kwargs.get("but", 0) if mark else 0, len(group))
         left_out.update({*group} - {group[i * len(group) // but] for i in range(but)})
+    return left_out
+
+
+def _leave_out(config, items, left_out):
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
 

@@ -103,7 +103,8 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     if BINARY in randomizer.attains:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     bound = LocalMessages(rate, profile_of(randomizer))
-    return [LocalLabels(bound, rate, law) for law in randomizer.label_laws if law.others is None]
+    laws = [law for law in randomizer.label_laws if law.others is None]
+    return [LocalLabels(bound, rate, law._replace(name=f"{law.name}, in a colluder's slot")) for law in laws]
 
 
 def _slots_told(unit: Unit) -> int:

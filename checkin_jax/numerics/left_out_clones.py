@@ -25,10 +25,11 @@ from checkin_jax import _validate
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
 from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.kernels.messages import staged_games
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message, own_game
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.staged_clones import distances, nodes_for
+from checkin_jax.numerics.step_laws import OwnSteps
 
 # Most links of the recursion; shares of left-out clients that are tried; below _FEWEST clients T1 alone is
 # used.
@@ -48,6 +49,8 @@ _KAPPAS = np.geomspace(1.5, 14.0, 48)
 # spacing, and ratio of neighbours beyond. Then the number of losses of the round itself.
 _STAGED, _CONTOUR, _NEAR, _WIDE, _RATIO = 8.0, 12.0, 0.14, 0.45, 1.15
 _LOSSES = 40
+# Of a mechanism's own laws so many, those of largest variance, are tried as the main part of a stage's law.
+_TRIED = 3
 # Growth of the number of steps over a stage. One in _FIRST steps has T1's law.
 _GROWS, _FIRST = 3.0, 2000.0
 # Transforms below e^_SMALL and e^_VANISHES, relative to their value at the order, need no nodes and no pool.
@@ -77,8 +80,9 @@ _KNOTS = _knots()
 class StepLaws(NamedTuple):
     """Laws of the step of one other client's message, at one c.
 
-    at: centred values of a step, in units of p - 1, [values]. laws: their probabilities, [laws, values]; the
-    last law is above the others in convex order. alone: upper bound on the divergence of one message.
+    at: centred values of a step, in units of p - 1, [values]. laws: their probabilities, [laws, values], but
+    for that of zero; the last law is T1's, which is above all steps in convex order and holds where all send.
+    alone: upper bound on the divergence of one message.
     """
 
     at: Array
@@ -104,6 +108,32 @@ def of_game(rules: Game, message: Message) -> Steps:
         return StepLaws(rules.places(host(above), message), rules.laws(message), alone)
 
     return Steps(float(message.epsilon0), laws, rules.candidates)
+
+
+def of_own_laws(own: OwnSteps, total_variation: float) -> Steps:
+    """Steps of a mechanism with its own laws. T1's law is t*_beta.
+
+    Args:
+      total_variation: beta, an upper bound on that of any two records' messages.
+    """
+    unit = math.expm1(own.epsilon0)
+    differ = min(total_variation * (unit + 2.0) / unit, 1.0)
+    blanket = Message(host(own.epsilon0), host(differ))
+
+    @functools.lru_cache(maxsize=512)
+    def laws(above: float) -> StepLaws:
+        found = own.message(host([math.log1p(above)])).own
+        assert found is not None
+        others, beside = np.asarray(found.laws[0, :-1]), np.asarray(ONE_BIT.places(host(above), blanket))
+        last = np.concatenate([np.zeros(others.shape[1]), np.asarray(ONE_BIT.laws(blanket)[-1])])
+        padded = np.pad(others, ((0, 0), (0, beside.size)))
+        return StepLaws(
+            np.concatenate([np.asarray(found.at[0]), beside]),
+            np.concatenate([padded, last[None]]),
+            float(found.alone[0]),
+        )
+
+    return Steps(own.epsilon0, laws, own_game(_TRIED).candidates)
 
 
 class LogProfile(NamedTuple):
@@ -377,8 +407,10 @@ def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
         x = -clients * each / p_minus_1
         order = -x / deviation**2 * _ORDERS
         raised = np.outer(order, at)
-        peak = np.max(raised, axis=1)
-        log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights)
+        peak = np.maximum(np.max(raised, axis=1), 0.0)
+        # The law's remaining mass is at zero.
+        still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
+        log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights + still)
         height = order * x + clients * log_moment
         rounding = 16.0 * UNIT * (clients * (1.0 + peak) + np.abs(order * x))
         found[i] = np.min(height + rounding - 1.0 - np.log(order))
@@ -540,29 +572,37 @@ def _deviations(value: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _link(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None) -> Link:
+def _link(num_clients: int, log_inverse_mass: float, steps: Steps) -> Link:
     """The link for the arguments of `profile`, which are checked."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
+    return Link(steps, num_clients, log_inverse_mass)
+
+
+@functools.lru_cache(maxsize=16)
+def any_message(epsilon0: float, differ: float | None = None) -> Steps:
+    """Steps of any eps0-LDP message, or of one-bit messages with public coins.
+
+    Args:
+      epsilon0: nats, in (0, 50]. differ: for one-bit messages, an upper bound in (0, 1] on the probability
+        that the bits of two records differ.
+    """
+    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     if differ is not None:
         differ = _validate.real(0.0, 1.0, open_low=True, differ=differ)
     rules = HEXAGON if differ is None else ONE_BIT
-    message = Message(host(epsilon0), host(1.0 if differ is None else differ))
-    return Link(of_game(rules, message), num_clients, log_inverse_mass)
+    return of_game(rules, Message(host(epsilon0), host(1.0 if differ is None else differ)))
 
 
-def gains(num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None) -> bool:
+def gains(num_clients: int, log_inverse_mass: float, steps: Steps) -> bool:
     """True if `profile` is expected to be below T1, that is, if there are enough clients for this
     epsilon0.
     """
-    return _link(num_clients, epsilon0, log_inverse_mass, differ).pooled > 0
+    return _link(num_clients, log_inverse_mass, steps).pooled > 0
 
 
 @functools.lru_cache(maxsize=8)
-def profile(
-    num_clients: int, epsilon0: float, log_inverse_mass: float, differ: float | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def profile(num_clients: int, log_inverse_mass: float, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
     """E+: a privacy profile of one round in which every client sends one message through a shuffler.
 
     Trust model: the adversary observes all messages, shuffled. One record is replaced; all other records are
@@ -570,10 +610,9 @@ def profile(
     `devices.float64()`.
 
     Args:
-      num_clients: n, whole, in [1, 2^42]. epsilon0: of the randomizer, nats, in (0, 50].
+      num_clients: n, whole, in [1, 2^42].
       log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
-      differ: None for any eps0-LDP message. For one-bit messages with public coins: an upper bound in (0, 1]
-        on the probability that the bits of two records differ.
+      steps: of the messages, from `any_message` or `of_own_laws`.
 
     Returns:
       (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
@@ -586,10 +625,10 @@ def profile(
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    link = _link(num_clients, epsilon0, log_inverse_mass, differ)
+    link = _link(num_clients, log_inverse_mass, steps)
     above = distances(link.deviation, link.unit, log_inverse_mass, _LOSSES)
     asked = link.deviation * _deviations(math.exp(_SURE - log_inverse_mass) / link.deviation)
     above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
     upper = np.array([link.value(each) for each in above.tolist()])
     above, upper = convex.full_hull(np.append(above, link.unit), np.append(upper, 0.0))
-    return np.append(np.log1p(above[:-1]), epsilon0), upper
+    return np.append(np.log1p(above[:-1]), steps.epsilon0), upper

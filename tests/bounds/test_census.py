@@ -11,7 +11,7 @@ import pytest
 from benchmarks import census
 from benchmarks.drawn_settings import PROTOCOLS, RANDOMIZERS, answer, draw, protocol_of, randomizer_of, timed
 
-SETTINGS = 24
+SETTINGS = 12
 # Of one setting; a first answer of its kind compiles.
 CPU_SECONDS = 20.0
 # Upper over lower end by kind of randomizer, of settings with both ends and an upper end from LEAST to MOST nats; and

@@ -9,7 +9,7 @@ from oracles import spared as oracle
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.full_participation import AllCut
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.accounting.bounds.messages import left_out
 from tests import rows
@@ -33,7 +33,7 @@ def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
     n, mu = 10**4, 0.5
     value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
-    (instance, *_) = G2Shuffled(n, mu, MASS).instances
+    (instance, *_) = AllCut(n, LocalGaussian(1.0, mu), MASS).instances
     below = np.max(
         [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0
     )

@@ -208,7 +208,7 @@ def test_a_log_is_one_event_whose_rounds_keep_their_numbers():
 def test_a_log_composed_in_parts_is_the_whole_log(parts):
     """With every round counted as one among the most clients, or as fewer rounds, this fails."""
     random = np.random.default_rng(3)
-    clients = np.rint(1000 * np.exp(random.normal(0.0, 0.5, 240))).astype(int)
+    clients = np.rint(1000 * np.exp(random.normal(0.0, 0.5, 80))).astype(int)
     message = cj.PureLDP(epsilon0=2.0)
     whole = cj.account(cj.from_availability(clients, coin=0.02), message, delta=1e-6, bounds="fast")
     ledger = CheckInAccountant(bounds="fast")

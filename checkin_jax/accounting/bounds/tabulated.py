@@ -1,26 +1,24 @@
-"""Base of bounds on shuffled Gaussian messages that are computed at few losses, with chords in between."""
+"""Base of bounds on shuffled messages that are computed at few losses, with chords in between."""
 
 from __future__ import annotations
 
 import abc
 import functools
-import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.numerics import convex
 
 
 class TabulatedMessages(abc.ABC):
-    """A symmetric upper bound, convex in e^loss and at most the profile of one message.
+    """A symmetric upper bound, convex in e^loss and at most the bound on one message by itself, `alone`."""
 
-    Attributes:
-      mu: 2 / noise_multiplier.
-    """
+    alone: UnitBound
 
-    mu: float
-    top = math.inf
+    @property
+    def top(self) -> float:
+        return self.alone.top
 
     @abc.abstractmethod
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -38,7 +36,7 @@ class TabulatedMessages(abc.ABC):
         return losses[kept], value[kept]
 
     def _alone(self, losses: np.ndarray) -> np.ndarray:
-        return np.asarray(LocalGaussian(1.0, self.mu).upper(losses))
+        return np.asarray(self.alone.upper(losses))
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.asarray(loss, dtype=np.float64)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.full_participation import G2Shuffled, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian, one_message
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
@@ -40,6 +40,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
+from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE
@@ -230,7 +231,8 @@ def t_star(unit: Unit) -> UnitBound | None:
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
-        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass)
+        everybody = AllCut(cover.num_clients, one_message(randomizer), unit.log_inverse_mass)
+        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass, everybody)
     # T* gains nothing beyond.
     return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
 
@@ -260,13 +262,15 @@ def g1(unit: Unit) -> UnitBound | None:
 
 
 def g2(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages at a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
+    """Needs: a profile, and a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
+    if unit.worst_of_its_kind or _known(unit) or unit.randomizer.step_set is not None:
+        return None
     if unit.slots is not None:
         return gaussian_slots.g2_apart(unit)
-    cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
+    cover = unit.cover
+    if cover is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    everybody = G2Shuffled(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = AllCut(cover.num_clients, one_message(unit.randomizer), unit.log_inverse_mass)
     # At a smaller rate the bound holds, but the instances for rate 1 do not.
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
@@ -284,15 +288,29 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages, none depending on another of its round; all clients send, or may well do so."""
+    """Needs: eps0-LDP messages, none depending on another of its round; all clients send, or may well do so.
+
+    A mechanism that declares the laws of its steps has its own.
+    """
     cover, randomizer = unit.cover, unit.randomizer
     if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
     if randomizer.kary is not None or missed > unit.log_inverse_mass:
         return None
-    everybody = SparedPureLDP(cover.num_clients, unit.epsilon0, unit.log_inverse_mass, randomizer.one_bit)
+    everybody = SparedPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer))
     return everybody if everybody.gains else None
+
+
+@functools.lru_cache(maxsize=16)
+def _all_sent(randomizer: Randomizer) -> left_out_clones.Steps:
+    """Steps of messages that all clients send: a mechanism's own ones, of one bit, or any."""
+    own = _own_steps(randomizer)
+    if own is None or randomizer.one_bit is not None:
+        return left_out_clones.any_message(randomizer.largest_loss, randomizer.one_bit)
+    total_variation = randomizer.total_variation
+    most = math.tanh(0.5 * own.epsilon0)
+    return left_out_clones.of_own_laws(own, total_variation if 0.0 < total_variation < most else most)
 
 
 def g4(unit: Unit) -> UnitBound | None:

@@ -130,6 +130,17 @@ def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
     return at, xp.concatenate([weights * (most / mean)[..., None], left_weights], axis=-1)
 
 
+def of_a_law(at: Array, weights: Array, rate: Array) -> tuple[Array, Array]:
+    """Places and weights whose sum is at most 1/rate, and that are not below the given ones in convex order.
+
+    Weights of a sum s > 1/rate, which margins make, become w / s', their places s' a, s' = rate s: (s' a - k)_+ is at
+    least s' (a - k)_+ for k >= 0. The mean stays zero.
+    """
+    total = rate * xp.sum(weights, axis=-1, keepdims=True)
+    excess = xp.where(total > 1.0, total * (1.0 + 1e-12), 1.0)
+    return at * excess, weights / excess
+
+
 class Paths(NamedTuple):
     """Data for the choice of contours: orders, log M at each order for every cut, and mass lost
     by every cut.
@@ -422,7 +433,7 @@ def hidden_upper(
     contour = stop_loss.Contour(order, period, SMOOTHING * period)
     theta = stop_loss.nodes(contour, NODES)
     steps = steps_of(law)
-    at, weights = cut_at(steps, cut)
+    at, weights = of_a_law(*cut_at(steps, cut), rate)
     step = step_on(contour, at, weights, rate)
     if number > 1:
         step = mixed([Step(*(part[:, end, None] for part in step)) for end in (0, 1)], shares(losses))
@@ -432,7 +443,5 @@ def hidden_upper(
         steps.beyond, xp.broadcast_to(cut[..., None], (*steps.beyond.shape[:2], 1)), axis=-1
     )
     lost = xp.max(xp.maximum(beyond[..., 0], steps.left_beyond), axis=1, keepdims=True)
-    # Weights must be those of a law: their sum is at most one.
-    fits = rate * xp.max(xp.sum(weights, axis=-1), axis=1, keepdims=True) <= 1.0
     value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value) & fits, value, math.inf)
+    return xp.where(xp.isfinite(value), value, math.inf)

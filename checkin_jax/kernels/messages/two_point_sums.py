@@ -62,7 +62,7 @@ def profile_upper(
     theta = stop_loss.nodes(path, hidden_messages.NODES)
     begun = stop_loss.start(path, theta)
     alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
-    finite = [hidden_messages.cut_at(law, choice.cut) for law in every]
+    finite = [hidden_messages.of_a_law(*hidden_messages.cut_at(law, choice.cut), rate) for law in every]
     between, one = hidden_messages.shares(losses), xp.ones_like(rate)
 
     def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
@@ -78,6 +78,5 @@ def profile_upper(
     value = backend.vmap(at)(more(begun, 2), more(alone, 0), more(alone, 1), x, ceilings)
     # n steps are cut.
     lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
-    fits = rate * xp.max(xp.stack([xp.sum(weights) for _, weights in finite])) <= 1.0
     value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value) & fits, value, xp.inf)
+    return xp.where(xp.isfinite(value), value, xp.inf)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.full_participation import AllCut
 from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, UnitBound
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights
@@ -61,7 +61,7 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
     @functools.cache
     def by_cut(clients: int) -> float:
         """B by G2, rather above: the numbers of clones of the two records differ by chance only."""
-        epsilon0 = G2Shuffled(clients, mu, allowed + 17.0).cut(allowed)
+        epsilon0 = AllCut(clients, LocalGaussian(1.0, mu), allowed + 17.0).cut(allowed)
         chance = 1.3 * math.sqrt(allowed * math.exp(epsilon0) / clients) if epsilon0 is not None else math.inf
         return (1.0 + chance) / (1.0 - chance) if chance < 1.0 else math.inf
 
@@ -112,6 +112,10 @@ class _Chain(TabulatedMessages):
     name = "everybody"
     instances: tuple[Instance, ...] = ()
 
+    @property
+    def alone(self) -> LocalGaussian:  # type: ignore[override]
+        return LocalGaussian(1.0, self.mu)
+
     @functools.cached_property
     def _spared(self) -> UnitBound:
         """D_r."""
@@ -122,9 +126,9 @@ class _Chain(TabulatedMessages):
             self.allowed + _LESS + math.log(min(self.plan[0].factor, _MOST)),
         )
         if clients == 1:
-            return LocalGaussian(1.0, self.mu)
+            return self.alone
         if len(self.plan) == 1:
-            return G2Shuffled(clients, self.mu, allowed + 17.0)
+            return AllCut(clients, self.alone, allowed + 17.0)
         return _Chain(clients, self.mu, self.plan[1:], allowed)
 
     def _spared_upper(self, losses: np.ndarray) -> np.ndarray:
@@ -219,7 +223,7 @@ class SparedGaussian:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return G2Shuffled(self.num_clients, self.mu, self.log_inverse_mass).instances
+        return AllCut(self.num_clients, LocalGaussian(1.0, self.mu), self.log_inverse_mass).instances
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED

@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
+from checkin_jax.accounting.bounds.full_participation import CutMessages, one_message
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
-from checkin_jax.accounting.bounds.interface import UnitBound, least
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, least
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
@@ -27,6 +28,7 @@ from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.protocols import CrowdThrows
+from checkin_jax.randomizers import PureLDP
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 # Rates of pools that are tried besides the largest one, if fewer than _ENOUGH_ABSENT members are absent at that.
@@ -150,6 +152,44 @@ def t1h(unit: Unit) -> UnitBound | None:
     if len(bounds) <= 1:
         return bounds[0] if bounds else None
     return least(bounds, bounds[0].instances)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CutCrowd(CutMessages):
+    """T1h of messages of a known profile, whose laws are cut.
+
+    Attributes:
+      unit: of unequal rates. others: expected number of the others' messages, from above.
+    """
+
+    unit: Unit
+    alone: LocalGaussian | LocalMessages
+    others: float
+    log_inverse_mass: float
+
+    name = "clones"
+
+    @property
+    def used(self) -> float:  # type: ignore[override]
+        return self.unit.rate
+
+    def clones(self, epsilon0: float) -> UnitBound:
+        bound = t1h(dataclasses.replace(self.unit, randomizer=PureLDP(epsilon0=epsilon0)))
+        assert bound is not None
+        return bound
+
+
+def t1h_cut(unit: Unit) -> UnitBound | None:
+    """Needs: as T1h, but for messages of a known profile in place of eps0-LDP ones."""
+    found = crowd(unit)
+    if found is None or not found.thetas or unit.epsilon0 is not None or unit.sums_noise:
+        return None
+    if found.limits is not None:
+        assert unit.crowd is not None
+        others = unit.crowd.num_clients * found.limits.largest
+    else:
+        others = float(found.others.values @ found.others.counts)
+    return CutCrowd(unit, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:

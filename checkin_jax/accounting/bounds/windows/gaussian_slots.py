@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.full_participation import G2Shuffled
+from checkin_jax.accounting.bounds.full_participation import AllCut, one_message
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
@@ -32,7 +32,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
-from checkin_jax.accounting.bounds.windows.reductions import Way, hidden_ways, placed_ways, sums_of
+from checkin_jax.accounting.bounds.windows.reductions import Sums, Way, hidden_ways, placed_ways, sums_of
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
@@ -55,10 +55,25 @@ def _hidden(unit: Unit) -> tuple[Way, ...]:
 @functools.lru_cache(maxsize=64)
 def _placed(unit: Unit) -> tuple[Way, ...]:
     """Reductions of common slots in which the target displaces another client."""
-    slots, throws, mu = unit.slots, unit.protocol.used_throws, unit.randomizer.gaussian_mu
-    if slots is None or throws is None or mu is None or not unit.replaced:
+    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
+    if throws is None or mu is None or not unit.replaced:
         return ()
-    return tuple(placed_ways(throws, slots.hidden, sums_of(slots, unit.view), mu, unit.log_inverse_mass))
+    return tuple(placed_ways(throws, _hides_empty(unit), _sums(unit), mu, unit.log_inverse_mass))
+
+
+def _hides_empty(unit: Unit) -> bool:
+    return unit.slots is not None and unit.slots.hidden
+
+
+def _sums(unit: Unit) -> Sums:
+    """Sums that the adversary observes, if their noise adds up; else single slots, of which they are a post-processing.
+
+    Colluders take their own messages out of a sum.
+    """
+    slots = unit.slots
+    if slots is None or unit.randomizer.gaussian_mu is None:
+        return Sums(1, 0)
+    return sums_of(slots, unit.view)
 
 
 def r1(unit: Unit) -> UnitBound | None:
@@ -97,17 +112,15 @@ def r2(unit: Unit) -> UnitBound | None:
 
 def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
-    slots, mu, log_inverse_mass = unit.slots, unit.randomizer.gaussian_mu, unit.log_inverse_mass
-    if slots is None or not unit.replaced:
+    mu, log_inverse_mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    if not unit.replaced or (unit.slots is None and unit.protocol.used_throws is None):
         return None
     if mu is None:
-        if not slots.hidden or unit.worst_of_its_kind or unit.randomizer.kary is not None:
-            return None
-        return HiddenSlots(slots.number, slots.used, profile_of(unit.randomizer), log_inverse_mass)
+        return _r3_of_profile(unit)
     ways = [*_hidden(unit), *_placed(unit)]
     if not ways and mu <= MOST_HIDDEN_MU:
-        return _apart(unit, mu)
-    if not slots.hidden:
+        return _apart(unit)
+    if not _hides_empty(unit):
         # A sum with an empty slot has less noise, which the `rest` of R3 does not count.
         ways = [way for way in ways if way.mu == mu]
     found = []
@@ -120,25 +133,41 @@ def r3(unit: Unit) -> UnitBound | None:
     return _smallest(found)
 
 
-def g2_apart(unit: Unit) -> G2Shuffled | None:
+def _r3_of_profile(unit: Unit) -> UnitBound | None:
+    """R3 of messages of the randomizer's profile; where slots are visible, of randomizers without laws of their own."""
+    slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
+    if unit.worst_of_its_kind or randomizer.kary is not None:
+        return None
+    if not _hides_empty(unit) and randomizer.step_set is not None:
+        return None
+    ways = [Way(slots.number, slots.used, 1.0)] if slots is not None and slots.hidden else []
+    if unit.protocol.used_throws is not None:
+        ways += placed_ways(unit.protocol.used_throws, bool(ways), _sums(unit), 1.0, log_inverse_mass)
+    if not ways:
+        return _apart(unit)
+    way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
+    return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), log_inverse_mass, way.rest)
+
+
+def g2_apart(unit: Unit) -> AllCut | None:
     """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
-    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
-    if throws is None or mu is None or not unit.replaced or throws.num_clients == 1:
+    slots, throws, log_inverse_mass = unit.slots, unit.protocol.used_throws, unit.log_inverse_mass
+    if slots is None or slots.hidden or throws is None or not unit.replaced or throws.num_clients == 1:
         return None
-    if _hidden(unit) or _placed(unit):
+    if placed_ways(throws, False, _sums(unit), 1.0, log_inverse_mass):
         return None
-    return G2Shuffled(throws.num_clients, mu, unit.log_inverse_mass)
+    return AllCut(throws.num_clients, one_message(unit.randomizer), log_inverse_mass)
 
 
-def _apart(unit: Unit, mu: float) -> UnitBound | None:
+def _apart(unit: Unit) -> UnitBound | None:
     """R3 if every client may have a slot to itself; the event that all have is bounded by G2, or is negligible."""
     everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
     if everybody is None or throws is None:
         return None
-    n = throws.num_clients
+    n, profile = throws.num_clients, profile_of(unit.randomizer)
     _, every = occupancy.all_apart(*throws)
     small = every < math.exp(-log_inverse_mass)
-    hidden = HiddenSlots(n - 1, (n - 1) / n, GaussianProfile(mu), log_inverse_mass, every if small else 0.0)
+    hidden = HiddenSlots(n - 1, (n - 1) / n, profile, log_inverse_mass, every if small else 0.0)
     return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
 
 
