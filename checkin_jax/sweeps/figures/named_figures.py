@@ -41,11 +41,11 @@ def _accuracy(against: str) -> Callable[..., list[Row]]:
 
 _OF_ROUND = "Renyi divergence of a round against"
 FIGURES = {
-    "shuffled-check-in-figure-1a": NamedFigure(f"{_OF_ROUND} clients", _divergence("num_clients"), 5, 13),
+    "shuffled-check-in-figure-1a": NamedFigure(f"{_OF_ROUND} clients", _divergence("num_clients"), 3, 13),
     "shuffled-check-in-figure-1b": NamedFigure(
-        f"{_OF_ROUND} check-in probability", _divergence("check_in_prob"), 5, 13
+        f"{_OF_ROUND} check-in probability", _divergence("check_in_prob"), 2, 13
     ),
-    "shuffled-check-in-figure-1c": NamedFigure(f"{_OF_ROUND} epsilon0", _divergence("epsilon0"), 5, 13),
+    "shuffled-check-in-figure-1c": NamedFigure(f"{_OF_ROUND} epsilon0", _divergence("epsilon0"), 2, 13),
     "shuffled-check-in-figure-2": NamedFigure(
         "epsilon against rounds: published bounds and the certified bracket", paper_figures.rounds, 5, 9
     ),
@@ -67,15 +67,15 @@ FIGURES = {
         height=0.8,
     ),
     "random-check-ins-clients": NamedFigure(
-        "clients that Erlingsson et al. need for one of Theorem 5.1", paper_figures.fewer_clients, 2, 39
+        "clients that Erlingsson et al. need for one of Theorem 5.1", paper_figures.fewer_clients, 1, 39
     ),
     "bracket": NamedFigure(
-        "README: epsilon against rounds, with published bounds", page_figures.bracket, 5, 13
+        "README: epsilon against rounds, with published bounds", page_figures.bracket, 9, 13
     ),
-    "profile": NamedFigure("delta against epsilon, both ends", page_figures.profile, 5, 26),
+    "profile": NamedFigure("delta against epsilon, both ends", page_figures.profile, 4, 26),
     "amplification": NamedFigure("epsilon against clients by protocol", page_figures.amplification, 10, 13),
     "colluders": NamedFigure(
-        "epsilon against the share of clients who collude, by protocol", page_figures.colluders, 5, 5
+        "epsilon against the share of clients who collude, by protocol", page_figures.colluders, 3, 5
     ),
     "views": NamedFigure("clients, shuffler and sum, and the adversary of each view", page_figures.views, 1),
 }

@@ -26,7 +26,7 @@ WORDS = {
     "delta": "δ",
     "rdp": "Rényi divergence (nats)",
     "colluding_share": "share of clients who collude",
-    "clients_factor": "clients of Theorem 7 for one",
+    "clients_factor": "clients: Theorem 7 / Theorem 5.1",
     "accuracy": "test accuracy",
 }
 
