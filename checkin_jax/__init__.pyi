@@ -11,10 +11,10 @@ from .accounting.calibration import calibrate as calibrate
 from .accounting.certificate import certificate as certificate
 from .accounting.compare import ComparedBound as ComparedBound
 from .accounting.compare import compare as compare
+from .accounting.composition.groups import account_groups as account_groups
 from .accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from .accounting.composition.renyi import rdp as rdp
 from .accounting.composition.renyi_lower import rdp_lower as rdp_lower
-from .accounting.composition.groups import account_groups as account_groups
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
 from .accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee

@@ -82,14 +82,17 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
 def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
     """Legend below the panels, of one panel's curves or of all, in at most `columns` columns that fit.
 
-    If it does not fit, the figure is widened, since anything outside of the canvas is cut off.
+    Letters have 8 points at most. If it does not fit, the figure is widened, since anything outside of the canvas is
+    cut off.
     """
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    size = min(8, matplotlib.rcParams["font.size"])
     renderer = FigureCanvasAgg(drawn).get_renderer()
     shown = () if keys is None else keys.get_legend_handles_labels()
     for count in range(columns, 0, -1):
-        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=8, frameon=False)
+        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=size, frameon=False)
         wanted = key.get_window_extent(renderer).width / drawn.dpi
         if wanted <= drawn.get_figwidth() or count == 1:
             drawn.set_figwidth(max(wanted, drawn.get_figwidth()))
@@ -188,10 +191,11 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture atomically. An SVG follows the page's theme; NAME-dark.png is dark."""
+    """Writes a picture atomically, without its date. An SVG follows the page's theme; NAME-dark.png is dark."""
     if out.suffix != ".svg" and out.stem.endswith("-dark"):
         darken(drawn)
-    drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=200)
+    made = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
+    drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=300, metadata=made)
     with replacing(out) as stream:
         stream.write(adaptive(held.getvalue().decode()).encode() if out.suffix == ".svg" else held.getvalue())
 

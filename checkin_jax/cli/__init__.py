@@ -21,7 +21,7 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
 from checkin_jax.cli.interrupts import ExitOnSignal
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
-from checkin_jax.cli.lookup import Bench, Explain
+from checkin_jax.cli.lookup import Bench, Explain, Figure
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
@@ -49,6 +49,7 @@ COMMANDS: dict[str, type] = {
     "ledger show": LedgerShow,
     "ledger report": LedgerReport,
     "flower-check": FlowerCheck,
+    "figure": Figure,
     "explain": Explain,
 }
 # Descriptions of groups of subcommands.
@@ -72,7 +73,7 @@ for _place, (_name, _kind) in enumerate(COMMANDS.items()):
     *_family, _last = _name.split()
     if _family and _family[0] not in APP:
         APP.command(application(_family[0], help=FAMILIES[_family[0]], help_epilogue="", sort_key=_place))
-    _examples = "\n".join(f"    checkin {_name} {example}" for example in _kind.examples)
+    _examples = "\n".join(f"    checkin {_name} {example}".rstrip() for example in _kind.examples)
     (APP[_family[0]] if _family else APP).command(
         _kind, name=_last, sort_key=_place, help_epilogue=f"Examples:\n\n{_examples}"
     )
@@ -112,6 +113,6 @@ def _run(words: list[str]) -> None:
     shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())
     with (
         contextlib.nullcontext() if training else ExitOnSignal(getattr(request, "kept", "")),
-        contextlib.nullcontext() if shown else going_on(_COMPUTING),
+        contextlib.nullcontext() if shown else going_on(getattr(request, "computing", _COMPUTING)),
     ):
         request.run()

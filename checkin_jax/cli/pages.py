@@ -21,10 +21,10 @@ def say(*lines: str, to: TextIO | None = None) -> None:
     print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, option: str = "--out") -> None:
     """Raises UsageError unless `out` is a file in an existing folder."""
     if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"--out {out}: expected a file in an existing folder")
+        raise UsageError(f"{option} {out}: expected a file in an existing folder")
 
 
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
