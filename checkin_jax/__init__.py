@@ -20,6 +20,7 @@ if _TYPE_CHECKING:
     from checkin_jax._variables import FreeVariable as FreeVariable
     from checkin_jax.accounting import published as published
     from checkin_jax.accounting.account import account as account
+    from checkin_jax.accounting.account import account_groups as account_groups
     from checkin_jax.accounting.calibration import Calibration as Calibration
     from checkin_jax.accounting.calibration import calibrate as calibrate
     from checkin_jax.accounting.certificate import certificate as certificate
@@ -28,7 +29,6 @@ if _TYPE_CHECKING:
     from checkin_jax.accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
     from checkin_jax.accounting.composition.renyi import rdp as rdp
     from checkin_jax.accounting.composition.renyi_lower import rdp_lower as rdp_lower
-    from checkin_jax.accounting.groups import account_groups as account_groups
     from checkin_jax.accounting.guarantee import Guarantee as Guarantee
     from checkin_jax.accounting.interop.accountant import CheckInAccountant as CheckInAccountant
     from checkin_jax.accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
@@ -85,7 +85,7 @@ __getattr__, __dir__ = _lazy.attach(
         "epsilon_by_rdp": "accounting.composition.renyi",
         "rdp": "accounting.composition.renyi",
         "rdp_lower": "accounting.composition.renyi_lower",
-        "account_groups": "accounting.groups",
+        "account_groups": "accounting.account",
         "Guarantee": "accounting.guarantee",
         "AvailableCheckIn": "protocols",
         "AveragedUpdates": "protocols",
