@@ -6,12 +6,12 @@ from ._variables import FreeVariable as FreeVariable
 from ._version import __version__ as __version__
 from .accounting import published as published
 from .accounting.account import account as account
+from .accounting.account import account_groups as account_groups
 from .accounting.calibration import Calibration as Calibration
 from .accounting.calibration import calibrate as calibrate
 from .accounting.certificate import certificate as certificate
 from .accounting.compare import ComparedBound as ComparedBound
 from .accounting.compare import compare as compare
-from .accounting.composition.groups import account_groups as account_groups
 from .accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from .accounting.composition.renyi import rdp as rdp
 from .accounting.composition.renyi_lower import rdp_lower as rdp_lower

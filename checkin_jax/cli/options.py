@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -150,7 +151,10 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
                 raise UsageError(
                     "--smallest-rate goes with --largest-rate and --num-clients, without other rates"
                 )
-            return RateLimits.between(smallest, largest, num_clients=num_clients)
+            try:
+                return RateLimits.between(smallest, largest, num_clients=num_clients)
+            except ValueError as error:
+                raise UsageError(re.sub("^(smallest|largest)=", r"--\1-rate ", str(error))) from error
         if (largest is None) != (expected is None):
             raise UsageError(
                 "--largest-rate and --expected-check-ins go together; or --smallest-rate in place of the latter"

@@ -120,8 +120,7 @@ class Plan(TableOptions, BoundsOption):
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     """Guarantees of each message by view, or the reason why it cannot meet the target."""
-    from checkin_jax.accounting.account import account
-    from checkin_jax.accounting.composition.groups import of_group
+    from checkin_jax.accounting.account import account, of_group
 
     ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []

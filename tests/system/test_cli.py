@@ -867,7 +867,7 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
         (["--smallest-rate", "0.1", "--largest-rate", "0.2"], "goes with --largest-rate and --num-clients"),
         (
             ["--smallest-rate", "0.3", "--largest-rate", "0.2", "--num-clients", "3"],
-            "--smallest 0.3: expected",
+            "--smallest-rate 0.3: expected",
         ),
         (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
         (["--rates", "0.1,0.2", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),

@@ -247,9 +247,11 @@ def test_the_first_part_of_a_page_is_for_a_decider(subjects):
 def test_factors_above_a_thousand_are_words_and_a_gap_is_explained(subjects, subject):
     page = as_read(subjects(*subject, "--format", "html"))
     found = re.findall(r'data-head="factor of odds at most">([^<]*)<', page)
-    assert "no protection to speak of" in found, "messages with their names"
+    assert len(found) >= 3
+    if subject == ["fleet.toml"]:
+        assert "no protection to speak of" in found, "names on messages of epsilon0 = 4"
     assert all(each == "no protection to speak of" or 1.0 <= float(each) <= 1000.0 for each in found)
-    assert "A wide gap says that less is known, not that less is kept" in page
+    assert "A wide gap says that less is known, not that less is kept" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])

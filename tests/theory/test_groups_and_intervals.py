@@ -13,8 +13,8 @@ from oracles import exact_rounds as exact
 from oracles import krr
 
 import checkin_jax as cj
+from checkin_jax.accounting.account import OWN_GROUP
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.composition.groups import OWN_GROUP
 from checkin_jax.kernels.execution.devices import float64
 
 P = 3.0
