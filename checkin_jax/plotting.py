@@ -37,7 +37,7 @@ def _matplotlib() -> type[Figure]:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"figures need matplotlib: {how_to_install('plots')}", name=error.name
+            f"figures need matplotlib: {how_to_install('plots')}", name="matplotlib"
         ) from error
     return Figure
 
