@@ -15,8 +15,8 @@ from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
 
 # Numbers, or a range as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
-Real = Annotated[float | str | Sequence[float], float]
-Whole = Annotated[float | str | Sequence[float], int]
+Real = Annotated[float | str | Sequence[float] | np.ndarray, float]
+Whole = Annotated[float | str | Sequence[float] | np.ndarray, int]
 Words = Annotated[str | Sequence[str], str]
 
 

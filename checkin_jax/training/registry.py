@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from checkin_jax import _validate
 
@@ -38,7 +38,7 @@ class Registry(Generic[_Base]):
             raise ValueError(
                 f"register_{base.lower()}({implemented.__name__}): {known.__name__} is registered already"
             )
-        return kind
+        return cast(_Kind, kind)
 
     def of(self, implemented: Any) -> type[_Base]:
         """The class registered for the type of `implemented`; TypeError if there is none."""

@@ -209,7 +209,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
         return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
         # Any view is a post-processing of the named messages.
-        beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
+        in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
+        beside = unit.epsilon0 is None and (in_slots or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
     instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
