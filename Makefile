@@ -55,8 +55,18 @@ format: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir build/site
 
+# Figures of README.md and the pages; the census is drawn by benchmarks/census.py.
+FIGURE := $(BIN)/checkin figure --width 6 --text 10
+CURVES := $(FIGURE) --source docs/pictures
 pictures: $(STAMP)
-	$(BIN)/python accountants/pictures.py --out docs/pictures
+	$(FIGURE) bracket --out docs/pictures/bracket.svg
+	$(FIGURE) profile --out docs/pictures/profile.svg
+	$(FIGURE) amplification --out docs/pictures/amplification.svg
+	$(FIGURE) colluders --out docs/pictures/colluders.svg
+	$(FIGURE) views --out docs/pictures/views.svg
+	$(CURVES)/mnist_paper_network.csv shuffled-check-in-figure-3 --out docs/pictures/mnist_paper_network.svg
+	$(CURVES)/mnist_paper_network.csv shuffled-check-in-figure-4 --out docs/pictures/mnist_paper_network_rounds.svg
+	$(CURVES)/mnist_public_features.csv shuffled-check-in-figure-3 --out docs/pictures/mnist_public_features.svg
 
 # The wheel and the archive; the wheel must install and run where nothing else is.
 dist: $(STAMP)

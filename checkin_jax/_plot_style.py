@@ -101,10 +101,13 @@ def _dark(color: Any) -> Any:
 def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float], str, str]]) -> None:
     """Names curves at their right ends, in their colours, moved apart where they would touch.
 
-    curves: x, y, name and colour of each. Scales and limits of the axis are set before.
+    curves: x, y, name and colour of each. Scales and limits of the axis are set before. Letters have 8.5 points at
+    most.
     """
+    import matplotlib
     import numpy as np
 
+    size = min(8.5, matplotlib.rcParams["font.size"])
     ends = []
     for x, y, name, color in curves:
         last = int(np.flatnonzero(np.isfinite(np.asarray(y, float)))[-1])
@@ -113,7 +116,7 @@ def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float
     # Heights in points from the bottom; a name of several lines needs that many heights.
     dpi = axis.figure.dpi
     wanted = [end[0] * 72 / dpi for end in ends]
-    heights = [11.5 * (1 + end[3].count("\n")) for end in ends]
+    heights = [1.35 * size * (1 + end[3].count("\n")) for end in ends]
     placed = list(wanted)
     for _ in range(200):
         for i in range(1, len(ends)):
@@ -129,7 +132,7 @@ def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float
             textcoords="offset points",
             va="center",
             color=end[4],
-            fontsize=8.5,
+            fontsize=size,
             linespacing=1.25,
             annotation_clip=False,
         )

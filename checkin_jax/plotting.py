@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from checkin_jax.accounting.attack import AttackTerms
+    from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import RateRow
 
 # Distinguish lines if colours have another meaning, or do not suffice.
@@ -35,7 +37,7 @@ def _matplotlib() -> type[Figure]:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"figures need matplotlib: {how_to_install('plots')}", name=error.name
+            f"figures need matplotlib: {how_to_install('plots')}", name="matplotlib"
         ) from error
     return Figure
 
@@ -55,7 +57,7 @@ def check(out: Path) -> Path:
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
     if not out.parent.is_dir() or out.is_dir():
-        raise ValueError(f"out={str(out)!r}: expected a file in a folder that is there")
+        raise ValueError(f"out={str(out)!r}: expected a file in an existing folder")
     _matplotlib()
     return out
 
@@ -80,14 +82,17 @@ def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]
 def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
     """Legend below the panels, of one panel's curves or of all, in at most `columns` columns that fit.
 
-    If it does not fit, the figure is widened, since anything outside of the canvas is cut off.
+    Letters have 8 points at most. If it does not fit, the figure is widened, since anything outside of the canvas is
+    cut off.
     """
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    size = min(8, matplotlib.rcParams["font.size"])
     renderer = FigureCanvasAgg(drawn).get_renderer()
     shown = () if keys is None else keys.get_legend_handles_labels()
     for count in range(columns, 0, -1):
-        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=8, frameon=False)
+        key = drawn.legend(*shown, loc="outside lower center", ncols=count, fontsize=size, frameon=False)
         wanted = key.get_window_extent(renderer).width / drawn.dpi
         if wanted <= drawn.get_figwidth() or count == 1:
             drawn.set_figwidth(max(wanted, drawn.get_figwidth()))
@@ -186,10 +191,11 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture atomically. An SVG follows the page's theme; NAME-dark.png is dark."""
+    """Writes a picture atomically, without its date. An SVG follows the page's theme; NAME-dark.png is dark."""
     if out.suffix != ".svg" and out.stem.endswith("-dark"):
         darken(drawn)
-    drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=200)
+    made = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
+    drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=300, metadata=made)
     with replacing(out) as stream:
         stream.write(adaptive(held.getvalue().decode()).encode() if out.suffix == ".svg" else held.getvalue())
 
@@ -206,20 +212,7 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
     return out, table
 
 
-class Compared(Protocol):
-    """A bound as drawn by `comparison`, such as `checkin_jax.accounting.compare.ComparedBound`."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def direction(self) -> str: ...
-    @property
-    def validity(self) -> str: ...
-
-
-def comparison(rows: Sequence[Compared]) -> Figure:
+def comparison(rows: Sequence[ComparedBound]) -> Figure:
     """Figure of all bounds on one run, on a logarithmic axis of epsilon, by validity; lower bounds point right.
 
     Bounds of zero or infinity are named with their value at the edge of the axis.
@@ -245,12 +238,6 @@ def comparison(rows: Sequence[Compared]) -> Figure:
     return drawn
 
 
-class TradeOff(Protocol):
-    """Attack terms as drawn by `trade_off`, such as `checkin_jax.accounting.attack.AttackTerms`."""
-
-    def trade_off(self, fprs: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]: ...
-
-
 class OperatingPoint(Protocol):
     """A test of an audit: its false and true positive rates."""
 
@@ -268,7 +255,7 @@ _RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[
 
 
 def trade_off(
-    terms: Mapping[str, TradeOff], points: Mapping[str, Sequence[OperatingPoint]] | None = None
+    terms: Mapping[str, AttackTerms], points: Mapping[str, Sequence[OperatingPoint]] | None = None
 ) -> tuple[Figure, list[dict[str, object]]]:
     """Trade-off curves of the best attacks, by name, as bands between certified ends; and the numbers.
 

@@ -19,8 +19,9 @@ from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Before anything imports the kernels: their signatures are checked, see shapes.py.
-shapes.install()
+# Before anything imports the kernels. In NumPy checks take as long as they do: tests/unit/test_shapes.py asks for them.
+if os.environ.get(shapes.VARIABLE):
+    shapes.install()
 
 from checkin_jax import _compiled, _progress  # noqa: E402
 from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
@@ -74,7 +75,6 @@ def pytest_configure(config):
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
-    # A kernel is traced, which checks its shapes, whenever any source of a kernel has changed.
     os.environ[_compiled.VARIABLE] = str(folder)
     for name, value in kept.items():
         jax.config.update(name, value)

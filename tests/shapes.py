@@ -1,4 +1,4 @@
-"""Checks the shapes in the kernels' signatures while the tests run; `conftest.py` installs it before any import."""
+"""Checks the shapes in the kernels' signatures, if VARIABLE is set; `conftest.py` installs it before any import."""
 
 import functools
 import inspect
@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 import jaxtyping
+
+VARIABLE = "CHECKIN_JAX_TESTS_SHAPES"
 
 
 def install() -> None:
@@ -22,7 +24,7 @@ def _of_jax(value: object) -> bool:
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose JAX arrays must have the shapes and types that its signature states.
 
-    Tracers are, so this costs something while kernels compile only. Numbers and arrays of the host, which `jit`
+    Tracers are, so that all is checked while kernels compile. Numbers and arrays of the host, which `jit`
     has yet to turn into arrays of JAX, pass; so does everything that is not annotated by jaxtyping.
     """
     signature = inspect.signature(function)

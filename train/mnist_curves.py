@@ -1,7 +1,8 @@
 """The shuffled check-in paper's training figures: privacy against utility (3a, 3b) and accuracy against rounds (4).
 
     python train/mnist_curves.py --runs runs/curves --data-dir FOLDER_WITH_IDX_FILES
-    python accountants/training_curves.py --runs runs/curves --out curves.png
+    checkin figure shuffled-check-in-figure-3 --source runs/curves --out figure_3.pdf
+    checkin figure shuffled-check-in-figure-4 --source runs/curves --out figure_4.pdf
 
 One run directory for each setting: LDP-SGD at several epsilon0 (60,000 clients, check-in probability 0.1; figure 3a)
 and Gaussian messages calibrated to epsilon0 = 8 at delta0 = n^-1.5 (10,000,000 clients, probability 1e-4; figure 3b).

@@ -1,4 +1,4 @@
-"""`checkin explain` and `checkin bench`: a word in two sentences; values of the literature beside brackets."""
+"""`checkin explain`, `bench` and `figure`: explanations of words; values of the literature; figures by name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
 from checkin_jax._tables import columns, markdown, terminal_width
 from checkin_jax.cli.options import OUTPUT, TableOptions
-from checkin_jax.cli.pages import check_folder, say
+from checkin_jax.cli.pages import check_folder, picture, say
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.published_values import PublishedValue
+    from checkin_jax.sweeps.figures.named_figures import NamedFigure
 
 
 def glossary() -> dict[str, str]:
-    """The words of words.toml, and the sentences about each of them."""
+    """Words of words.toml, each with its explanation."""
     return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
 
 
@@ -33,7 +35,7 @@ class Explain:
     """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
 
     Attributes:
-      term: the word; without one that is known, all of them are listed.
+      term: the word; an unknown word lists all of them.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
@@ -41,7 +43,7 @@ class Explain:
     term: str
 
     def run(self) -> None:
-        """Prints the sentences about the word."""
+        """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
 
         words = glossary()
@@ -59,10 +61,10 @@ class Explain:
 
 @dataclasses.dataclass(kw_only=True)
 class Bench(TableOptions):
-    """Puts values of the literature beside the certified brackets of the same runs, which are computed now.
+    """Prints published values of epsilon beside the certified brackets of the same runs, which are computed now.
 
     Attributes:
-      table: name of one table; all of them when left out, which takes half a minute.
+      table: name of one table. Default: all tables, which takes half a minute.
       out: also write the rows to this .csv or .parquet file.
     """
 
@@ -74,22 +76,16 @@ class Bench(TableOptions):
     def run(self) -> None:
         """Prints each table with its source."""
         from checkin_jax.accounting.published_values import literature, tables
+        from checkin_jax.sweeps.tables import arrow, check, write
 
-        known = tables()
-        if self.table is not None and self.table not in known:
-            raise UsageError(
-                f"no table {self.table}: expected one of {', '.join(known)}{did_you_mean(self.table, known)}"
-            )
         if self.out is not None:
-            if self.out.suffix not in (".csv", ".parquet"):
-                raise UsageError(f"--out {self.out}: expected a name ending in .csv or .parquet")
-            check_folder(self.out)
-        chosen = known if self.table is None else {self.table: known[self.table]}
+            check_folder(check(out=self.out))
         found = []
-        for name, table in chosen.items():
+        for name in tables() if self.table is None else [self.table]:
             values = literature(name)
             found += values
             if not self.json:
+                table = tables()[name]
                 shown = _beside(values)
                 rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
                 source = f"{table.source}; {table.artefact}; {table.obtained}."
@@ -98,14 +94,110 @@ class Bench(TableOptions):
         if self.json:
             print(json.dumps(records, allow_nan=False))
         if self.out is not None:
-            from checkin_jax.sweeps.tables import arrow, write
-
             filled = {name: np.array([record[name] for record in records]) for name in records[0]}
             write(self.out, iter([arrow(filled, len(records))]))
 
 
+@dataclasses.dataclass(kw_only=True)
+class Figure:
+    """Draws a figure of the papers or of the documentation, computed now; without a name it lists them all.
+
+    Attributes:
+      name: name of the figure.
+      out: .pdf, .svg or .png file to write; an SVG follows the page's theme, NAME-dark.png is dark.
+      data: also write the numbers that are shown to this .csv file.
+      source: of figures of training: a folder of run directories, or the CSV that --data wrote of such runs.
+      points: values along each curve, instead of the figure's own number.
+      width: width of the figure in inches; 3.3 is a column of a journal.
+      text: size of all letters in points.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "",
+        "random-check-ins-figure-2 --out figure_2.pdf --data figure_2.csv",
+        "shuffled-check-in-figure-3 --source runs/curves --out figure_3.pdf",
+    )
+
+    name: str | None = dataclasses.field(default=None, kw_only=False)
+    out: Annotated[Path | None, OUTPUT] = None
+    data: Annotated[Path | None, OUTPUT] = None
+    source: Path | None = None
+    points: int | None = None
+    width: Annotated[float, OUTPUT] = 3.3
+    text: Annotated[float, OUTPUT] = 7.0
+
+    @property
+    def computing(self) -> str:
+        """The line of a drawing that goes on for long."""
+        from checkin_jax.sweeps.figures.named_figures import FIGURES
+
+        seconds = f"about {FIGURES[self.name].seconds} s" if self.name in FIGURES else "seconds"
+        return f"drawing {self.name}, which takes {seconds} on two cores, and longer the first time ..."
+
+    def run(self) -> None:
+        """Writes the figure, and prints its place; or prints the list."""
+        from checkin_jax.sweeps.figures.named_figures import FIGURES, write
+
+        if self.name is None:
+            rows = [(name, f"{each.seconds}", each.words) for name, each in FIGURES.items()]
+            say(columns([("figure", "seconds", "shows"), *rows], width=terminal_width()))
+            return
+        if self.name not in FIGURES:
+            raise UsageError(
+                f"no figure {self.name}: expected one of {', '.join(FIGURES)}{did_you_mean(self.name, FIGURES)}"
+            )
+        chosen = FIGURES[self.name]
+        out = picture("--out", self.out)
+        if out is None:
+            raise UsageError(f"--out is needed: a .pdf, .svg or .png file for {self.name}")
+        if self.data is not None:
+            if self.data.suffix != ".csv":
+                raise UsageError(f"--data {self.data}: expected a name ending in .csv")
+            check_folder(self.data, "--data")
+        width = _validate.real(1.0, 50.0, width=self.width)
+        text = _validate.real(1.0, 50.0, text=self.text)
+        write(self.name, out, self.data, width=width, text=text, **self._given(chosen))
+        say(str(out), *([] if self.data is None else [str(self.data)]))
+
+    def _given(self, chosen: NamedFigure) -> dict[str, Any]:
+        """The arguments of the figure: points, source, or none."""
+        if self.source is not None and not chosen.source:
+            raise UsageError(f"--source: expected none, as {self.name} shows no runs of training")
+        if self.points is not None and not chosen.points:
+            raise UsageError(f"--points: expected none, as {self.name} has no curves to compute")
+        if self.data is not None and not (chosen.points or chosen.source):
+            raise UsageError(f"--data: expected none, as {self.name} shows no numbers")
+        if chosen.source:
+            if self.source is None:
+                raise UsageError(f"--source is needed: runs of training, or their CSV, for {self.name}")
+            return {"source": _evaluations(self.source)}
+        if not chosen.points:
+            return {}
+        points = chosen.points if self.points is None else self.points
+        return {"points": _validate.integer(2, 1_000, points=points)}
+
+
+def _evaluations(source: Path) -> list[dict[str, Any]]:
+    """Evaluations of runs in a folder, or in a CSV; UsageError where there are none."""
+    from checkin_jax.sweeps.tables import load
+    from checkin_jax.training.reports import accuracy_curve
+
+    if source.is_dir():
+        return accuracy_curve.rows(source)
+    if not source.exists():
+        raise UsageError(f"--source {source}: no such folder or file")
+    table = load(source).columns
+    wanted = ("setting", "run", "round", "accuracy", "view", "epsilon", "delta")
+    missing = [name for name in wanted if name not in table]
+    if missing:
+        raise UsageError(
+            f"--source {source}: no column {missing[0]}; expected the table of runs that --data writes"
+        )
+    return [dict(zip(table, row)) for row in zip(*(column.tolist() for column in table.values()))]
+
+
 def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:
-    """The values in columns, heads first; the ratio is of the published end to the certified one on its side."""
+    """Columns, headings first; the ratio is the published value over the certified end on its side."""
     heads = ("published", "at least", "epsilon <=", "ratio", "verdict", "delta", "bound", "setting")
     rows = []
     for value in values:

@@ -100,6 +100,14 @@ def test_sliding_windows_lose_amplification_to_colluders_slot_by_slot():
     assert "clones" in g.method
 
 
+def test_laplace_messages_in_a_colluders_slot_are_told_by_themselves():
+    """The instance among honest clients has the same laws, and left this one out: 3 where 30 is known."""
+    run = cj.SlidingWindow(num_clients=2000, window=50, num_epochs=100, num_colluding=500)
+    found = cj.account(run, cj.Laplace(epsilon0=1.0), delta=1e-6)
+    assert found.lower_method.endswith("in a colluder's slot")
+    assert 0.3 * found.epsilon < found.lower < found.epsilon
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

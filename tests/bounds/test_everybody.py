@@ -9,7 +9,7 @@ from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.full_participation import CutMessages
+from checkin_jax.accounting.bounds.full_participation import AllCut
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -26,7 +26,7 @@ def test_g2_is_above_the_shuffled_messages(noise, others):
         [oracle.messages_hockey_stick((*others, x), (*others, -x), n, noise, cs, cells) for x in (1.0, -1.0)],
         axis=0,
     )
-    bound = CutMessages(n, LocalGaussian(1.0, 2.0 / noise), MASS)
+    bound = AllCut(n, LocalGaussian(1.0, 2.0 / noise), MASS)
     for epsilon0 in (0.2, 0.7, 1.5, 3.0, 6.0):
         assert (bound._with_cut(epsilon0, LOSSES) >= truth - 1e-12).all()
     assert (bound.upper(LOSSES) >= truth - 1e-12).all()
@@ -73,5 +73,5 @@ def test_what_g2_is_not_below_decides_nothing_else(n, noise):
     """T* asks G2 only where it may help: never where what it is not below is larger already."""
     losses = np.concatenate([[0.0], np.geomspace(1e-9, 8.0, 200)])
     for mass in (12.0, 31.0):
-        bound = CutMessages(n, LocalGaussian(1.0, 2.0 / noise), mass)
+        bound = AllCut(n, LocalGaussian(1.0, 2.0 / noise), mass)
         assert (bound.upper(losses) >= bound.least(losses) * (1 - 1e-9)).all()

@@ -11,7 +11,7 @@ from oracles import gaussian as oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.full_participation import CutMessages, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -153,7 +153,7 @@ def test_all_clients_cut_at_no_cost_are_no_bound():
 def test_everybody_is_named_where_it_counts():
     one = HiddenGaussian(3, 0.9, 0.5, MASS)
     alone = HiddenMessages(3, 0.9, GaussianProfile(0.5), MASS)
-    everybody = CutMessages(3, LocalGaussian(1.0, 0.5), MASS)
+    everybody = AllCut(3, LocalGaussian(1.0, 0.5), MASS)
     at = np.linspace(0.0, 3.0, 64)
     assert np.all(one.upper(at) <= alone.upper(at) * (1 + 1e-6))
     assert ("everybody" in one.name) == one._everybody_helps

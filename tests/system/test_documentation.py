@@ -7,13 +7,12 @@ import importlib
 import importlib.util
 import inspect
 import re
-import runpy
 import shlex
 import sys
-import types
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import checkin_jax
@@ -22,14 +21,17 @@ from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli.lookup import glossary
 from checkin_jax.cli.parsing import option, parsed
+from checkin_jax.sweeps.figures import page_figures, paper_figures
+from checkin_jax.sweeps.figures.named_figures import FIGURES, write
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 API = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
 # Drawn from real runs; what they show lies beside them.
 REAL_RUNS = {"mnist_paper_network.svg", "mnist_public_features.svg"}
+ROUNDS = {"mnist_paper_network_rounds.svg"}
 # The census of a seed, which takes minutes: `benchmarks/census.py`.
-RECORDED = REAL_RUNS | {"census.svg"}
+RECORDED = REAL_RUNS | ROUNDS | {"census.svg"}
 # A comment right below a print is what it prints; a longer output follows in further comments.
 PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
 
@@ -208,17 +210,23 @@ def words(picture: Path) -> set[str]:
     return set(re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", picture.read_text()))
 
 
-def draw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `python accountants/pictures.py` does, which finds modules beside it."""
-    monkeypatch.syspath_prepend(ROOT / "accountants")
-    runpy.run_path(str(ROOT / "accountants" / "pictures.py"))["main"](folder, points=2)
+def draw(folder: Path, **given: int) -> None:
+    """As `make pictures` does."""
+    for name in ("bracket", "profile", "amplification", "colluders", "views"):
+        points = given if FIGURES[name].points else {}
+        write(name, folder / f"{name}.svg", width=6.0, text=10.0, **points)
 
 
 def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
     """The drawing, of ends that cost nothing; `test_the_pictures_show_what_is_computed` has the real ones."""
-    ends = types.SimpleNamespace(lower=1.0, epsilon=2.0)
-    monkeypatch.setattr(checkin_jax, "account", lambda *_, **__: ends)
-    draw(tmp_path, monkeypatch)
+
+    def ends(**asked):
+        size = max(np.size(value) for value in asked.values())
+        return {"lower": np.ones(size), "epsilon": np.full(size, 2.0), "num_rounds": asked.get("num_rounds")}
+
+    for module in (page_figures, paper_figures):
+        monkeypatch.setattr(module, "sweep", ends)
+    draw(tmp_path, points=2)
     drawn = {picture.name for picture in tmp_path.iterdir()}
     shown = {name for page in PAGES for name in re.findall(r"pictures/(\w+\.svg)\)", page.read_text())}
     assert drawn == shown - RECORDED
@@ -233,8 +241,8 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_pictures_show_what_is_computed(tmp_path, monkeypatch):
-    draw(tmp_path, monkeypatch)
+def test_the_pictures_show_what_is_computed(tmp_path):
+    draw(tmp_path, points=2)
     for picture in tmp_path.iterdir():
         assert words(picture) == words(ROOT / "docs" / "pictures" / picture.name)
 
@@ -277,10 +285,12 @@ def test_the_glossary_has_every_bound_of_the_table():
 
 
 def test_the_glossary_has_the_words_that_the_command_explains():
-    """In its order, each with a text of at most two or three sentences."""
+    """The site's build puts them there, each with a text of two or three sentences."""
     page = (ROOT / "docs" / "glossary.md").read_text()
-    section = page.split("\n## Names of bounds")[0].split("## Words\n")[1]
-    assert re.findall(r"^\* \*\*(.+?)\*\*: (.*)$", section, re.MULTILINE) == [*glossary().items()]
+    (place,) = re.findall(
+        r'^WORDS = "(.+)"$', (ROOT / "docs" / "_site" / "hooks.py").read_text(), re.MULTILINE
+    )
+    assert page.count(place) == 1
     assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in glossary().values())
 
 
@@ -293,6 +303,33 @@ def test_formulae_are_formulae():
         assert text.count("$") % 2 == 0, page.name
         for code in re.findall(r"`([^`\n]+)`", re.sub(r"\$[^$]*\$", "", text)):
             assert not re.search(r"<=|>=|[_^][{(]|\bE\b|\|\|", code), (page.name, code)
+
+
+ROOMS = ("checkin_jax", "checkin_jax.accounting", "checkin_jax.accounting.bounds")
+
+
+def found(name: str) -> bool:
+    """Whether one of ROOMS has this module, or a module of it this class, function or method."""
+    for room in ROOMS:
+        parts = name.split(".")
+        for size in range(len(parts), 0, -1):
+            module = ".".join([room, *parts[:size]])
+            try:
+                value: object = importlib.import_module(module)
+            except ModuleNotFoundError:
+                continue
+            if all(hasattr(value := getattr(value, part, None), "__module__") for part in parts[size:]):
+                return True
+    return False
+
+
+def test_proofs_name_code_that_uses_them():
+    """What each page of proofs has after "Used by"."""
+    for page in sorted((ROOT / "docs").glob("theory*.md")):
+        users = re.findall(r"\*Used by\*(.*?)(?=\n\n|\Z|\*Numerics)", page.read_text(), re.DOTALL)
+        assert users, page.name
+        for name in re.findall(r"`([a-z_0-9]+\.[\w.]+)`", "".join(users)):
+            assert found(name), (page.name, name)
 
 
 def test_every_public_name_is_on_the_api_page():

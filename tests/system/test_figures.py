@@ -1,9 +1,9 @@
-"""No figure has text outside of its canvas, where it would be cut off: every program that draws, pages and sweeps."""
+"""No figure has text outside of its canvas, where it would be cut off: `checkin figure`, pages and sweeps."""
 
 import itertools
 import json
 import re
-import types
+import sys
 
 import numpy as np
 import pytest
@@ -12,25 +12,22 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
-from test_published_programs import ROOT, program
 
 import checkin_jax as cj
-from checkin_jax import plotting
+from checkin_jax import cli, plotting
 from checkin_jax._plot_style import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.auditing.auditor import OperatingPoint
+from checkin_jax.protocols import VIEWS
 from checkin_jax.sweeps import pictures
-from checkin_jax.training.reports import recorded, run_page
-from checkin_jax.training.reports.accuracy_curve import SpentEnds
+from checkin_jax.sweeps.figures import page_figures, paper_figures
+from checkin_jax.sweeps.figures.named_figures import FIGURES, write
+from checkin_jax.training.reports import accuracy_curve, recorded, run_page
 from checkin_jax.training.run import PrivateRun
 
-NAMES = {
-    "colluders": {"shares": (0.0, 0.5)},
-    "pictures": {"points": 2},
-    "random_check_ins_figure_2": {"points": 2},
-    "shuffled_check_in_figure_1": {"points": 2},
-    "shuffled_check_in_figure_2": {"points": 2},
-}
+# The size of a column, and of the pages.
+SIZES = {"column": {}, "page": {"width": 6.0, "text": 10.0}}
 
 
 def outside(drawn):
@@ -99,28 +96,144 @@ def test_a_legend_takes_as_many_columns_as_fit(widths, columns):
     assert not outside(figure)
 
 
-def test_every_program_that_draws_is_measured():
-    drawing = {
-        path.stem for path in (ROOT / "accountants").glob("*.py") if "plotting.figure(" in path.read_text()
-    }
-    assert drawing == {*NAMES, "training_curves"}
+def stand_in(**asked):
+    """Rows of the sizes that occur, in place of a sweep's; the exact ones are tests of their own, and take longer."""
+    names = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta", "num_colluding")
+    axes = {name: np.atleast_1d(asked[name]).astype(float) for name in names if name in asked}
+    columns = {name: grid.ravel() for name, grid in zip(axes, np.meshgrid(*axes.values(), indexing="ij"))}
+    size = np.log1p(columns.get("num_rounds", 10.0)) / np.sqrt(columns["num_clients"])
+    columns["epsilon"] = size * -np.log(columns.get("delta", 1e-6))
+    return columns | {"lower": 0.9 * columns["epsilon"], "rdp": columns["epsilon"]}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_programs_keep_text_on_the_canvas(name, drawn, tmp_path, monkeypatch):
-    def account(protocol, randomizer, *, delta, **options):
-        # Numbers of the sizes that occur; the exact ones are tests of their own, and take longer.
-        size = np.log1p(protocol.repeats) / np.sqrt(protocol.num_clients) * -np.log(delta)
-        return types.SimpleNamespace(
-            epsilon=size, lower=0.9 * size, method="clones, PLD", lower_method="3-ary", validity="certified"
-        )
+@pytest.fixture
+def quick(monkeypatch):
+    """Figures without accounting."""
+    for module in (page_figures, paper_figures):
+        monkeypatch.setattr(module, "sweep", stand_in)
 
-    monkeypatch.setattr(cj, "account", account)
-    # As a program finds modules beside it.
-    monkeypatch.syspath_prepend(ROOT / "accountants")
-    out = tmp_path if name == "pictures" else tmp_path / "figure.png"
-    program(f"accountants/{name}.py").main(out, **NAMES[name])
-    assert len(drawn) == (5 if name == "pictures" else 1)
+
+def rows_of_runs(settings=2, runs=2):
+    """Evaluations as `accuracy_curve.rows` gives them."""
+    return [
+        {
+            "setting": f"setting {setting}",
+            "run": f"run_{setting}_{run}",
+            "round": 10 * t,
+            "accuracy": 0.1 * t + 0.01 * run,
+            "view": "messages",
+            "lower": 0.05 * t,
+            "epsilon": 0.1 * t,
+            "delta": 1e-6,
+        }
+        for setting in range(settings)
+        for run in range(runs)
+        for t in (1, 2, 3)
+    ]
+
+
+def given(name):
+    """Tiny settings of a figure."""
+    chosen = FIGURES[name]
+    return {"source": rows_of_runs()} if chosen.source else {"points": 2} if chosen.points else {}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", FIGURES)
+def test_named_figures_keep_text_on_the_canvas_in_one_size(name, size, drawn, quick, tmp_path):
+    write(name, tmp_path / "figure.pdf", **SIZES[size], **given(name))
+    (figure,) = drawn
+    assert (tmp_path / "figure.pdf").stat().st_size < 100_000
+    width, text = SIZES[size].get("width", 3.3), SIZES[size].get("text", 7.0)
+    assert figure.get_size_inches()[0] == pytest.approx(width)
+    sizes = {each.get_fontsize() for each in figure.findobj(Text) if each.get_text()}
+    assert sizes <= {text, min(text, 8.0), min(text, 8.5)}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_named_figures_have_words_and_every_curve_a_look_of_its_own(name, drawn, quick, tmp_path):
+    data = None if name == "views" else tmp_path / "data.csv"
+    write(name, tmp_path / "figure.svg", data, **given(name))
+    (figure,) = drawn
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert [text for text in texts if re.search(r"[a-z]_[a-z]|[a-z][A-Z]|\.(csv|py|svg)", text)] == []
+    (axis,) = figure.axes
+    if name != "views":
+        looks = [(line.get_color(), line.get_linestyle()) for line in axis.lines if len(line.get_xdata()) > 1]
+        assert len({*looks}) == len(looks)
+        assert data.read_text().count("\n") > 1
+    assert write(name, tmp_path / "again.svg", **given(name)) is None
+    assert (tmp_path / "again.svg").read_bytes() == (tmp_path / "figure.svg").read_bytes()
+
+
+def test_the_line_of_one_message_is_in_the_random_check_ins_figure(drawn, quick, tmp_path):
+    write("random-check-ins-figure-2", tmp_path / "figure.svg", points=3)
+    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) == 3]
+    assert [line for line in lines if list(line.get_xdata()) == list(line.get_ydata())]
+
+
+def test_figures_are_listed(capsys):
+    cli.main(["figure"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["figure", *FIGURES]
+
+
+CURVES = "shuffled-check-in-figure-3"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("braket", "no figure braket: expected one of shuffled-check-in-figure-1a, "),
+        ("braket", "; did you mean bracket?"),
+        ("bracket", "--out is needed: a .pdf, .svg or .png file for bracket"),
+        ("bracket --out a.txt", "--out a.txt: expected a name ending in .png, .svg, .pdf"),
+        ("bracket --out no/a.pdf", "--out no/a.pdf: expected a file in a folder that is there"),
+        ("bracket --out a.pdf --data a.txt", "--data a.txt: expected a name ending in .csv"),
+        ("bracket --out a.pdf --data no/a.csv", "--data no/a.csv: expected a file in a folder"),
+        ("bracket --out a.pdf --source runs", "--source: expected none"),
+        ("bracket --out a.pdf --points 1", "--points 1: expected a whole number in [2, 1000]"),
+        ("bracket --out a.pdf --width 0", "--width 0: expected"),
+        ("bracket --out a.pdf --text nan", "--text nan: expected"),
+        ("views --out a.pdf --points 3", "--points: expected none"),
+        ("views --out a.pdf --data a.csv", "--data: expected none"),
+        (f"{CURVES} --out a.pdf", "--source is needed"),
+        (f"{CURVES} --out a.pdf --source no", "--source no: no such folder or file"),
+        (f"{CURVES} --out a.pdf --source .", "expected run directories"),
+        (f"{CURVES} --out a.pdf --source other.csv", "--source other.csv: no column setting"),
+    ],
+)
+def test_figures_are_refused_in_one_line_before_any_work(words, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for module in (page_figures, paper_figures):
+        monkeypatch.setattr(module, "sweep", lambda **asked: pytest.fail("work has begun"))
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["figure", *words.split()])
+    said = capsys.readouterr()
+    assert (stop.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert told in said.err
+    assert {path.name for path in tmp_path.iterdir()} == {"other.csv"}
+
+
+def test_without_matplotlib_the_extra_is_named_in_one_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "matplotlib.figure")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["figure", "views", "--out", str(tmp_path / "a.pdf")])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.count("\n") == 1
+    assert "figures need matplotlib: run pip install '.[plots]'" in said
+
+
+def test_more_settings_than_looks_and_mixed_views_are_refused(tmp_path):
+    many = rows_of_runs(settings=25, runs=1)
+    with pytest.raises(ValueError, match="25 settings: expected at most 24"):
+        write("shuffled-check-in-figure-4", tmp_path / "a.svg", source=many)
+    mixed = [*rows_of_runs(), {**rows_of_runs()[0], "view": "aggregate"}]
+    with pytest.raises(ValueError, match="expected one of each"):
+        write("shuffled-check-in-figure-3", tmp_path / "a.svg", source=mixed)
 
 
 def run_of(folder, rounds=20):
@@ -135,6 +248,8 @@ def run_of(folder, rounds=20):
             line = {"round": index, "check_ins": 90 + index}
             if index % 10 == 0:
                 line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
+                line |= {"spent": dict.fromkeys(VIEWS, index / 10)}
+                line |= {"spent_lower": dict.fromkeys(VIEWS, index / 20)}
                 line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
     return folder
@@ -144,7 +259,8 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
     for index in range(5):
         run_of(tmp_path / "runs" / f"a_run_with_a_name_of_some_length_{index}")
     run_of(tmp_path / "runs" / ("x" * 200))
-    program("accountants/training_curves.py").main(tmp_path / "runs", tmp_path / "curves.png")
+    for name in ("shuffled-check-in-figure-3", "shuffled-check-in-figure-4"):
+        write(name, tmp_path / "curves.png", source=accuracy_curve.rows(tmp_path / "runs"))
 
 
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
@@ -208,22 +324,12 @@ def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp
     assert all(before[1] < after[0] for before, after in itertools.pairwise(boxes))
 
 
-@pytest.mark.parametrize("name", [name for name in (*NAMES, "training_curves") if name != "pictures"])
-def test_a_picture_in_no_folder_is_refused_before_any_work(name, tmp_path, monkeypatch):
-    def work(*args, **kwargs):
-        pytest.fail("work has begun")
-
-    for module in (cj, plotting):
-        monkeypatch.setattr(module, "account" if module is cj else "figure", work)
-    runs = [run_of(tmp_path / "run").parent] if name == "training_curves" else []
-    with pytest.raises(ValueError, match="expected a file in a folder that is there"):
-        program(f"accountants/{name}.py").main(*runs, tmp_path / "missing" / "figure.png")
-
-
 def test_pictures_are_dark_where_the_page_or_the_name_is(tmp_path):
     def drawn():
         figure, (axis,) = plotting.figure()
-        plotting.bracket(axis, [1, 2], [SpentEnds(1, 2), SpentEnds(2, 3)], "", plotting.COLORS["certified"])
+        plotting.bracket(
+            axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", plotting.COLORS["certified"]
+        )
         axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
         return figure
 

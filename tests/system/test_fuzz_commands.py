@@ -192,6 +192,12 @@ def reprinting_others_values(table):
     run(["bench", "--json", "--", table])
 
 
+@case(CASES, st.sampled_from(["views", "view", "bracket", "", "-1"]), covers=("figure",), few=2, many=20)
+def asking_for_figures(name):
+    """A refusal, as there is no file to draw into."""
+    run(["figure", "--points", "2", "--", name])
+
+
 @case(CASES, command_lines("compare", numbers), covers=("compare",), few=2, many=100)
 def asking_to_compare(words):
     found = run(words)

@@ -1,17 +1,19 @@
-"""The figures' and tables' programs write what they say; run directories become curves."""
+"""Figures by name and the tables' programs write what they say; run directories become curves."""
 
 import csv
 import dataclasses
 import importlib.util
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 
-from checkin_jax import plotting
+from checkin_jax import cli, plotting
 from checkin_jax.accounting.compare import ComparedBound
-from checkin_jax.training.reports.accuracy_curve import SpentEnds
+from checkin_jax.accounting.guarantee import RateRow
+from checkin_jax.training.reports import accuracy_curve
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +37,7 @@ def assert_picture(path):
 
 def test_save_writes_the_picture_and_its_numbers(tmp_path):
     drawn, (axis,) = plotting.figure()
-    ends = [SpentEnds(lower=0.1, epsilon=0.2), SpentEnds(lower=0.2, epsilon=0.3)]
+    ends = [RateRow(0.1, 0.1, 0.2), RateRow(0.1, 0.2, 0.3)]
     assert plotting.bracket(axis, [1, 2], ends, "bracket", plotting.SERIES[0]) == [0.2, 0.3]
     picture, table = plotting.save(drawn, tmp_path / "a.png", [{"x": 1, "y": 0.1}])
     assert_picture(picture)
@@ -93,59 +95,65 @@ def test_training_curves_read_run_directories(tmp_path):
                 **named,
             }
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    curves = program("accountants/training_curves.py")
-    curves.main(tmp_path / "runs", tmp_path / "curves.svg")
+    words = {"a": "1-LDP messages", "b": "Gaussian noise of 2 clip norms per message"}
+    figure = ("figure", "shuffled-check-in-figure-3", "--source")
+    cli.main([*figure, f"{tmp_path}/runs", "--out", f"{tmp_path}/c.svg", "--data", f"{tmp_path}/c.csv"])
     # Two curves: those of equal settings are one.
-    drawn = (tmp_path / "curves.svg").read_text()
-    assert re.findall(r"<!-- (a|b|b_1|b_2) -->", drawn) == ["a", "b"]
-    curves.main(tmp_path / "runs", tmp_path / "curves.png")
-    assert_picture(tmp_path / "curves.png")
-    rows = read(tmp_path / "curves.csv")
-    assert [(row["run"], row["round"], row["epsilon"]) for row in rows] == [
-        ("a", "10", "1.0"),
-        ("a", "20", "2.0"),
-        ("b_1", "10", "1.0"),
-        ("b_1", "20", "2.0"),
-        ("b_2", "10", "1.0"),
-        ("b_2", "20", "2.0"),
+    drawn = (tmp_path / "c.svg").read_text()
+    assert [word for word in words.values() if f">{word}<" not in drawn] == []
+    rows = read(tmp_path / "c.csv")
+    assert [(row["setting"], row["run"], row["round"], row["epsilon"]) for row in rows] == [
+        (words["a"], "a", "10", "1.0"),
+        (words["a"], "a", "20", "2.0"),
+        (words["b"], "b_1", "10", "1.0"),
+        (words["b"], "b_1", "20", "2.0"),
+        (words["b"], "b_2", "10", "1.0"),
+        (words["b"], "b_2", "20", "2.0"),
     ]
-    with pytest.raises(SystemExit, match="no run directories there"):
-        curves.main(tmp_path / "nothing", tmp_path / "curves.png")
-    # The same picture from its own table.
-    curves.main(tmp_path / "curves.csv", tmp_path / "again.svg")
-    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "curves.csv").read_bytes()
-    assert re.findall(r"<!-- (a|b) -->", (tmp_path / "again.svg").read_text()) == ["a", "b"]
-    with pytest.raises(SystemExit, match="no table of curves in view 'aggregate'"):
-        curves.main(tmp_path / "curves.csv", tmp_path / "again.svg", view="aggregate")
+    # The same figure from its own table.
+    cli.main([*figure, f"{tmp_path}/c.csv", "--out", f"{tmp_path}/d.svg", "--data", f"{tmp_path}/d.csv"])
+    for name in ("csv", "svg"):
+        assert (tmp_path / f"c.{name}").read_bytes() == (tmp_path / f"d.{name}").read_bytes()
 
 
-REAL_CURVES = ["mnist_paper_network", "mnist_public_features"]
+def test_settings_that_send_alike_are_told_apart_by_their_clients(tmp_path):
+    for name, clients in (("few", 100), ("many", 1_000)):
+        folder = tmp_path / name
+        folder.mkdir()
+        protocol = {"kind": "Shuffle", "num_clients": clients, "num_rounds": 1}
+        config = {"protocol": protocol, "randomizer": {"kind": "PureLDP", "epsilon0": 1.0}, "delta": 1e-6}
+        (folder / "config.json").write_text(json.dumps(config | {"dataset": "digits"}))
+        line = {"round": 1, "check_ins": 9, "accuracy": 0.5, "epsilon": None, "epsilon_lower": 0.25}
+        (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    found = accuracy_curve.rows(tmp_path)
+    told = ["1-LDP messages, 100 clients", "1-LDP messages, 1,000 clients"]
+    assert [row["setting"] for row in found] == told
+    assert [row["epsilon"] for row in found] == [math.inf, math.inf]
+    with pytest.raises(ValueError, match="expected run directories"):
+        accuracy_curve.rows(tmp_path / "few")
+
+
+REAL_CURVES = {
+    "mnist_paper_network": ("shuffled-check-in-figure-3", "mnist_paper_network"),
+    "mnist_paper_network_rounds": ("shuffled-check-in-figure-4", "mnist_paper_network"),
+    "mnist_public_features": ("shuffled-check-in-figure-3", "mnist_public_features"),
+}
 
 
 @pytest.mark.parametrize("name", REAL_CURVES)
-def test_curves_of_real_runs_have_names_in_words_and_a_colour_each(name, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(plotting, "save", lambda figure, *_: drawn.append(figure) or ("", ""))
-    program("accountants/training_curves.py").main(
-        ROOT / "docs" / "pictures" / f"{name}.csv", tmp_path / "a.svg"
-    )
-    left = drawn[0].axes[0]
-    labels = [line.get_label() for line in left.lines]
-    assert len({line.get_color() for line in left.lines}) == len({*labels}) == len(labels)
-    assert not [label for label in labels if re.search(r"[a-z]_[a-z]|_of_", label)]
-    # The picture that is kept is this one.
-    kept = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
-    assert [label for label in labels if f"<!-- {label} -->" not in kept] == []
-
-
-def test_random_check_ins_figure_2_has_the_line_of_one_message(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(plotting, "save", lambda figure, *_: drawn.append(figure) or ("", ""))
-    program("accountants/random_check_ins_figure_2.py").main(
-        tmp_path / "a.svg", num_clients=(1_000,), points=3
-    )
-    lines = [line for line in drawn[0].axes[0].lines if len(line.get_xdata()) == 3]
-    assert [line for line in lines if list(line.get_xdata()) == list(line.get_ydata())]
+def test_pictures_of_real_runs_are_drawn_from_their_tables(name, tmp_path):
+    figure, table = REAL_CURVES[name]
+    kept = ROOT / "docs" / "pictures"
+    out = tmp_path / "a.svg"
+    size = ["--width", "6", "--text", "10"]
+    cli.main(["figure", figure, "--source", str(kept / f"{table}.csv"), "--out", str(out), *size])
+    texts = [
+        re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", path.read_text())
+        for path in (out, kept / f"{name}.svg")
+    ]
+    assert texts[0] == texts[1]
+    labels = {row["setting"] for row in read(kept / f"{table}.csv")}
+    assert labels <= {*texts[0]}
 
 
 def test_runs_of_equal_settings_are_one_line_with_their_spread(tmp_path, capsys):
@@ -194,26 +202,36 @@ def test_training_curves_of_the_digits_in_miniature(tmp_path):
     }
     recipe.main(tmp_path / "runs", **settings)
     recipe.main(tmp_path / "runs", **settings)  # kept
-    program("accountants/training_curves.py").main(tmp_path / "runs", tmp_path / "c.png", view="aggregate")
-    assert_picture(tmp_path / "c.png")
-    rows = read(tmp_path / "c.csv")
+    rows = accuracy_curve.rows(tmp_path / "runs")
     assert {row["run"] for row in rows} == {"ldp_sgd_epsilon0_4", "gaussian_epsilon0_8"}
-    assert max(float(row["accuracy"]) for row in rows) > 0.3
+    assert max(row["accuracy"] for row in rows) > 0.3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "arguments", "count"),
+    ("name", "count"),
     [
-        ("shuffled_check_in_figure_1", {"points": 2}, 3 * 4 * 2),
-        ("shuffled_check_in_figure_2", {"points": 2}, 6 * 2),
-        ("random_check_ins_figure_2", {"points": 2, "num_clients": (1_000,)}, 2),
+        ("shuffled-check-in-figure-1a", 4 * 2),
+        ("shuffled-check-in-figure-1b", 4 * 2),
+        ("shuffled-check-in-figure-1c", 4 * 2),
+        ("shuffled-check-in-figure-2", 5 * 2),
+        ("random-check-ins-figure-2", 13 * 2),
+        ("random-check-ins-clients", 4 * 2),
+        ("bracket", 5 * 3),
+        ("profile", 3),
+        ("amplification", 4 * 2),
+        ("colluders", 4 * 5),
     ],
 )
-def test_figures(tmp_path, name, arguments, count):
-    program(f"accountants/{name}.py").main(tmp_path / "figure.png", **arguments)
-    assert_picture(tmp_path / "figure.png")
-    assert len(read(tmp_path / "figure.csv")) == count
+def test_figures_hold_what_is_computed(tmp_path, name, count):
+    """The certified curve is between a lower and an upper end, whatever is published."""
+    out, data = tmp_path / "figure.png", tmp_path / "figure.csv"
+    cli.main(["figure", name, "--points", "2", "--out", str(out), "--data", str(data)])
+    assert_picture(out)
+    rows = read(data)
+    assert len(rows) == count
+    ends = [(float(row["lower"]), float(row["epsilon"])) for row in rows if row["lower"]]
+    assert all(0 <= low <= high for low, high in ends)
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ G2 (everybody sends) and R3 (slots whose empty ones are visible), all data sets 
 (an output that one record never gives) included.
 """
 
-from itertools import permutations, product
+import math
+from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 import pytest
@@ -13,11 +14,14 @@ from oracles import exact_rounds as exact
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.full_participation import CutMessages, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut, one_message
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.protocols import REPLACE
 
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0])
 CS = np.exp(LOSSES)
@@ -85,13 +89,74 @@ def test_everybody_sends_messages_of_a_profile(clients):
         truth, randomizer = exact.most(list(exact.rounds(channel, [1.0] * clients)), CS), known(channel)
         assert above(bound_of(cj.Shuffle(num_clients=clients), randomizer), truth)
         with float64():
-            bound = CutMessages(clients, one_message(randomizer), MASS)
+            bound = AllCut(clients, one_message(randomizer), MASS)
             for epsilon0 in (0.1, 0.4, 1.0, 2.5):
                 assert above(bound._with_cut(epsilon0, LOSSES), truth)
                 free = np.asarray(ShuffledPureLDP(clients, 1.0, epsilon0, MASS).upper(LOSSES))
                 cheaper += (truth > 1.5 * free + 1e-9).any()
     # Cutting is not free.
     assert cheaper > 4
+
+
+def test_clients_of_unequal_rates_send_messages_of_a_profile():
+    """T1h with cut laws: a client of any rate, all data sets of two and three clients."""
+    cheaper = 0
+    for channel in channels(5, 4):
+        randomizer = known(channel)
+        for rates in ((0.9, 0.3), (0.05, 0.6, 0.9)):
+            run = cj.ShuffledCheckIn(num_clients=len(rates), check_in_prob=cj.Rates(rates))
+            for mine in set(rates):
+                others = list(rates)
+                others.remove(mine)
+                truth = exact.most(list(exact.rounds(channel, [*others, mine])), CS)
+                assert above(bound_of(run, randomizer, client_rate=mine), truth)
+                with float64():
+                    bound = populations.t1h_cut(
+                        Unit(run, randomizer, "messages", REPLACE, MASS, client_rate=mine)
+                    )
+                    for epsilon0 in (0.1, 0.4, 1.0, 2.5):
+                        assert above(bound._with_cut(epsilon0, LOSSES), truth)
+                        free = np.asarray(bound.clones(epsilon0).upper(LOSSES))
+                        cheaper += (truth > 1.5 * free + 1e-9).any()
+    # Cutting is not free.
+    assert cheaper > 4
+
+
+def t1_at_rate_one(n, p, c):
+    """T1's bound for n messages, all sent, by its multinomial law."""
+    total = 0.0
+    for high, low in product(range(n + 1), repeat=2):
+        if high + low <= n:
+            ways = math.comb(n, high) * math.comb(n - high, low)
+            chance = ways * (p + 1.0) ** -(high + low) * ((p - 1.0) / (p + 1.0)) ** (n - high - low)
+            total += chance * max(high * (p - c) + low * (1.0 - c * p), 0.0)
+    return total / n
+
+
+@pytest.mark.parametrize("clients", [2, 3])
+def test_what_a_cut_costs_line_by_line(clients):
+    """The laws at the two records lose different masses; whoever counts one of them for both is exceeded."""
+    rng, missed = np.random.default_rng(5), 0
+    for channel in channels(5, 60):
+        for a, b in permutations(range(3), 2):
+            p = np.exp(rng.uniform(0.05, 1.5))
+            first, second = np.minimum(channel[a], p * channel[b]), np.minimum(channel[b], p * channel[a])
+            lost, other = 1.0 - first.sum(), 1.0 - second.sum()
+            blanket = np.maximum(first, second) / p
+            for c in (1.0, 0.5 * (1.0 + p), p):
+                moved = max(other - p * lost, 0.0) * (p - c) + max(p * other - lost, 0.0) * (c * p - 1.0)
+                assert moved <= (p * p - 1.0) * (c * max(lost, other) + 1e-14)
+                cut = t1_at_rate_one(clients, p, c) + lost
+                for held in combinations_with_replacement(range(3), clients - 1):
+                    one, two = (
+                        exact.histogram([*channel[list(held)], channel[x]], [1.0] * clients) for x in (a, b)
+                    )
+                    replaced = sum(np.maximum(blanket - channel[i], 0.0).sum() for i in held)
+                    truth = np.maximum(one - c * two, 0.0).sum()
+                    found = cut + (1.0 + c) * replaced
+                    assert truth <= found + moved / (p * p - 1.0) + 1e-12
+                    missed += truth > found + c * lost + 1e-9
+    assert missed
 
 
 @pytest.mark.parametrize(("clients", "slots"), [(2, 1), (3, 1), (3, 2), (2, 2), (2, 3)])

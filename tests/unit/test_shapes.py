@@ -1,6 +1,10 @@
 """Kernels refuse, while they are traced, what would make a bound silently wrong: float32, knots of another side."""
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import chex
 import jax
@@ -9,7 +13,7 @@ import jaxtyping
 import numpy as np
 import pytest
 from jax import Array
-from shapes import checked
+from shapes import VARIABLE, checked
 
 from checkin_jax.kernels import clones, conversions, gaussian_profile
 from checkin_jax.kernels.composition import pld
@@ -31,6 +35,7 @@ KERNELS = (
     hidden_messages.hidden_upper,
 )
 KNOTS = np.linspace(0.0, 1.0, 5)
+TESTS = Path(__file__).parents[1]
 
 
 def side(size: int) -> pld.Side:
@@ -44,7 +49,38 @@ def test_signatures_state_shapes(kernel):
     assert any("Float64" in str(hint) for hint in hints.values())
 
 
-def test_signatures_are_checked_in_tests():
+@pytest.mark.thorough
+def test_kernels_keep_to_their_signatures_while_they_are_traced():
+    """Of every kernel, and of both engines: files that trace all of them, in a process that checks."""
+    if os.environ.get(VARIABLE):
+        pytest.skip("checked in this process already")
+    files = ["unit/test_shapes.py", "bounds/test_engines.py", "system/test_lowering.py"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            *(str(TESTS / file) for file in files),
+        ],
+        env={**os.environ, VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+here = pytest.mark.skipif(
+    not os.environ.get(VARIABLE), reason="signatures are checked in a process of its own"
+)
+
+
+@here
+def test_signatures_are_checked():
     knots = jnp.asarray(KNOTS, jnp.float32)
     with pytest.raises(jaxtyping.TypeCheckError, match="losses"):
         jax.jit(pld.side_upper)(knots, knots)
@@ -82,6 +118,7 @@ def test_values_never_trace_anew_and_shapes_do():
         kernel(jnp.float64(1.0), jnp.asarray(KNOTS[1:]))
 
 
+@here
 @pytest.mark.usefixtures("x64")
 def test_an_axis_of_one_name_has_one_length():
     with pytest.raises(Exception, match="orders"):

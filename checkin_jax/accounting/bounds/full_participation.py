@@ -1,10 +1,11 @@
-"""Messages of a known profile where every client sends (G2); replacement of one record.
+"""everybody for messages of a known profile (G2): all clients send, one record is replaced.
 
 Proofs: docs/theory_gaussian.md.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -13,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
-from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages
+from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages, UnitBound
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
@@ -23,60 +24,51 @@ from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
-# What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
+# Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
 
 
-@dataclasses.dataclass(frozen=True)
 class CutMessages(TabulatedMessages):
-    """G2: n messages of a known profile D, all clients' (gamma = 1, or averaged updates with p_0 = 1); symmetric.
+    """Messages of a known profile D, cut to eps0-LDP messages, that hide each other as clones do; symmetric.
 
-    For every eps0, with p = e^eps0,
+    For every eps0, with p = e^eps0 and a bound B(eps0) on eps0-LDP messages that uses only the ratios of the target's
+    two laws and what the others' have in common with them (T1, T1h),
 
-        H_c <= T1 at gamma = 1 for eps0-LDP messages + (1 + c) D(p) (1 + 2 (n-1) / p):
+        H_c <= B(eps0) + (1 + c) D(p) (used + 2 others / p) :
 
-    the message's laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of
-    one message by itself. Its view is `messages`.
+    laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of one message by
+    itself [docs/theory_gaussian.md, 1a].
 
     Attributes:
-      num_clients: n, from 1 to 1e12. alone: bound on one message by itself, D.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      alone: bound on one message by itself, D. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      used: probability that the target's message is sent, from above.
+      others: expected number of the others' messages, from above.
     """
 
-    num_clients: int
     alone: LocalGaussian | LocalMessages  # type: ignore[assignment]
     log_inverse_mass: float
+    used: float
+    others: float
+    instances: tuple[Instance, ...] = ()
 
     name = "everybody"
 
-    @functools.cached_property
-    def _instances(self) -> tuple[Instance, ...]:
-        if not isinstance(self.alone, LocalGaussian):
-            return ()
-        n, mu, mass = self.num_clients, self.alone.mu, self.log_inverse_mass
-        summed = ShuffledGaussian(n, 1.0, mu, False, mass).instances
-        summed = (*summed, *largest_instances(n, 1.0, mu, mass - 17.0))
-        if mu > MOST_HIDDEN_MU:
-            return summed
-        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._instances
+    @abc.abstractmethod
+    def clones(self, epsilon0: float) -> UnitBound:
+        """B(eps0)."""
 
     def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
-        """log of D(p) (1 + 2 (n-1) / p)."""
-        others = 2.0 * (self.num_clients - 1.0) * np.exp(-epsilon0)
+        """log of D(p) (used + 2 others / p)."""
         if isinstance(self.alone, LocalGaussian):
             log_profile = gaussian_profile.log_profile_ahead(self.alone.mu, epsilon0)
         else:
             log_profile = np.log(self._alone(epsilon0))
-        return log_profile + np.log1p(others)
+        return log_profile + np.log(self.used + 2.0 * self.others * np.exp(-epsilon0))
 
     def cut(self, allowed: float) -> float | None:
-        """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
+        """Approximately the least eps0 at which cutting costs at most exp(-allowed); None if it is out of range."""
         low, high = 0.0, MAX_EPSILON0
         for _ in range(3):
             grid = np.linspace(low, high, 512)
@@ -91,8 +83,60 @@ class CutMessages(TabulatedMessages):
         allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
         return [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
 
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
+        found = self._cuts
+        if not found:
+            return None
+        deviation = self.used * math.sqrt(2.0 * math.expm1(min(found)) / (self.others + 1.0))
+        near = _SPACING * deviation * np.arange(_NEAR + 1.0)
+        far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
+        losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
+        return losses, functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
+
+    def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
+        value = np.asarray(self.clones(epsilon0).upper(losses))
+        cost = math.exp(float(self._log_cost(np.asarray(epsilon0))))
+        return (value + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class AllCut(CutMessages):
+    """G2: messages of a known profile, all clients' (gamma = 1, or averaged updates with p_0 = 1), view `messages`.
+
+    Attributes:
+      num_clients: n, from 1 to 1e12. alone, log_inverse_mass: as in `CutMessages`.
+    """
+
+    num_clients: int
+    alone: LocalGaussian | LocalMessages
+    log_inverse_mass: float
+
+    used = 1.0
+
+    @property
+    def others(self) -> float:  # type: ignore[override]
+        return self.num_clients - 1.0
+
+    def clones(self, epsilon0: float) -> UnitBound:
+        return ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass)
+
+    @functools.cached_property
+    def _instances(self) -> tuple[Instance, ...]:
+        if not isinstance(self.alone, LocalGaussian):
+            return ()
+        n, mu, mass = self.num_clients, self.alone.mu, self.log_inverse_mass
+        summed = ShuffledGaussian(n, 1.0, mu, False, mass).instances
+        summed = (*summed, *largest_instances(n, 1.0, mu, mass - 17.0))
+        if mu > MOST_HIDDEN_MU:
+            return summed
+        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:  # type: ignore[override]
+        return self._instances
+
     def least(self, losses: np.ndarray) -> np.ndarray:
-        """The bound is not below this, but for rounding: the divergence of the messages' mean, what cutting costs.
+        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting.
 
         Gaussian messages only.
         """
@@ -100,21 +144,6 @@ class CutMessages(TabulatedMessages):
         mean = np.exp(gaussian_profile.log_profile(self.alone.mu / math.sqrt(self.num_clients), losses))
         cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
-
-    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
-        found = self._cuts
-        if not found:
-            return None
-        deviation = math.sqrt(2.0 * math.expm1(min(found)) / self.num_clients)
-        near = _SPACING * deviation * np.arange(_NEAR + 1.0)
-        far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
-        losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
-        return losses, functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
-
-    def _with_cut(self, epsilon0: float, losses: np.ndarray) -> np.ndarray:
-        shuffled = ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass).upper(losses)
-        cost = math.exp(float(self._log_cost(np.asarray(epsilon0))))
-        return (np.asarray(shuffled) + (1.0 + np.exp(losses)) * cost) * (1.0 + ROUNDING)
 
 
 def one_message(randomizer: Randomizer) -> LocalGaussian | LocalMessages:
@@ -124,27 +153,27 @@ def one_message(randomizer: Randomizer) -> LocalGaussian | LocalMessages:
 
 
 @functools.lru_cache(maxsize=32)
-def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> CutMessages:
-    """Made once: for when all take part, and for whoever is shown what the others would have sent."""
-    return CutMessages(num_clients, LocalGaussian(1.0, mu), log_inverse_mass)
+def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> AllCut:
+    return AllCut(num_clients, LocalGaussian(1.0, mu), log_inverse_mass)
 
 
 @functools.lru_cache(maxsize=32)
 def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
-    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    """T* for Gaussian messages, with G2 in the event that all clients take part; cached for several bounds."""
     everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
     return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
 
 
 @dataclasses.dataclass(frozen=True)
 class HiddenGaussian:
-    """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
+    """Minimum of T* and G2 for Gaussian messages at a common rate below 1. Symmetric.
 
-    Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
+    T* uses G2 in the event that all clients take part. G2 itself holds at every rate: a round at rate gamma is a
+    post-processing of the round in which all clients send, each message being dropped with probability 1 - gamma.
 
     Attributes:
       num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
@@ -153,11 +182,11 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Theorems that are never below this one where it applies.
+    # Theorems that are never below this bound, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property
-    def _everybody(self) -> CutMessages:
+    def _everybody(self) -> AllCut:
         return _all_taking_part(self.num_clients, self.mu, self.log_inverse_mass)
 
     @functools.cached_property

@@ -1,0 +1,195 @@
+"""Figures of the shuffled check-in paper [SCI] and of the random check-ins paper [RCI], with certified brackets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from checkin_jax import plotting
+from checkin_jax._plot_style import COLORS, EIGHT, SERIES
+from checkin_jax.accounting import published
+from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.protocols import MAX_CLIENTS, Shuffle
+from checkin_jax.sweeps.figures.panel import WORDS, Panel, Row
+from checkin_jax.sweeps.sweep import sweep
+from checkin_jax.sweeps.tables import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DELTA = 1e-6
+# Settings of SCI's figure 1 where they are not swept, and of the fleet of its figure 2; ours, as none are in print.
+_FIXED = {"num_clients": 1_000_000, "check_in_prob": 0.01, "epsilon0": 1.0}
+_ORDER = 8
+FLEET = {"num_clients": 60_000, "check_in_prob": 0.1}
+_ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(64, 4096, 60).round()]))
+SMALL_ORDERS = np.arange(2, 129)
+# Numbers of clients in RCI's figure 2.
+_CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
+_CERTIFIED, _PUBLISHED, _INVALID = (COLORS[name] for name in ("certified", "published", "invalid"))
+_BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = SERIES
+
+
+def divergence(axis: Axes, points: int, *, swept: str) -> list[Row]:
+    """SCI figures 1a to 1c: Renyi divergence of a round against clients, check-in probability or epsilon0.
+
+    Theorem 1 with Lemma 4, Theorem 2, which is no bound, Theorem 3, a lower bound, and the certified divergence.
+    """
+    values = {
+        "num_clients": np.geomspace(1e4, 1e8, points).round().astype(int),
+        "check_in_prob": np.geomspace(1e-3, 1.0, points),
+        "epsilon0": np.linspace(0.25, 4.0, points),
+    }[swept]
+    setting = {**_FIXED, swept: values}
+    panel = Panel(axis, swept, "rdp")
+    for name, theorem, color, style in (
+        ("Theorem 2,\nno bound", published.theorem_2, _INVALID, "--"),
+        ("Theorem 1", published.theorem_1, _PUBLISHED, "-"),
+        ("Theorem 3,\nlower bound", published.theorem_3, _GREEN, ":"),
+    ):
+        n, rate, epsilon0 = setting.values()
+        panel.curve(name, values, theorem(n, rate, epsilon0, [_ORDER]).value[:, 0], color, style)
+    panel.curve("certified", values, sweep(what="rdp", order=_ORDER, **setting)["rdp"], _CERTIFIED)
+    return panel.finished(yscale="log", xscale="linear" if swept == "epsilon0" else "log")
+
+
+def rounds(axis: Axes, points: int) -> list[Row]:
+    """SCI figure 2: epsilon against the number of rounds at a fixed delta, each bound by its own composition."""
+    panel = Panel(axis, "num_rounds", "epsilon")
+    clients, rate = FLEET.values()
+    shuffled = published.approach_1(clients, rate, 0.5, SMALL_ORDERS, shuffle_delta=DELTA)
+    against_rounds(panel, np.geomspace(1, 10_000, points), 0.5, "Approach 1", shuffled)
+    return panel.finished(xscale="log", yscale="log")
+
+
+def against_rounds(
+    panel: Panel, rounds: np.ndarray, epsilon0: float, name: str, shuffled: PublishedBound
+) -> Sweep:
+    """Draws published bounds on a fleet's epsilon over the rounds, and its certified bracket, which is returned.
+
+    shuffled: divergences of one of SCI's approaches, named so, at `SMALL_ORDERS`.
+    """
+    rounds = np.unique(rounds.round()).astype(int)
+    clients, rate = FLEET.values()
+    run = {"num_rounds": rounds, "delta": DELTA}
+    theorem_1, theorem_2 = (
+        published.epsilon(theorem(clients, rate, epsilon0, _ORDERS), _ORDERS, **run)
+        for theorem in (published.theorem_1, published.theorem_2)
+    )
+    strong = published.strong_composition(clients, rate, epsilon0, **run)
+    approach = published.epsilon(shuffled, SMALL_ORDERS, **run)
+    panel.curve("strong composition", rounds, strong.value, _GREEN, end="strong\ncomposition")
+    panel.curve("Theorem 1", rounds, theorem_1.value, _PUBLISHED)
+    panel.curve("Theorem 2, no bound", rounds, theorem_2.value, _INVALID, "--", end="Theorem 2,\nno bound")
+    panel.curve(f"{name}, no bound", rounds, approach.value, _ORANGE, ":", end=f"{name},\nno bound")
+    found = sweep(**FLEET, epsilon0=epsilon0, **run)
+    panel.curve(
+        "certified", rounds, found["epsilon"], _CERTIFIED, lower=found["lower"], end="certified:\nboth ends"
+    )
+    return found
+
+
+def shuffling(axis: Axes, points: int) -> list[Row]:
+    """RCI figure 2: epsilon of shuffling against epsilon0, Theorem 5.1 and Theorem 7 of Erlingsson et al. 2019.
+
+    The line epsilon = epsilon0 is of one message by itself.
+    """
+    epsilon0 = np.linspace(0.1, 2.0, points)
+    found = sweep(protocol=Shuffle, num_clients=_CLIENTS, epsilon0=epsilon0, delta=DELTA)
+    panel = Panel(axis, "epsilon0", "epsilon")
+    panel.curve("ε = ε₀", epsilon0, epsilon0, _GREY, "-.", end="")
+    for n, color in zip(_CLIENTS, SERIES):
+        here = found["num_clients"] == n
+        new, old = published.shuffle(n, epsilon0, DELTA), published.shuffle_2019(n, epsilon0, DELTA)
+        label = f"n = {n:,}"
+        panel.curve(f"Theorem 7, {label}", epsilon0, old.value, color, ":", end="")
+        panel.curve(f"Theorem 5.1, {label}", epsilon0, new.value, color, end=label)
+        axis.fill_between(epsilon0, found["lower"][here], found["epsilon"][here], color=color, alpha=0.35)
+        panel.rows += [
+            {"curve": f"certified, {label}", "epsilon0": at, "lower": low, "epsilon": high}
+            for at, low, high in zip(
+                epsilon0.tolist(), found["lower"][here].tolist(), found["epsilon"][here].tolist()
+            )
+        ]
+    black = "#000000"
+    axis.plot([], [], ":", color=black, label="Erlingsson et al., Theorem 7")
+    axis.plot([], [], "-.", color=_GREY, label="one message: ε = ε₀")
+    axis.plot([], [], "-", color=black, label="Theorem 5.1")
+    axis.fill_between([], [], [], color=black, alpha=0.35, label="certified bracket")
+    rows = panel.finished(yscale="log")
+    plotting.legend(cast("Figure", axis.figure), 2, axis)
+    return rows
+
+
+def fewer_clients(axis: Axes, points: int) -> list[Row]:
+    """RCI's text: clients that Theorem 7 of Erlingsson et al. needs for one of Theorem 5.1, at the same epsilon."""
+    epsilon0 = np.linspace(0.1, 2.0, points)
+    panel = Panel(axis, "epsilon0", "clients_factor")
+    for n, color, style in zip(_CLIENTS, SERIES, itertools.cycle(plotting.DASHES)):
+        target = published.shuffle(n, epsilon0, DELTA).value
+        panel.curve(f"n = {n:,}", epsilon0, _clients_of_theorem_7(epsilon0, target) / n, color, style)
+    axis.axhline(10.0, color="#000000", linewidth=0.6)
+    return panel.finished()
+
+
+def _clients_of_theorem_7(epsilon0: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Numbers of clients at which Theorem 7 reaches the targets; its epsilon falls with n."""
+    low, high = np.ones_like(epsilon0), np.full_like(epsilon0, MAX_CLIENTS)
+    for _ in range(100):
+        middle = np.sqrt(low * high)
+        enough = published.shuffle_2019(np.floor(middle), epsilon0, DELTA).value <= target
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+def accuracy(axis: Axes, source: Sequence[Row], *, against: str) -> list[Row]:
+    """SCI figures 3a, 3b (against epsilon) and 4 (against rounds): accuracy on the test set of runs of training.
+
+    Runs of a setting are one curve, their mean, with a band from the least to the most accurate.
+
+    Args:
+      source: an evaluation a row: setting, run, round, accuracy, view, epsilon, delta.
+      against: epsilon or round.
+
+    Raises:
+      ValueError: more settings than lines, or more than one view or delta.
+    """
+    axis.set(xlabel=WORDS[against], ylabel=WORDS["accuracy"])
+    settings = {row["setting"]: list[Row]() for row in source}
+    for row in source:
+        settings[row["setting"]].append(row)
+    looks = [*itertools.product(("-", "--", ":"), EIGHT)]
+    if len(settings) > len(looks):
+        raise ValueError(f"{len(settings)} settings: expected at most {len(looks)} in a figure")
+    for (name, rows), (style, color) in zip(settings.items(), looks):
+        runs = [[*of_run] for _, of_run in itertools.groupby(rows, lambda row: row["run"])]
+        # Runs of a setting are tested after the same rounds, unless one was stopped.
+        evaluations = [*zip(*runs)]
+        x = [evaluation[0][against] for evaluation in evaluations]
+        accuracies = [[row["accuracy"] for row in evaluation] for evaluation in evaluations]
+        axis.plot(x, [*map(fmean, accuracies)], style, marker=".", color=color, label=name)
+        if len(runs) > 1:
+            axis.fill_between(
+                x, [*map(min, accuracies)], [*map(max, accuracies)], color=color, alpha=0.2, linewidth=0
+            )
+    if against == "epsilon":
+        seen = {(row["view"], row["delta"]) for row in source}
+        if len(seen) > 1:
+            raise ValueError("epsilons in several views or at several deltas: expected one of each")
+        ((view, delta),) = seen
+        plotting.scale(axis, "x", (row["epsilon"] for row in source))
+        axis.set(xlabel=f"certified ε (nats) at δ = {_power(delta)}, view {view}")
+    plotting.legend(cast("Figure", axis.figure), 2, axis)
+    return [*source]
+
+
+def _power(value: float) -> str:
+    """A power of ten as one, other numbers in digits."""
+    exponent = round(math.log10(value))
+    return f"$10^{{{exponent}}}$" if math.isclose(value, 10.0**exponent) else f"{value:g}"
