@@ -66,6 +66,8 @@ class CheckInRates(ByName, Part, abc.ABC):
 class Rates(CheckInRates):
     """Probability with which each client checks in, in every round, given the public past.
 
+    Rates are a histogram, without names: two runs of an account may have different clients at the same rate.
+
     Args:
       values: rates in (0, 1], one for each client, or for each group of `counts` clients. Stored as NumPy
         float64.

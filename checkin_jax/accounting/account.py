@@ -76,8 +76,9 @@ def account(
         the guarantee is that of the largest rate not above it. Default: the largest rate, which covers every
         client.
       before: earlier runs on the same clients' records with other parameters: pairs of protocol and randomizer, in
-        the same view. Epsilon is that of the composition of all runs. The changes of parameters, and their times,
-        must not depend on any output: this is no privacy filter (docs/theory_filters.md).
+        the same view. Epsilon is that of the composition of all runs; a client who is slow in one run may be fast in
+        another. The changes of parameters, and their times, must not depend on any output: this is no privacy filter
+        (docs/theory_filters.md).
 
     Returns:
       A Guarantee with lower <= epsilon, in nats per run; `epsilon` is certified and rounded up, `lower` rounded

@@ -230,8 +230,7 @@ def _variance(law: LabelLaws) -> float:
 
 
 def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
-    apart = np.asarray(law.target) - np.asarray(law.other) if law.apart is None else np.asarray(law.apart)
-    return apart, np.asarray(law.other if law.others is None else law.others)
+    return law.difference, np.asarray(law.other if law.others is None else law.others)
 
 
 def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:

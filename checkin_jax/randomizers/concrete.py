@@ -208,11 +208,15 @@ class HadamardResponse(ConcreteLDP):
         """Labels by membership in the two records' halves; the third record's half is where both agree."""
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
-        third = np.array([low, low, high, high])
-        return (
-            LabelLaws(target, other, "Hadamard response, all others at a third record", third),
-            LabelLaws(target, other, "Hadamard response, all others at one of the two records"),
+        third, gap = np.array([low, low, high, high]), 0.5 * math.tanh(0.5 * self.epsilon0)
+        two = LabelLaws(
+            target,
+            other,
+            "Hadamard response, all others at one of the two records",
+            None,
+            np.array([gap, -gap, 0.0, 0.0]),
         )
+        return (two._replace(name="Hadamard response, all others at a third record", others=third), two)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,24 +270,30 @@ class Rappor(ConcreteLDP):
             1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
             1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
         )
-        same = 2.0 * kept * flipped
+        # kept - flipped, and kept^2 - flipped^2, since kept + flipped = 1.
+        same, gap = 2.0 * kept * flipped, math.tanh(0.25 * self.epsilon0)
         target, other = np.array([kept**2, same, flipped**2]), np.array([flipped**2, same, kept**2])
         bits = np.array(list(itertools.product((0, 1), repeat=3)))
         three = [np.prod(np.where(bits == one, kept, flipped), axis=1) for one in np.eye(3)]
+        two_apart, one_apart = gap * np.array([1.0, 0.0, -1.0]), gap * np.array([1.0, -1.0])
+        three_apart = gap * (bits[:, 0] - bits[:, 1]) * np.where(bits[:, 2], flipped, kept)
         return (
-            LabelLaws(three[0], three[1], "RAPPOR, all others at a third record", three[2]),
+            LabelLaws(three[0], three[1], "RAPPOR, all others at a third record", three[2], three_apart),
             LabelLaws(
                 target,
                 other,
                 "two bits of RAPPOR, all others at a third record",
                 np.array([kept * flipped, kept**2 + flipped**2, kept * flipped]),
+                two_apart,
                 of_sums=True,
             ),
-            LabelLaws(target, other, "RAPPOR, all others at one of the two records"),
+            LabelLaws(target, other, "RAPPOR, all others at one of the two records", None, two_apart),
             LabelLaws(
                 np.array([kept, flipped]),
                 np.array([flipped, kept]),
                 "a bit of RAPPOR, all others without it",
+                None,
+                one_apart,
                 of_sums=True,
             ),
         )
@@ -329,6 +339,9 @@ class Laplace(ConcreteLDP):
         # Cell masses for noise around 0, in units of its scale, from the nearer tail: nothing cancels.
         inside = 0.5 * np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges))
         other = np.concatenate([[0.5], inside, [0.5 * math.exp(-self.epsilon0)]])
-        return (
-            LabelLaws(other[::-1].copy(), other, "Laplace messages, all others at one end of the interval"),
-        )
+        # Privacy losses of the cells: a cell and its mirror image have the masses of the two records.
+        loss = edges[:-1] + edges[1:] - self.epsilon0
+        ray = 0.5 * math.expm1(-self.epsilon0)
+        apart = np.concatenate([[ray], inside * np.expm1(loss), [-ray]])
+        words = "Laplace messages, all others at one end of the interval"
+        return (LabelLaws(other[::-1].copy(), other, words, None, apart),)

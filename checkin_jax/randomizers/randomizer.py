@@ -32,6 +32,13 @@ class LabelLaws(NamedTuple):
     apart: np.ndarray | None = None
     of_sums: bool = False
 
+    @property
+    def difference(self) -> np.ndarray:
+        """target - other, [labels]: `apart` where that is known."""
+        if self.apart is not None:
+            return np.asarray(self.apart, dtype=np.float64)
+        return np.asarray(self.target, dtype=np.float64) - np.asarray(self.other, dtype=np.float64)
+
 
 class Randomizer(ByName, abc.ABC):
     """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.

@@ -84,6 +84,30 @@ def test_records_of_levels_have_the_profile_of_their_pairs_at_most(name):
             assert (exact.leak(first, second, CS) <= np.asarray(function(np.log(CS))) + 1e-15).all()
 
 
+TINY = 3.7e-9
+SCALES = {
+    "Hadamard": (cj.HadamardResponse(epsilon0=TINY), 0.5 / (1.0 + math.exp(-TINY)), 1.0),
+    "RAPPOR": (cj.Rappor(epsilon0=TINY), 1.0 / (1.0 + math.exp(-0.5 * TINY)) ** 2, 1.0),
+    "Laplace": (cj.Laplace(epsilon0=TINY), 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("view", ["local", "messages"])
+def test_laws_of_tiny_epsilons_keep_their_digits(name, view):
+    """One client alone, against the profile solved for epsilon; differences of masses have lost digits."""
+    randomizer, scale, slope = SCALES[name]
+    delta = 0.3 * TINY * scale
+    truth = TINY + slope * math.log1p(-delta / scale)
+    g = cj.account(cj.Shuffle(num_clients=1), randomizer, delta=delta, view=view)
+    assert (1.0 - 1e-3) * truth <= g.lower <= truth * (1.0 + 1e-12)
+    for law in randomizer.label_laws:
+        kept = law.difference != 0.0
+        assert np.abs(law.difference.sum()) <= 1e-12 * np.abs(law.difference).sum()
+        lost = (law.target - law.other)[kept] / law.difference[kept] - 1.0
+        assert 1e-12 < np.abs(lost).max() < 1e-5
+
+
 # --- all others at one record
 
 

@@ -330,15 +330,15 @@ class LocalLabels:
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])
 
-        def lines(first: np.ndarray, second: np.ndarray) -> Lines:
-            inside = first > np.exp(np.minimum(loss, MAX_LOSS))[:, None] * second
-            apart = np.sum(np.where(inside, first - second, 0.0), axis=1)
+        def lines(difference: np.ndarray, second: np.ndarray) -> Lines:
+            inside = difference > np.expm1(np.minimum(loss, MAX_LOSS))[:, None] * second
+            apart = np.sum(np.where(inside, difference, 0.0), axis=1)
             return (
                 np.maximum(self.rate * apart * (1.0 - ROUNDING), 0.0),
                 self.rate * np.sum(np.where(inside, second, 0.0), axis=1) * (1.0 + ROUNDING),
             )
 
-        return lines(target, other), lines(other, target)
+        return lines(self.laws.difference, other), lines(-self.laws.difference, target)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,7 +73,7 @@ class LabelProfile:
     def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(target - other, other) over labels where it is positive, and (other - target, target) likewise."""
         target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])
-        apart = target - other if self.laws.apart is None else np.asarray(self.laws.apart, dtype=np.float64)
+        apart = self.laws.difference
         up, down = apart > 0.0, apart < 0.0
         return (apart[up], other[up]), (-apart[down], target[down])
 

@@ -47,7 +47,7 @@ def _label_cells(
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
     third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
     everybody = other if third is None else third
-    difference = target - other if laws.apart is None else np.asarray(laws.apart, dtype=np.float64)
+    difference = laws.difference
 
     def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
         """Cells with the labels that favour the first record to the right; `second`: masses under the second record."""
@@ -72,7 +72,7 @@ def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
     Otherwise contours of the sum would be confined to where these rare steps are flat.
     """
     others = np.asarray(laws.others, dtype=np.float64)
-    apart = np.asarray(laws.target - laws.other if laws.apart is None else laws.apart, dtype=np.float64)
+    apart = laws.difference
     size, kept = np.abs(apart) / others, np.ones(others.size, dtype=bool)
     for _ in range(_PASSES):
         deviation = math.sqrt(max(number * float(np.sum(size * np.abs(apart), where=kept)), 1e-300))
