@@ -1,4 +1,4 @@
-"""What concrete mechanisms leak beside the worst one: the table of docs/theory_mechanisms.md, from `account`.
+"""What concrete mechanisms leak beside the worst one: a table, from `account` [docs/theory_mechanisms.md].
 
     python benchmarks/mechanisms.py
 

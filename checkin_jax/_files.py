@@ -66,19 +66,26 @@ def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def hold(path: Path, what: str) -> IO[bytes]:
+def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:
     """Opens the lock file `path` and holds its lock until the file is closed or the process ends.
 
     Without locks in the operating or file system other processes are not excluded.
+
+    Args:
+      path: the lock file, created if missing.
+      what: the locked object, for the error.
+      shared: True if other processes may hold the lock too, all of them shared.
 
     Raises:
       BlockingIOError: another process holds it; the message has `what` and the process's number.
       OSError: it cannot be written.
     """
-    file = _held(path)
+    file = _held(path, alone=not shared)
     if file is None:
         owner = path.read_text().strip() if path.exists() else ""
         raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
+    if shared:
+        return file
     try:
         with naming(path):
             file.truncate()
@@ -116,21 +123,6 @@ def appending(path: Path) -> Iterator[IO[bytes]]:
         finally:
             if not os.fstat(stream.fileno()).st_size:
                 path.unlink(missing_ok=True)
-
-
-def share(path: Path, what: str) -> IO[bytes]:
-    """Opens the lock file `path` with a shared lock; `hold` is refused until all sharers have closed it.
-
-    Raises:
-      BlockingIOError: a process holds it exclusively; the message has `what` and the process's number.
-      OSError: it cannot be opened.
-    """
-    file = _held(path, alone=False)
-    if file is None:
-        raise BlockingIOError(
-            f"{what}: in use by another process (number {path.read_text().strip() or 'unknown'})"
-        )
-    return file
 
 
 def _held(path: Path, alone: bool = True) -> IO[bytes] | None:

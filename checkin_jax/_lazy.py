@@ -1,8 +1,10 @@
 """Names of a package that are imported on first use."""
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -28,3 +30,21 @@ def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], An
         return found
 
     return load, lambda: sorted({*known, *modules})
+
+
+def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`attach` for the names that the stub beside the package's `__init__.py` imports.
+
+    Args:
+      package: its `__name__`.
+      file: its `__file__`.
+    """
+    modules = {}
+    for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            parts = node.module.split(".") if node.module else []
+            for alias in node.names:
+                inside = Path(file).parent.joinpath(*parts, alias.name)
+                is_module = inside.is_dir() or inside.with_suffix(".py").is_file()
+                modules[alias.name] = ".".join([*parts, alias.name] if is_module else parts)
+    return attach(package, modules)

@@ -40,7 +40,7 @@ def broken(text: str, width: int | None) -> str:
 def columns(
     rows: Sequence[Sequence[str]], between: str = "  ", least: Sequence[int] = (), width: int | None = None
 ) -> str:
-    """Rows, the first of them heads, in columns of their widest cell; a row of one cell is a line of its own.
+    """Rows, headings first, in columns as wide as their widest cell; a row of one cell is a full line.
 
     least: minimum widths of the first columns. width: of the table, beyond which the last column is wrapped.
     """

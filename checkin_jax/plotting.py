@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from checkin_jax.accounting.attack import AttackTerms
+    from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import RateRow
 
 # Distinguish lines if colours have another meaning, or do not suffice.
@@ -55,7 +57,7 @@ def check(out: Path) -> Path:
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
     if not out.parent.is_dir() or out.is_dir():
-        raise ValueError(f"out={str(out)!r}: expected a file in a folder that is there")
+        raise ValueError(f"out={str(out)!r}: expected a file in an existing folder")
     _matplotlib()
     return out
 
@@ -210,20 +212,7 @@ def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tupl
     return out, table
 
 
-class Compared(Protocol):
-    """A bound as drawn by `comparison`, such as `checkin_jax.accounting.compare.ComparedBound`."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def direction(self) -> str: ...
-    @property
-    def validity(self) -> str: ...
-
-
-def comparison(rows: Sequence[Compared]) -> Figure:
+def comparison(rows: Sequence[ComparedBound]) -> Figure:
     """Figure of all bounds on one run, on a logarithmic axis of epsilon, by validity; lower bounds point right.
 
     Bounds of zero or infinity are named with their value at the edge of the axis.
@@ -249,12 +238,6 @@ def comparison(rows: Sequence[Compared]) -> Figure:
     return drawn
 
 
-class TradeOff(Protocol):
-    """Attack terms as drawn by `trade_off`, such as `checkin_jax.accounting.attack.AttackTerms`."""
-
-    def trade_off(self, fprs: np.ndarray, /) -> tuple[np.ndarray, np.ndarray]: ...
-
-
 class OperatingPoint(Protocol):
     """A test of an audit: its false and true positive rates."""
 
@@ -272,7 +255,7 @@ _RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[
 
 
 def trade_off(
-    terms: Mapping[str, TradeOff], points: Mapping[str, Sequence[OperatingPoint]] | None = None
+    terms: Mapping[str, AttackTerms], points: Mapping[str, Sequence[OperatingPoint]] | None = None
 ) -> tuple[Figure, list[dict[str, object]]]:
     """Trade-off curves of the best attacks, by name, as bands between certified ends; and the numbers.
 

@@ -88,7 +88,7 @@ class Rates(CheckInRates):
     ) -> None:
         found = _column("values", values)
         if found.size == 0:
-            raise ValueError("values=[]: expected one rate at least")
+            raise ValueError("values=[]: expected at least one rate")
         _each("values", found, _legal_rates(found), _RATES)
         many = np.ones_like(found) if counts is None else _column("counts", counts)
         if many.shape != found.shape:
@@ -127,7 +127,7 @@ class Rates(CheckInRates):
                     raise ValueError(f"{path}: line {number}: {text}: expected numbers") from None
                 numbers.append(number)
         if not rows:
-            raise ValueError(f"{path}: expected one rate at least")
+            raise ValueError(f"{path}: expected at least one rate")
         columns = np.asarray(rows).T
         for name, values, fine, expected in (
             ("rate", columns[0], _legal_rates, _RATES),
@@ -176,7 +176,7 @@ class Rates(CheckInRates):
         return float(self.values.min())
 
     @property
-    def sure(self) -> int:
+    def always_present(self) -> int:
         """Number of clients that always check in."""
         return int(self.counts[self.values == 1.0].sum())
 
@@ -209,9 +209,7 @@ class Rates(CheckInRates):
 
     @property
     def words(self) -> str:
-        return (
-            f"the clients' check-in rates are those given, {self.span}, {self.expected_check_ins:,.6g} in all"
-        )
+        return f"the clients' check-in rates are as given: {self.span}, adding up to {self.expected_check_ins:,.6g}"
 
     def check_clients(self, num_clients: int) -> None:
         if num_clients != self.num_clients:
@@ -292,6 +290,29 @@ class RateLimits(CheckInRates):
         object.__setattr__(self, "largest", largest)
         object.__setattr__(self, "expected_check_ins", expected)
 
+    @classmethod
+    def between(cls, smallest: float, largest: float, *, num_clients: int) -> RateLimits:
+        """Limits of clients whose rates are somewhere in an interval, each its own (K1 of docs/theory_rates.md).
+
+        No rate of the interval stands for it: a client at the largest rate is hidden by others at any rate in it, and
+        epsilon neither rises nor falls with these.
+
+        Args:
+          smallest: lower end of the interval, in (0, largest].
+          largest: upper end of the interval, in (0, 1).
+          num_clients: number of clients, at least 2.
+
+        Raises:
+          ValueError, TypeError: an argument outside its range.
+
+        >>> RateLimits.between(0.25, 0.5, num_clients=1001)
+        RateLimits(largest=0.5, expected_check_ins=250.0)
+        """
+        largest = _validate.real(0.0, 1.0, open_low=True, open_high=True, largest=largest)
+        smallest = _validate.real(0.0, largest, open_low=True, smallest=smallest)
+        num_clients = _validate.integer(2, 2**42, num_clients=num_clients)
+        return cls(largest, smallest * (num_clients - 1))
+
     @property
     def examples(self) -> tuple[float, ...]:
         return tuple(self.largest * 0.5**k for k in range(6))
@@ -303,15 +324,16 @@ class RateLimits(CheckInRates):
     @property
     def words(self) -> str:
         return (
-            f"no client's check-in rate is above {self.largest:.6g}, and whichever client is meant, those of the "
-            f"others add up to {self.expected_check_ins:,.6g} at least"
+            f"no client's check-in rate exceeds {self.largest:.6g}, and for every client the rates of all other "
+            f"clients add up to at least {self.expected_check_ins:,.6g}"
         )
 
     def check_clients(self, num_clients: int) -> None:
         if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
             raise ValueError(
                 f"expected_check_ins={self.expected_check_ins!r}: expected at most "
-                f"{self.largest * (num_clients - 1):.6g}, what {num_clients - 1} others have at rate {self.largest!r}"
+                f"{self.largest * (num_clients - 1):.6g}, the sum for "
+                f"{num_clients - 1} other clients of rate {self.largest!r}"
             )
 
     def fastest(self, client_rate: float | None = None) -> float:

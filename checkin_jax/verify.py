@@ -1,12 +1,12 @@
-"""Re-checks a certificate of `checkin_jax.certificate`, and shares nothing with the accountant that wrote it.
+"""Independent check of a certificate of `checkin_jax.certificate`; it shares no code with the accountant.
 
-Imports the standard library and python-flint alone (`pip install 'checkin-jax[verify]'`):
+It imports only the standard library and python-flint (`pip install 'checkin-jax[verify]'`):
 
     python -m checkin_jax.verify FILE
 
-prints a line for every step and then "verified", "verified but for: ..." or "refuted: ...". Real numbers are balls that
-contain them (Arb), masses are whole multiples of 2^-bits and every one is rounded up. What a certificate says is in
-docs/guarantees.md.
+prints one line for each step, and then "verified", "verified except for: ..." or "refuted: ...". Real numbers are balls
+(Arb intervals) that contain them. Masses are whole multiples of 2^-bits, each rounded up. docs/guarantees.md describes
+the contents of a certificate.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any, NamedTuple
 from flint import arb, ctx, fmpq, fmpz_poly
 
 PRECISION = 256
-# Sizes beyond which a certificate is not looked at.
+# Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
 MOST_PLACES, MOST_ALL_KNOTS = 1 << 18, 1 << 16
-# Bits of all polynomials of a composition.
+# Most bits of all polynomials of a composition together.
 MOST_WORK = 3 * 10**9
-# A table of binomial laws, and the steps of all exact profiles, that are not worth the wait.
+# Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
 MOST_ENTRIES, MOST_STEPS = 3_000_000, 12_000_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
-# Knots may miss a convex function by rounding alone.
+# Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
 
 
 class Malformed(Exception):
-    """The file is no certificate; in one line."""
+    """The file is no certificate; the message is one line."""
 
 
 class Refuted(Exception):
-    """A step of the certificate does not hold; in one line."""
+    """A step of the certificate does not hold; the message is one line."""
 
 
 class TooLarge(Exception):
@@ -47,7 +47,7 @@ class TooLarge(Exception):
 
 
 class Unit(NamedTuple):
-    """One kind of unit: losses are `knots` times the spacing; profiles at them, P||Q and Q||P."""
+    """One kind of unit; losses are `knots` times the spacing, `forward` and `backward` profiles of P||Q and Q||P."""
 
     bound: str
     model: dict[str, Any]
@@ -67,7 +67,7 @@ class Certificate(NamedTuple):
 
 
 class Law(NamedTuple):
-    """Masses of the loss under P at (low + i) times the spacing, and at infinity, all times 2^bits, rounded up."""
+    """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded up."""
 
     low: int
     masses: list[int]
@@ -131,7 +131,11 @@ def _no_constant(name: str) -> Any:
 
 
 def read(text: bytes) -> Certificate:
-    """The certificate in a file's bytes."""
+    """Parses a certificate.
+
+    Raises:
+      Malformed, Refuted: the bytes are no certificate, or its fields contradict each other.
+    """
     if len(text) > MOST_BYTES:
         raise Malformed(f"more than {MOST_BYTES} bytes")
     try:
@@ -170,7 +174,7 @@ def ball(value: Fraction | int) -> arb:
 
 
 def integer(value: arb) -> int:
-    """The one whole number in a ball."""
+    """The only whole number in a ball; raises TooLarge if there are several."""
     found = value.unique_fmpz()
     if found is None:
         raise TooLarge("a bound on an index")
@@ -178,12 +182,12 @@ def integer(value: arb) -> int:
 
 
 def at_most(value: arb) -> int:
-    """The least whole number that is surely not below the value."""
+    """Least whole number that is certainly at least the value."""
     return integer(value.upper().ceil())
 
 
 class Binomial(NamedTuple):
-    """Probabilities of low, low + 1, ... successes, and bounds on those of fewer and of more; E (X - high)_+ too."""
+    """Probabilities of low, low + 1, ... successes; bounds on Pr[X < low], Pr[X > high] and E (X - high)_+."""
 
     low: int
     masses: list[arb]
@@ -197,7 +201,7 @@ class Binomial(NamedTuple):
 
 
 def binomial(draws: int, prob: arb, bits: int) -> Binomial:
-    """Bin(draws, prob) for prob in (0, 1), where it is above 2^-bits."""
+    """Bin(draws, prob) for prob in (0, 1), on the values with probability above 2^-bits."""
     mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
     peak = (
         arb(draws + 1).lgamma()
@@ -215,7 +219,7 @@ def binomial(draws: int, prob: arb, bits: int) -> Binomial:
         value = value * odds * (draws - k) / (k + 1)
         k += 1
         if value < least:
-            # Further ratios are smaller still: a geometric series is above all of this.
+            # Later ratios are smaller, so a geometric series bounds the tail from above.
             ratio = (odds * (draws - k) / (k + 1)).upper()
             if ratio < 1:
                 more, excess = value / (1 - ratio), value / (1 - ratio) ** 2
@@ -236,7 +240,7 @@ def binomial(draws: int, prob: arb, bits: int) -> Binomial:
 
 
 class Tail:
-    """Pr[X >= k] as balls, of a binomial law."""
+    """Pr[X >= k] of a binomial law, as balls."""
 
     def __init__(self, law: Binomial) -> None:
         self.low = law.low
@@ -255,14 +259,14 @@ class Tail:
 
 
 class Clones:
-    """Pair in which a message of `draws` is the target's: it shows one of two labels at odds p : 1, or is absent.
+    """Pair (P, Q) of `draws` draws, one of them the target's: it shows label 0 or 1 at odds p : 1, or is absent.
 
-    Each draw shows label 0, label 1 with probability `label` each, is absent with probability `absent`, and else tells
-    nothing. With the numbers N0, N1 and Z of these, and B = `constant`,
+    Each draw shows label 0 or label 1 with probability `label` each, is absent with probability `absent`, and otherwise
+    carries no information. With the numbers N0, N1 and Z of these, and B = `constant`,
       dP/dF = scale (p N0 + N1 + Z + B) / draws,  dQ/dF = scale (N0 + p N1 + Z + B) / draws,
     so that H_c = scale / draws E (a N0 - b N1 - d (Z + B))_+ for a = p - c, b = c p - 1, d = c - 1. Given N = N0 + N1,
-    N0 is a fair binomial and Z is another one, independent of it: what remains is a sum over N and N0, with
-    E (z - Z)_+ from the tables of Z.
+    N0 is Bin(N, 1/2), and Z is binomial and independent of N0. The profile is a sum over N and N0, with E (z - Z)_+
+    from tables of the law of Z.
     """
 
     def __init__(
@@ -276,7 +280,7 @@ class Clones:
         self.numbers = range(max(low, 1), high + 1)
         with_absent = absent > 0
         of_rest = absent / (1 - 2 * label)
-        # 12 standard deviations on either side, about.
+        # About 12 standard deviations on either side.
         widths = math.sqrt(high) + (2.0 * math.sqrt(draws * float(absent.mid())) if with_absent else 0.0)
         if len(self.numbers) * widths * math.sqrt(1.4 * bits) > MOST_ENTRIES:
             raise TooLarge
@@ -294,7 +298,7 @@ class Clones:
                 self.mean[n] = (draws - n) * of_rest
 
     def _below(self, n: int, z: arb) -> arb:
-        """E (z - Z)_+ from above, Z the number of absent among draws - n."""
+        """Upper bound on E (z - Z)_+, Z the number of absent draws among draws - n."""
         z = z.upper()
         j = integer(z.floor())
         # E (z - Z)_+ = z - E Z + E (Z - z)_+, and Z Pr[Z] is the mean times the law of one draw fewer.
@@ -303,7 +307,7 @@ class Clones:
         return z - self.mean[n] + self.mean[n] * further - z * over
 
     def upper(self, loss: Fraction) -> arb:
-        """A ball whose upper end is not below the profile at e^loss, loss >= 0."""
+        """Ball whose upper end is at least the profile at e^loss, loss >= 0."""
         c, p = ball(loss).exp(), self.p
         if loss >= self.epsilon0 or c > self.largest:
             return arb(0)
@@ -315,7 +319,7 @@ class Clones:
             first, mean, some = b * n + d * self.constant, arb(0), arb(0)
             threshold = first / both
             k_full = at_most(threshold)
-            # Should it be a whole number just below.
+            # Covers the case that the threshold is just above a whole number.
             some += 2 * both * threshold.rad()
             if loss > 0 and n in self.absent:
                 others = self.absent[n]
@@ -325,7 +329,7 @@ class Clones:
                 self.steps += max(min(k_full, law.high) - max(least, law.low), 0)
                 for k in range(max(least, law.low), min(k_full - 1, law.high) + 1):
                     some += law.masses[k - law.low] * d * self._below(n, (both * k - first) / d)
-                # What lies beyond the tables of Z, and of N0 where it is not in `tail`.
+                # Contribution beyond the tables of Z, and beyond those of N0 unless `tail` contains it.
                 some += d * (others.excess + self.draws * others.fewer)
                 some += a * n * (law.more + (law.fewer if least < law.low else 0))
             # Sum of k over k >= k_full is n / 2 times a tail of n - 1.
@@ -339,7 +343,7 @@ class Clones:
 
 
 def model(unit: Unit, where: str) -> Clones | None:
-    """The unit's exact profile; None where only the accountant's word is known."""
+    """Model of the unit's exact profile; None if the certificate names only a bound, which is then trusted."""
     kind, about = unit.model["kind"], unit.model
 
     def number(name: str, least: float, most: float) -> Fraction:
@@ -367,14 +371,14 @@ def model(unit: Unit, where: str) -> Clones | None:
 
 
 def check_profile(unit: Unit, spacing: Fraction, where: str) -> str:
-    """Checks the profile at every knot in both directions; returns the name of the part taken on trust, or nothing."""
+    """Checks the profile at every knot in both directions; returns the name of a part that is trusted, or ""."""
     trusted = f"the profile of {where} ({unit.bound})"
     try:
         exact = model(unit, where)
         if exact is None:
             return trusted
         for i, index in enumerate(unit.knots):
-            # The balls are far smaller than what any accountant rounds.
+            # The radii of the balls are far below the rounding margin of any accountant.
             given = min(unit.forward[i], unit.backward[i])
             if not exact.upper(index * spacing).upper() <= ball(given):
                 raise Refuted(
@@ -386,7 +390,7 @@ def check_profile(unit: Unit, spacing: Fraction, where: str) -> str:
 
 
 def slopes(values: list[Fraction], c: list[arb], where: str) -> list[arb]:
-    """Falls per e^loss between knots, nonincreasing: those of a convex function that is at or above the values."""
+    """Negative slopes in e^loss between knots, nonincreasing, of a convex function at or above the values."""
     found = []
     for i in range(1, len(values)):
         if values[i] > values[i - 1]:
@@ -403,12 +407,12 @@ def slopes(values: list[Fraction], c: list[arb], where: str) -> list[arb]:
 
 
 def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
-    """A law of the loss under P whose hockey-sticks are above the unit's at every c > 0.
+    """Law of the loss under P whose hockey-stick divergences are at least the unit's at every c > 0.
 
-    At c >= 1 the masses at positive losses give the chords of the forward profile. At c < 1 those at negative losses
-    give c times the chords of the backward one and P's mass less c times Q's, which suffices if P's mass is at least
-    one and at least Q's: so the forward side is scaled until it falls from at least the backward one's value at c = 1,
-    and what lacks to one is put at zero. Rounding up a mass raises every hockey-stick.
+    At c >= 1 the masses at positive losses give the chords of the forward profile. At c < 1 the masses at negative
+    losses give c times the chords of the backward profile, plus P's total mass minus c times Q's total mass. This
+    suffices if P's mass is at least 1 and at least Q's mass. So the forward side is scaled until its value at c = 1 is
+    at least the backward one's, and the mass missing to 1 is put at loss 0. Rounding up a mass raises every divergence.
     """
     c = [ball(index * spacing).exp() for index in unit.knots]
     sides = []
@@ -442,7 +446,7 @@ def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
 def window(
     laws: list[Law], counts: list[int], spacing: float, bits: int, claim: Certificate
 ) -> tuple[int, int]:
-    """Least and largest place that are kept, by Chernoff's bound in plain floats: any choice is sound."""
+    """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
     epsilon, log_far = float(claim.epsilon), math.log(claim.delta) - 30.0
     atoms = []
     for law in laws:
@@ -465,7 +469,7 @@ def window(
 
 
 def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) -> Law:
-    """The law in this window: masses above it are put at infinity, those below it at its first place."""
+    """The law in this window: mass above it moves to infinity, mass below it to its first place."""
     first, last = kept
     if low + len(masses) - 1 > last:
         cut = max(last - low + 1, 0)
@@ -481,7 +485,7 @@ def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) ->
 
 
 def product(one: Law, other: Law, bits: int, kept: tuple[int, int]) -> Law:
-    """The law of the sum, each mass rounded up."""
+    """Law of the sum of two losses, each mass rounded up."""
     masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
     a, b = sum(one.masses), sum(other.masses)
     infinite = one.infinite * (b + other.infinite) + a * other.infinite
@@ -511,7 +515,11 @@ def delta_at(law: Law, epsilon: Fraction, spacing: Fraction, bits: int) -> arb:
 
 
 def check(text: bytes) -> tuple[list[str], list[str]]:
-    """Lines about every step that holds, and the names of what is taken on trust."""
+    """(lines, trusted): a line for every step that holds, and the names of the parts that are trusted.
+
+    Raises:
+      Malformed, Refuted: the bytes are no certificate, or a step does not hold.
+    """
     ctx.prec = PRECISION
     found = read(text)
     lines, trusted = [f"claim: {found.claim}"], []
@@ -554,7 +562,7 @@ def check(text: bytes) -> tuple[list[str], list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 verified, perhaps but for what is named; 1 refuted; 2 no certificate."""
+    """Exit status: 0 verified, perhaps except for named parts; 1 refuted; 2 no certificate."""
     if len(arguments) != 1:
         print("usage: python -m checkin_jax.verify FILE")
         return 2
@@ -572,7 +580,7 @@ def main(arguments: list[str]) -> int:
         print(f"refuted: {error}")
         return 1
     print("\n".join(lines))
-    print(f"verified but for: {'; '.join(trusted)}" if trusted else "verified")
+    print(f"verified except for: {'; '.join(trusted)}" if trusted else "verified")
     return 0
 
 

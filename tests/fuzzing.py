@@ -75,6 +75,7 @@ odd = st.one_of(
 PROPER: dict[str, st.SearchStrategy[Any]] = {
     "num_clients": whole(1e12),
     "num_colluding": st.one_of(st.just(0), st.just(0), whole(1e12)),
+    "min_reports": st.one_of(st.just(0), st.just(0), whole(1e12)),
     "num_slots": whole(1e12),
     "window": whole(1e6),
     "num_rounds": whole(1e9),

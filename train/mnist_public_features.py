@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import optax
+from public_features import regression_problem
 from recipe import program
 
 from checkin_jax import (
@@ -39,7 +40,6 @@ from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Performance, PrivateRun, train
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.features import regression_problem
 from checkin_jax.training.learning_rate import suggested_learning_rate
 
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.

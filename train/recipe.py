@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from checkin_jax._rounding import up
 from checkin_jax.cli import programs
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.options import HostOptions
 from checkin_jax.cli.parsing import UsageError
+from checkin_jax.protocols import VIEWS
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.loop import RoundError
 from checkin_jax.training.reports import recorded
-from checkin_jax.training.reports.accuracy_curve import points, table
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
 from checkin_jax.training.runs.run_directory import FinishedError
-
-TRACED = 6
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -90,11 +90,20 @@ class Recipe(HostOptions):
                     account_fn=account,
                 )
             if self.is_first():
-                metrics = recorded.read(self.run_dir).metrics
-                known = {run.schedule.so_far(report.rounds): report.guarantees}
-                traced = table(points(run, metrics, TRACED, known, account))
-                print(f"{traced}\n\n{report}\nSaved in {self.run_dir}")
+                table = traced(recorded.read(self.run_dir).metrics)
+                print(f"{table}\n\n{report}\nSaved in {self.run_dir}")
         return report
+
+
+def traced(metrics: list[dict[str, Any]]) -> str:
+    """Round, accuracy, and epsilon in every view, of the evaluations that have figures: a line of text each."""
+    rows = [f"{'round':>9} {'accuracy':>9}" + "".join(f"{'epsilon, ' + view:>20}" for view in VIEWS)]
+    for line in metrics:
+        if line.get("accuracy") is not None and "spent" in line:
+            ends = (math.inf if line["spent"][view] is None else line["spent"][view] for view in VIEWS)
+            shown = "".join(f"{up(end, 5):>20}" for end in ends)
+            rows.append(f"{line['round']:>9,} {line['accuracy']:>9.2%}{shown}")
+    return "\n".join(rows)
 
 
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
 
 MIN_DELTA = 1e-300
 UNSEEN_CHANGES = (
-    "when parameters changed, and into what, did not depend on anything that was seen of earlier rounds"
+    "the times of parameter changes, and the new parameters, did not depend on any output of earlier rounds"
+)
+OWN_GROUP = (
+    "which group a client is in, and with which randomizer, does not depend on anybody's data; only clients of its "
+    "own group are counted as its cover, and the groups of messages may be known"
 )
 # Recommended largest check-in rate.
 CAP = 0.99
@@ -103,7 +108,7 @@ def account(
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
     run = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
     chosen = run.chosen
-    found = compose.bracket(run.units, delta, run.stronger)
+    found = compose.bracket(run.units, delta, run.local_caps)
     if wanted == BEST and extremes.extreme(found, delta):
 
         def alone(rows: tuple[str, ...]) -> WholeRun:
@@ -176,17 +181,89 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
             f"{10.0 ** (math.floor(-math.log10(protocol.num_clients)) - 1):.0e} or less"
         )
     coins = protocol.coins
-    if isinstance(coins, Rates) and coins.sure and protocol.crowd is not None and protocol.kept == 1.0:
+    if (
+        isinstance(coins, Rates)
+        and coins.always_present
+        and protocol.unequal_cover is not None
+        and protocol.kept == 1.0
+    ):
         out.append(
-            f"clients that always check in ({coins.sure:,} here) hide the others less than at a rate of {CAP}: "
-            f"cap coins at {CAP}"
+            f"clients that always check in ({coins.always_present:,} here) hide the others less than at a "
+            f"rate of {CAP}: cap rates at {CAP}"
         )
     if not math.isfinite(found.upper):
         out.append("no finite epsilon was found at this delta")
     if found.bound or isinstance(chosen.bound, LocalOnly):
         # The bound is that of the local view.
         if found.lower < 0.999 * found.upper:
-            out.append("no gain from hiding among other clients is counted: the truth may be far below")
+            out.append(
+                "no gain from hiding among other clients is counted: the true epsilon may be far smaller"
+            )
     elif found.upper > 0:
         out += chosen.caveats
     return out
+
+
+def of_group(own: Guarantee) -> Guarantee:
+    """The guarantee of a group's own clients, as that of the group among others."""
+    return dataclasses.replace(own, assumptions=(*own.assumptions, OWN_GROUP))
+
+
+@named
+def account_groups(
+    groups: Mapping[str, tuple[CheckInProtocol, Randomizer]],
+    *,
+    delta: float,
+    view: str = "messages",
+    bounds: str | Sequence[str] = BEST,
+) -> dict[str, Guarantee]:
+    """Bounds the epsilon of each group of clients, where groups use different randomizers in the same rounds.
+
+    A client hides among its own group: messages of other groups depend on its record only through what was seen
+    before, and are handed to the adversary (docs/theory_rates.md, 3). No bound is known that counts the other groups'
+    help, as their messages may be of other kinds than the client's.
+
+    Args:
+      groups: the protocol of each group's own clients alone, with its own number of clients, rates and rounds, and
+        their randomizer. A client stays in its group; one who moves has the composition of both
+        (`CheckInAccountant`).
+      delta: as in `account`.
+      view: as in `account`; sums may be of all groups together.
+      bounds: as in `account`.
+
+    Returns:
+      The guarantee of each group, the largest epsilon first, which holds for every client.
+
+    Raises:
+      TypeError, ValueError: no groups; a protocol whose clients compete for slots; or as `account`.
+
+    Examples:
+      >>> import checkin_jax as cj
+      >>> def phones(number):
+      ...     return cj.ShuffledCheckIn(num_clients=number, check_in_prob=0.01, num_rounds=100)
+      >>> groups = {
+      ...     "new": (phones(50_000), cj.PureLDP(epsilon0=2.0)),
+      ...     "old": (phones(9_000), cj.PureLDP(epsilon0=4.0)),
+      ... }
+      >>> list(cj.account_groups(groups, delta=1e-6))
+      ['old', 'new']
+    """
+    if not isinstance(groups, Mapping) or not groups:
+        raise TypeError(
+            f"groups={_validate.shown(groups)}: expected a mapping from names to pairs of protocol and randomizer"
+        )
+    found = {}
+    for name, pair in groups.items():
+        try:
+            protocol, randomizer = pair
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"groups[{name!r}]={_validate.shown(pair)}: expected a pair of protocol and randomizer"
+            ) from None
+        if not check_protocol(protocol).summed:
+            raise ValueError(
+                f"groups[{name!r}]={_validate.shown(protocol)}: expected rounds that use all messages, such as "
+                "ShuffledCheckIn: no bound is known where clients of other groups compete for slots"
+            )
+        found[name] = of_group(account(protocol, randomizer, delta=delta, view=view, bounds=bounds))
+    return dict(sorted(found.items(), key=lambda each: each[1].epsilon, reverse=True))

@@ -172,10 +172,20 @@ class AttackTerms:
         """Lines of a statement: name and two ends of each attack term."""
         return (
             ("advantage", f"{self.advantage}: true minus false positive rate of the best attack"),
-            *((f"fpr {fpr:g}", f"comes with a true positive rate {self.tpr(fpr)}") for fpr in SHOWN_FPRS),
-            ("mu", f"{self.mu}: Gaussian differential privacy, but for {self.delta!r}"),
             *(
-                (f"prior {p:g}", f"becomes a belief {self.posterior(p)}, but for {self.delta!r} of the runs")
+                (f"fpr {fpr:g}", f"true positive rate of the best attack {self.tpr(fpr)}")
+                for fpr in SHOWN_FPRS
+            ),
+            (
+                "mu",
+                f"{self.mu}: as hard to attack as telling N(0, 1) from N(mu, 1), except with "
+                f"probability {self.delta!r}",
+            ),
+            *(
+                (
+                    f"prior {p:g}",
+                    f"becomes a belief {self.posterior(p)}, except in a share {self.delta!r} of the runs",
+                )
                 for p in SHOWN_PRIORS
             ),
         )
@@ -188,19 +198,19 @@ def attack_terms(
     units: Sequence[tuple[UnitBound, int]],
     delta: float,
     found: Bracket,
-    stronger: Sequence[tuple[Exact, int]] = (),
+    local_caps: Sequence[tuple[Exact, int]] = (),
 ) -> AttackTerms:
     """Attack terms of units whose bracket at delta is `found`; arguments as of `privacy_profile.curve`."""
     if delta > _MOST_DELTA:
-        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, stronger), delta)
-    return AttackTerms(curve.curve(units, delta, found, stronger), delta)
+        return AttackTerms(curve.curve(units, _MOST_DELTA, _NOTHING, local_caps), delta)
+    return AttackTerms(curve.curve(units, delta, found, local_caps), delta)
 
 
 def largest_advantage(
-    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, local_caps: Sequence[tuple[Exact, int]] = ()
 ) -> float:
     """Upper end of `AttackTerms.advantage`, in half the time of both ends."""
-    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, stronger, False)
+    found = curve.curve(units, min(delta, _MOST_DELTA), _NOTHING, local_caps, False)
     return AttackTerms(found, delta).advantage.upper
 
 

@@ -138,8 +138,8 @@ def calibrate(
         here, noise = build(value)
         run = whole_run(here, noise, view, delta, bounds=wanted, **meant)
         if asked == "advantage":
-            return largest_advantage(run.units, delta, run.stronger)
-        return compose.upper_end(run.units, delta, run.stronger).upper
+            return largest_advantage(run.units, delta, run.local_caps)
+        return compose.upper_end(run.units, delta, run.local_caps).upper
 
     stride = _STRIDE
     adds_up = (

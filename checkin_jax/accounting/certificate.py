@@ -51,7 +51,7 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
     how = {"relation": g.neighboring_relation, "client_rate": g.client_rate, "before": g.before}
     run = whole_run(g.protocol, g.randomizer, g.view, g.delta, bounds=g.bounds, **how)
     with float64():
-        for units in (run.units, run.stronger):
+        for units in (run.units, run.local_caps):
             composed = _composed([(one, count) for one, count in units if one.top > 0 and count > 0], g)
             if composed is not None:
                 return {"format": FORMAT, "version": __version__, "claim": _claim(g, composed), **composed}

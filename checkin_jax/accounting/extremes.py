@@ -48,7 +48,7 @@ def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket
     for row in applying(each.unit for kinds in run.chosen for each in kinds):
         one = alone((row.theorem or row.word,))
         chosen = [each for kinds in one.chosen for each in kinds]
-        yield compose.upper_end(one.units, delta, one.stronger), chosen
+        yield compose.upper_end(one.units, delta, one.local_caps), chosen
     first = run.chosen[0][0]
     alike = len(run.units) == 1 and first.unit.protocol.repeats == run.units[0][1]
     if not alike or first.unit.relation != REPLACE:

@@ -102,7 +102,7 @@ class Guarantee(Stated):
         how = {"relation": self.neighboring_relation, "client_rate": self.client_rate, "before": self.before}
         run = whole_run(*chosen, bounds=self.bounds, **how)
         found = Bracket(self.lower, self.epsilon, self.method)
-        return attack_terms(run.units, self.delta, found, run.stronger)
+        return attack_terms(run.units, self.delta, found, run.local_caps)
 
     @property
     def advantage(self) -> Ends:
@@ -177,7 +177,7 @@ class Guarantee(Stated):
         return finite(out)
 
     @property
-    def _seen(self) -> str:
+    def _view_words(self) -> str:
         return f"view {self.view!r}"
 
     @property
@@ -186,8 +186,10 @@ class Guarantee(Stated):
         coins = self.protocol.coins
         if coins is None or self.client_rate is None:
             return []
-        everybody = ", which is everybody" if self.client_rate == coins.fastest() else ", and nobody faster"
-        return [("covers", f"clients of check-in rates up to {self.client_rate:.6g}{everybody}")]
+        limit = f"check-in rates up to {self.client_rate:.6g}"
+        if self.client_rate == coins.fastest():
+            return [("covers", f"all clients: {limit}")]
+        return [("covers", f"clients with {limit}; faster clients are not covered")]
 
     @property
     def _about(self) -> list[tuple[str, str]]:

@@ -57,7 +57,7 @@ class Stated(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _seen(self) -> str:
+    def _view_words(self) -> str:
         """The view, or views, for the first line of the statement."""
 
     @property
@@ -81,7 +81,9 @@ class Stated(abc.ABC):
     def statement(self, *, attack: bool = False) -> str:
         """The guarantee in words, line by line; attack: True to include the attack terms."""
         rows = [*self._about, *(self._attacked if attack else ()), *self._rests_on]
-        first = f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, {self._seen}"
+        first = (
+            f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}, {self._view_words}"
+        )
         return "\n".join([first, *(f"  {name:<10} {text}" for name, text in rows)])
 
     def __str__(self) -> str:
@@ -89,7 +91,7 @@ class Stated(abc.ABC):
 
     def __repr__(self) -> str:
         ends = f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"
-        return f"<{type(self).__name__}: {ends}, {self._seen}, {self.validity}>"
+        return f"<{type(self).__name__}: {ends}, {self._view_words}, {self.validity}>"
 
     def __format__(self, spec: str) -> str:
         """Both ends, rounded outwards: f"{g:.4}" is "1.355 <= epsilon <= 1.361"; the statement without a format.

@@ -22,7 +22,7 @@ from checkin_jax.accounting.bounds.interface import (
     LocalPureLDP,
     UnitBound,
 )
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
     GaussianMessages,
@@ -34,7 +34,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages,
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers
+from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalBase
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
@@ -54,23 +54,28 @@ _Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """Instances that the randomizer attains, one a name: those of the bounds, and those of its label laws."""
     attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
-    seen = _as_others(unit)
-    if seen.slots is not None and mu is not None:
+    honest = _as_others(unit)
+    if honest.slots is not None and mu is not None:
         # Instances whose messages are all used do not apply to slots, which use one message each.
-        every = list(gaussian_slots.instances(seen, seen.slots, mu))
+        every = list(gaussian_slots.instances(honest, honest.slots, mu))
     else:
-        every = _of_responses(seen, bounds if seen is unit else ())
-    every += _of_gaussians(seen) if mu is not None else _of_labels(seen)
-    beside = _beside_colluders(seen, unit.protocol.num_colluding) if seen is not unit else []
-    if seen.slots is not None and seen.slots.hidden and mu is None and not unit.randomizer.dummy_anywhere:
-        return (*_fair(seen, bounds), *beside)  # all others put the dummies at a record
+        every = _of_responses(honest, bounds if honest is unit else ())
+    every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
+    beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
+    if (
+        honest.slots is not None
+        and honest.slots.hidden
+        and mu is None
+        and not unit.randomizer.dummy_may_equal_any_record
+    ):
+        return (*_fair(honest, bounds), *beside)  # all others put the dummies at a record
     every += beside
     kept = {}
     for each in every:
         known = getattr(each, "needs", None) in (None, *attains)
-        if known and (_singles_told(seen) or not getattr(each, "single", False)):
+        if known and (_singles_observed(honest) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values()) or _fair(seen, bounds)
+    return tuple(kept.values()) or _fair(honest, bounds)
 
 
 def _as_others(unit: Unit) -> Unit:
@@ -90,12 +95,16 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     shown, randomizer = unit.slots, unit.randomizer
     if not randomizer.messages_differ:
         return []
-    if shown is None or unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None:
+    if (
+        shown is None
+        or unit.protocol.used_slot_choices is not None
+        or unit.protocol.unequal_used_slot_choices is not None
+    ):
         return []
     if colluding < 2 * shown.others or shown.others == 0 or unit.summed_slots:
         return []
     alone = shown.used * math.exp(shown.others * math.log1p(-shown.pick)) * (1.0 + 1e-12)
-    rate = shown.seen - alone
+    rate = shown.used_lower - alone
     if not rate > 0.0:
         return []
     if randomizer.gaussian_mu is not None:
@@ -107,7 +116,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     return [LocalLabels(bound, rate, law._replace(name=f"{law.name}, in a colluder's slot")) for law in laws]
 
 
-def _slots_told(unit: Unit) -> int:
+def _num_observed_slots(unit: Unit) -> int:
     """Number of slots whose messages the view shows: the target's, and those that are summed with them."""
     shown = unit.slots
     assert shown is not None
@@ -115,52 +124,60 @@ def _slots_told(unit: Unit) -> int:
     return min(-(-shown.number // size) * size, shown.total)
 
 
-def _singles_told(unit: Unit) -> bool:
+def _singles_observed(unit: Unit) -> bool:
     """True if the view determines all messages up to order, directly or by their sum and number."""
     if unit.view != "aggregate" or (unit.slots is not None and unit.slots.minibatch == 1):
         return True
     # One bit in one dimension: its sum, and the number of messages, which is observed except in slots.
-    return unit.randomizer.sums_tell or (unit.randomizer.fair_at_zero and unit.slots is None)
+    return unit.randomizer.sum_reveals_counts or (unit.randomizer.fair_coin_at_zero and unit.slots is None)
 
 
-def _hiding(unit: Unit) -> Hiding | None:
+def _step_cover(unit: Unit) -> StepCover | None:
     """Cover of the target's message, for instances."""
-    cover, throws, shown = unit.cover, unit.protocol.used_throws, unit.slots
+    cover, choices, shown = unit.cover, unit.protocol.used_slot_choices, unit.slots
     if cover is not None:
         return Shuffled(*cover)
     if shown is None:
         return None
     if shown.hidden:
-        return Slots(_slots_told(unit), shown.used, shown.seen)
-    return Occupied(*throws) if throws is not None else None
+        return Slots(_num_observed_slots(unit), shown.used, shown.used_lower)
+    return Occupied(*choices) if choices is not None else None
 
 
 def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     """The instance of fair bits among zero updates and dummies, if the randomizer attains it."""
-    hiding, epsilon0 = _hiding(unit), unit.epsilon0
-    if not unit.randomizer.fair_at_zero or not unit.replaced or hiding is None or epsilon0 is None:
+    step_cover, epsilon0 = _step_cover(unit), unit.epsilon0
+    if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
-    return (FairBits(bounds[0], hiding, epsilon0, unit.log_inverse_mass),) if bounds else ()
+    return (FairBits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     """Instances of the bounds, without those that reveal the number of occupied slots if dummies hide it."""
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
-    seen, hidden, slots_alone = list(bounds), [], None
+    kept_bounds, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
         hidden = [each for each in bounds if isinstance(each, _Occupied)]
-        seen = [each for each in bounds if each not in hidden]
-        if _slots_told(unit) != shown.number:
-            seen = []
-        if not any(isinstance(each, SlotsPureLDP) for each in seen) and (hidden or not seen):
-            told = (_slots_told(unit), shown.used, shown.seen, epsilon0, unit.log_inverse_mass)
-            slots_alone = SlotsPureLDP(*told, removal=unit.relation != REPLACE)
-            seen.append(slots_alone)
-    found = [instance for each in seen for instance in each.instances]
+        kept_bounds = [each for each in bounds if each not in hidden]
+        if _num_observed_slots(unit) != shown.number:
+            kept_bounds = []
+        if not any(isinstance(each, SlotsPureLDP) for each in kept_bounds) and (hidden or not kept_bounds):
+            arguments = (
+                _num_observed_slots(unit),
+                shown.used,
+                shown.used_lower,
+                epsilon0,
+                unit.log_inverse_mass,
+            )
+            slots_alone = SlotsPureLDP(*arguments, removal=unit.relation != REPLACE)
+            kept_bounds.append(slots_alone)
+    found = [instance for each in kept_bounds for instance in each.instances]
     if TERNARY not in attains and BINARY in attains:
         # The bounds do not try binary randomized response where 3-ary leaks more.
-        found += [each.binary() for each in seen if isinstance(each, _Responses)]
-        found += [instance for each in seen if isinstance(each, AmongOthers) for instance in each.binary()]
+        found += [each.binary() for each in kept_bounds if isinstance(each, _Responses)]
+        found += [
+            instance for each in kept_bounds if isinstance(each, UnequalBase) for instance in each.binary()
+        ]
     if not hidden:
         return found
     # The scale is the bound that is used.
@@ -178,19 +195,19 @@ def _of_labels(unit: Unit) -> list[Instance]:
         # Under add-or-remove the second record is that of all others.
         if unit.relation == REPLACE or law.others is None
         # Laws of sums serve only where single messages are not observed.
-        if _singles_told(unit) != law.of_sums
+        if _singles_observed(unit) != law.of_sums
     ]
     return [instance for law in _promising(unit, laws) for instance in _of_law(unit, law)]
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
     """For many messages, the laws of largest variance, and those with rare, large losses; else all laws."""
-    cover, company, shown = unit.cover, populations.crowd(unit), unit.slots
+    cover, population, shown = unit.cover, populations.covering_population(unit), unit.slots
     number = 0.0
     if cover is not None:
         number = cover.num_clients * cover.rate
-    elif company is not None:
-        number = float(company.theirs.trials.mean)
+    elif population is not None:
+        number = float(population.theirs.trials.mean)
     elif shown is not None:
         number = float(shown.number)
     if number < _FEW or len(laws) < 2:
@@ -208,8 +225,8 @@ def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
 def _variance(law: LabelLaws) -> float:
     """Variance of a step, without labels that the others never show."""
     apart, others = _steps(law)
-    seen = others > _NEVER
-    return float(np.sum(np.square(apart[seen]) / others[seen]))
+    positive = others > _NEVER
+    return float(np.sum(np.square(apart[positive]) / others[positive]))
 
 
 def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
@@ -226,25 +243,25 @@ def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:
 def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
     """Instances of messages of this law, for the unit's cover."""
     mass, profile = unit.log_inverse_mass, LabelProfile(law)
-    company, hiding = populations.crowd(unit), _hiding(unit)
-    if company is not None:
-        return [UnequalMessagesOfOne(company.rate, company.theirs, mass, law)]
-    if isinstance(hiding, Shuffled):
+    population, step_cover = populations.covering_population(unit), _step_cover(unit)
+    if population is not None:
+        return [UnequalMessagesOfOne(population.rate, population.theirs, mass, law)]
+    if isinstance(step_cover, Shuffled):
         return [
-            LabelMessages(HiddenMessages(hiding.num_clients, hiding.rate, profile, mass), law),
+            LabelMessages(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
         ]
-    if isinstance(hiding, Slots):
-        return [LabelMessages(HiddenSlots(hiding.slots, hiding.seen, profile, mass), law)]
-    if isinstance(hiding, Occupied):
-        return _by_number(hiding, law, mass)
+    if isinstance(step_cover, Slots):
+        return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
+    if isinstance(step_cover, Occupied):
+        return _by_number(step_cover, law, mass)
     shown = _shown(unit)
     return [] if shown is None else [LabelMessages(HiddenSlots(*shown, profile, mass), law)]
 
 
-def _by_number(hiding: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
+def _by_number(step_cover: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
     """The instance of the occupied slots' messages by their number; some of the slots are dropped."""
-    clients, profile = hiding.num_clients, LabelProfile(law)
-    few, _ = occupancy.levels(clients, hiding.num_slots, hiding.prob, mass, False)
+    clients, profile = step_cover.num_clients, LabelProfile(law)
+    few, _ = occupancy.levels(clients, step_cover.num_slots, step_cover.prob, mass, False)
     parts = tuple(
         (weight * (1.0 - 2e-9), LabelMessages(HiddenSlots(number, number / clients, profile, mass), law))
         for number, weight in few
@@ -255,11 +272,11 @@ def _by_number(hiding: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
 
 def _shown(unit: Unit) -> tuple[int, float] | None:
     """`populations.slots_shown` of common slots with visible empty ones and unequal rates; None for others."""
-    throws, shown = unit.protocol.used_crowd, unit.slots
-    if throws is None or shown is None or not unit.replaced:
+    choices, shown = unit.protocol.unequal_used_slot_choices, unit.slots
+    if choices is None or shown is None or not unit.replaced:
         return None
-    company = populations.company(unit, throws.coins, throws.num_clients, 1.0)
-    return None if company is None else populations.slots_shown(throws, company, shown.seen)
+    population = populations.population_of(unit, choices.coins, choices.num_clients, 1.0)
+    return None if population is None else populations.slots_shown(choices, population, shown.used_lower)
 
 
 def _of_gaussians(unit: Unit) -> list[Instance]:
@@ -267,9 +284,9 @@ def _of_gaussians(unit: Unit) -> list[Instance]:
     mu, mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []
-    company = populations.crowd(unit)
-    if company is not None:
-        return [UnequalMessagesOfOne(company.rate, company.theirs, mass, mu)]
+    population = populations.covering_population(unit)
+    if population is not None:
+        return [UnequalMessagesOfOne(population.rate, population.theirs, mass, mu)]
     shown = None if unit.slots is None or unit.slots.hidden else _shown(unit)
     if shown is None or unit.summed_slots:
         return []

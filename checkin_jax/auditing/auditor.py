@@ -162,15 +162,15 @@ class Audit:
         misplaced = [each.test for each in self.placements if not each.passed]
         if failed:
             verdict = (
-                f"VIOLATION: {failed} of {count} lower bounds exceed what is certified. The run leaks more than the "
-                "accountant says"
+                f"VIOLATION: {failed} of {count} lower bounds exceed the certified epsilon. The run leaks more than "
+                "its guarantee allows"
             )
         elif misplaced:
-            verdict = f"VIOLATION: clients are not where the protocol puts them ({', '.join(misplaced)})"
+            verdict = f"VIOLATION: the places of clients do not follow the protocol ({', '.join(misplaced)})"
         else:
-            verdict = f"PASS: none of {count} lower bounds exceeds what is certified"
+            verdict = f"PASS: none of {count} lower bounds exceeds the certified epsilon"
         lines = [
-            f"{verdict} (confidence {self.confidence:.6g} in all together; {self.seconds:.0f} s)",
+            f"{verdict} (joint confidence {self.confidence:.6g}; {self.seconds:.0f} s)",
             f"  audited    {_words(run.protocol)}",
             f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}, sums drawn as {run.simulate!r}",
             *(f"  note       {note}" for note in self.notes),
@@ -247,7 +247,7 @@ def audit(
     started = time.perf_counter()
     stand_in, long = small(check_auditable(run)), {view: one_run.affordable(run, view) for view in views}
     notes = [
-        f"no test by one run in view {view!r}: clients are too few, or one unit of the protocol too large"
+        f"no test by one run in view {view!r}: the protocol has too few clients, or one unit is too large"
         for view in views
         if long[view] is None
     ]
@@ -257,7 +257,7 @@ def audit(
     if training is not None and "aggregate" in views:
         trained = training_run.affordable(training)
         if trained is None:
-            notes.append("no run of training: clients are too few, or one unit of the protocol too large")
+            notes.append("no test by training: the protocol has too few clients, or one unit is too large")
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
     misplaced = PLACEMENT * (1.0 - confidence)
     error = (1.0 - confidence - misplaced * len(placement.TESTS)) / bounds
@@ -286,7 +286,7 @@ def audit(
         seen = training_run.coins_and_scores(trained, entropies)
         guarantee = certified(trained.run.protocol, "aggregate", delta)
         findings.append(_guesses(TRAINING, guarantee, *seen, error))
-    say(f"where clients of {_words(stand_in.protocol)} stand")
+    say(f"places of clients in {_words(stand_in.protocol)}")
     return Audit(
         run=run,
         findings=tuple(findings),
@@ -325,7 +325,7 @@ def _many_runs(
                 delta=at,
                 lower=bound,
                 guarantee=certified(stand_in.protocol, view, at),
-                evidence=f"the attack said yes {right:,} against {wrong:,} times in {len(first) - half:,} runs each",
+                evidence=f"{right:,} true and {wrong:,} false positives in {len(first) - half:,} runs of each world",
                 point=OperatingPoint(
                     fpr=wrong / (len(first) - half),
                     tpr=right / (len(first) - half),
@@ -347,7 +347,7 @@ def _guesses(test: str, guarantee: Guarantee, coins: np.ndarray, seen: np.ndarra
         delta=guarantee.delta,
         lower=bound,
         guarantee=guarantee,
-        evidence=f"{correct:,} of {guesses:,} coins guessed right, of {len(coins):,} canaries",
+        evidence=f"{correct:,} of {guesses:,} guesses right, of the coins of {len(coins):,} canaries",
     )
 
 

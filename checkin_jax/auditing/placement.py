@@ -67,8 +67,8 @@ class Placement:
     def __str__(self) -> str:
         return (
             f"{'pass' if self.passed else 'VIOLATION'}: {self.test}, client {self.client} of "
-            f"{self.protocol.num_clients:,}, in {self.runs:,} runs: e^{self.log_ratio:.1f} times as likely under the "
-            f"law that other runs suggest as under the one promised (a violation from e^{self.limit:.1f})"
+            f"{self.protocol.num_clients:,}, in {self.runs:,} runs: likelihood ratio e^{self.log_ratio:.1f} of a law "
+            f"estimated from other runs over the promised law (a violation from e^{self.limit:.1f} on)"
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax import _validate
@@ -31,7 +32,6 @@ from checkin_jax.training.private import clients, noise
 from checkin_jax.training.private.clients import Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.server import descent
 
 MOST_CANARIES, OTHERS = 100, 100
 NOISE = 1.0, 1e-6  # variances that the attacker assumes, over the intended variance
@@ -124,7 +124,7 @@ def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.
             dataclasses.replace(model, metrics=None),
             Dataset(records=records, name=trained.dataset.name),
             Path(folder) / "run",
-            optimizer=descent(trained.learning_rate),
+            optimizer=optax.sgd(trained.learning_rate),
             eval_every=run.schedule.num_rounds,
             on_round=lambda line: counts.append(line["check_ins"]),
             on_model=on_model,

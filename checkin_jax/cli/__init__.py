@@ -1,8 +1,7 @@
-"""The command `checkin`: each of its commands is a dataclass with a method `run`, whose fields are the options.
+"""The command `checkin`: each subcommand is a dataclass, whose fields are its options, with a method `run`.
 
-Bad input ends with exit code 2 and one line on standard error. The commands import what they need when they run, so
-that accounting does not load the training stack. What XLA compiles is kept between runs of the command, see
-`keep_compiled`.
+Bad input ends with exit code 2 and one line on standard error. Commands import modules when they run, so that
+accounting does not load the training stack. Programs compiled by XLA are kept between runs, see `keep_compiled`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.interrupts import AtOnce
+from checkin_jax.cli.interrupts import ExitOnSignal
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain, Figure
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
@@ -30,7 +29,7 @@ from checkin_jax.cli.report_command import LedgerReport, ReportPage, SpentBudget
 from checkin_jax.cli.sweep_command import Sweep
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 
-# The commands by the words that are typed.
+# Subcommands by name.
 COMMANDS: dict[str, type] = {
     "epsilon": Epsilon,
     "calibrate": Calibrate,
@@ -53,18 +52,17 @@ COMMANDS: dict[str, type] = {
     "figure": Figure,
     "explain": Explain,
 }
-# First words of several commands, and what these do together.
+# Descriptions of groups of subcommands.
 FAMILIES = {
     "train": "Trains a network privately and reports how private it is.",
-    "ledger": "Keeps a ledger of all that the same clients take part in, whoever trains them: adds to it, shows it, "
-    "reports.",
+    "ledger": "Keeps a ledger of all runs in which the same clients take part, whoever trains.",
 }
 SHELLS = ("bash", "zsh", "fish")
-_ABOUT = "How private federated learning with check-ins is: account for a protocol, or train under it."
+_ABOUT = "Privacy of federated learning with check-ins: account for a protocol, or train under it."
 _BELOW = (
-    "`checkin COMMAND --help` has the options of each. `checkin --completion bash` (or zsh, fish) prints completions "
-    "for a shell. What XLA compiles is kept in $XDG_CACHE_HOME/checkin-jax (by default ~/.cache), so that the next run "
-    "starts fast."
+    "`checkin COMMAND --help` lists the options of a command. `checkin --completion bash` (or zsh, fish) prints "
+    "completions for a shell. Programs compiled by XLA are kept in $XDG_CACHE_HOME/checkin-jax (by default ~/.cache), "
+    "so that the next run starts fast."
 )
 _COMPUTING = (
     "computing; the first call compiles, and Gaussian messages that are shuffled may take a minute ..."
@@ -85,8 +83,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Entry point of `checkin`: exit code 2 and one line on standard error on bad input.
 
     Compiled kernels are kept on disk for the next run, see `keep_compiled`. Ctrl-C and SIGTERM end the command at once,
-    with exit code 130 or 143; training sums up first, see `Interrupts`. Where whoever reads the output has enough of
-    it, the command ends in silence, with exit code 141.
+    with exit code 130 or 143; training writes its report first, see `Interrupts`. If the reader of the output closes
+    the pipe, the command ends silently with exit code 141.
     """
     words = list(sys.argv[1:] if args is None else args)
     if words[:1] == ["help"]:
@@ -105,16 +103,16 @@ def _run(words: list[str]) -> None:
         print(APP.generate_completion(shell=shell))
         return
     request = parsed(APP, words)()
-    if request is None:  # help or the version was asked for
+    if request is None:  # help or the version was printed
         return
     keep_compiled()
-    # Before the clock of `going_on` starts: of a slow machine's imports nothing is said.
+    # Imported before the clock of `going_on` starts, so that slow imports print no line.
     importlib.import_module("checkin_jax.accounting.account")
-    # Training says of itself that it goes on, and takes interrupts; sweeps and audits have bars on terminals.
+    # Training prints its own progress and handles interrupts; sweeps and audits have progress bars on terminals.
     training = isinstance(request, TrainDigits | TrainMnist)
     shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())
     with (
-        contextlib.nullcontext() if training else AtOnce(getattr(request, "kept", "")),
+        contextlib.nullcontext() if training else ExitOnSignal(getattr(request, "kept", "")),
         contextlib.nullcontext() if shown else going_on(getattr(request, "computing", _COMPUTING)),
     ):
         request.run()

@@ -1,4 +1,4 @@
-"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: epsilon of a run, or of one message of Flower's."""
+"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: epsilon of a run, or of one message of Flower."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.stated import Stated
 
 _WHO = "somebody who sees "
-MORE = "Who is protected, by which theorems, under which assumptions: --verbose"
-NAMES = "What the names of bounds mean, and where they are proved: docs/glossary.md"
-# Where the search begins for a variable whose value was left out.
+MORE = "Who is protected, by which theorems, under which assumptions: see --verbose"
+NAMES = "Names of bounds, with links to their proofs: docs/glossary.md"
+# First value of the search for a variable without a value.
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 
 def named(*told: Stated) -> tuple[str, ...]:
-    """Lines below statements: where to read what the names in them mean."""
+    """Lines below statements: references for the names in them."""
     return ("", NAMES) if any(g.theorems for g in told) else ()
 
 
 @dataclasses.dataclass(kw_only=True)
 class _Question(RunOptions, GuaranteeOptions, TableOptions):
-    """A run and the guarantee that is asked of it.
+    """A run and its requested guarantee.
 
     Attributes:
-      verbose: also print whole statements: who is protected from whom, theorems and assumptions.
+      verbose: also print full statements: who is protected from whom, theorems and assumptions.
     """
 
     verbose: Annotated[bool, OUTPUT] = False
 
     def asked(self) -> dict[str, Any]:
-        """The arguments of `account` beside protocol and randomizer."""
+        """Arguments of `account` besides protocol and randomizer."""
         return {
             "delta": self.delta,
             "view": self.view or "messages",
@@ -67,7 +67,7 @@ class _Question(RunOptions, GuaranteeOptions, TableOptions):
         }
 
     def in_views(self, answer: Guarantee, views: Iterable[str]) -> dict[str, Guarantee | str]:
-        """The answer first, and the same run in these other views, or a line that says why there is no answer."""
+        """The answer, and the same run in other views: a guarantee, or a line with the reason why there is none."""
         from checkin_jax.accounting.account import account
 
         found: dict[str, Guarantee | str] = {answer.view: answer}
@@ -78,12 +78,12 @@ class _Question(RunOptions, GuaranteeOptions, TableOptions):
             except ValueError:
                 if isinstance(answer.bounds, str):
                     raise
-                # Words of bounds that do not apply here.
-                found[view] = f"{view:<10} none of the bounds asked for applies"
+                # The requested bounds do not apply in this view.
+                found[view] = f"{view:<10} none of the requested bounds applies"
         return found
 
     def views_of(self, protocol: CheckInProtocol) -> tuple[str, ...]:
-        """The views in which the neighboring relation has a bound."""
+        """Views in which the neighboring relation has a bound."""
         relation = self.neighboring_relation
         return tuple(
             view for view in VIEWS if relation == REPLACE or protocol.refuses(relation, view) is None
@@ -92,12 +92,12 @@ class _Question(RunOptions, GuaranteeOptions, TableOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Epsilon(_Question):
-    """Tells how private a run is: epsilon in every view, both ends.
+    """Prints the epsilon of a run in every view, both ends.
 
     Attributes:
-      by_rate: where rates differ: also a table of epsilon by rate.
-      attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
-      trade_off: also draw true against false positive rates to this PNG or SVG, with a CSV beside it; wants the extra
+      by_rate: with unequal rates: also print a table of epsilon by rate.
+      attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
+      trade_off: also draw true against false positive rates to this PNG or SVG, with a CSV beside it; needs the extra
         plots.
     """
 
@@ -112,7 +112,7 @@ class Epsilon(_Question):
     trade_off: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
-        """Prints the answer, and the other views beside it."""
+        """Prints the answer, and the other views below it."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import account
 
@@ -122,7 +122,7 @@ class Epsilon(_Question):
         out = picture("--trade-off", self.trade_off)
         answer = account(protocol, randomizer, **self.asked())
         shown = self.views_of(protocol)
-        # Those whose statement, attack terms or JSON is wanted.
+        # Views whose statement, attack terms or JSON is requested.
         wanted = shown if self.view is None else (self.view,)
         if not self.json:
             say(answer.headline)
@@ -148,7 +148,7 @@ class Epsilon(_Question):
 
 
 def _by_rate(table: Sequence[RateRow]) -> str:
-    """Epsilon by rate in columns, where it is asked for."""
+    """Epsilon by rate in columns; empty without rows."""
     head = ["", "  by rate    lower      epsilon"] if table else []
     rows = [f"  {row.client_rate:<10.5g} {down(row.lower):<10} {up(row.epsilon)}" for row in table]
     return "\n".join([*head, *rows])
@@ -156,13 +156,14 @@ def _by_rate(table: Sequence[RateRow]) -> str:
 
 @dataclasses.dataclass(kw_only=True)
 class Calibrate(_Question):
-    """Finds the value of one variable that just meets a target epsilon or advantage, on the feasible side.
+    """Finds the extreme value of one variable that meets a target epsilon or advantage.
 
     Attributes:
-      target_epsilon: the epsilon to meet, > 0.
-      target_advantage: in place of an epsilon: true minus false positive rate of the best attack, in (0, 1).
-      free: the variable: the largest that is feasible (the smallest noise multiplier, number of clients, window). Of a
-        log also cycles, how often its rounds are run; its check-in-prob is the largest coin, and scales the others.
+      target_epsilon: largest epsilon allowed, > 0.
+      target_advantage: instead of epsilon: largest true minus false positive rate of any attack, in (0, 1).
+      free: the variable; the largest feasible value is found (the smallest noise multiplier, number of clients, or
+        window). With an availability log also cycles, the number of repetitions of the log; check-in-prob is then the
+        log's largest coin, and the other coins are scaled with it.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -185,7 +186,7 @@ class Calibrate(_Question):
     ]
 
     def run(self) -> None:
-        """Prints the value, and what it promises in the view asked for and then in the others."""
+        """Prints the value, and its guarantees in the requested view and in the others."""
         from checkin_jax.accounting.calibration import calibrate
 
         protocol = self.build_protocol(**_START)
@@ -215,7 +216,7 @@ class Calibrate(_Question):
             say("", *_notes(g, attack=attack), MORE)
 
     def _searched(self) -> tuple[Any, str]:
-        """The randomizer, or its class where its one value is searched, and the name of the variable."""
+        """The randomizer, or its class if its parameter is the variable, and the name of the variable."""
         name = self.free.replace("-", "_")
         if name not in ("epsilon0", "noise_multiplier"):
             if getattr(self, name, None) is not None and name in _START:
@@ -234,12 +235,12 @@ class Calibrate(_Question):
 
 @dataclasses.dataclass(kw_only=True)
 class Compare(RunOptions, TableOptions):
-    """Compares all bounds on a run in the view "messages": certified, published and invalid ones, which are marked.
+    """Compares all bounds on a run in the view "messages": certified, published, and invalid ones (marked).
 
     Attributes:
       delta: delta of the run, in [1e-300, 1).
-      delta0: with Gaussian messages: published bounds take them as (epsilon0, delta0)-LDP; n^-1.5 when left out.
-      out: also draw the bounds to this PNG or SVG, with a CSV beside it; wants the extra plots.
+      delta0: with Gaussian messages: delta0 of the (epsilon0, delta0)-LDP that published bounds use. Default: n^-1.5.
+      out: also draw the bounds to this PNG or SVG, with a CSV beside it; needs the extra plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -252,7 +253,7 @@ class Compare(RunOptions, TableOptions):
     out: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
-        """Prints the certified answer, and then the table."""
+        """Prints the certified answer, then the table."""
         from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.compare import beside
@@ -276,13 +277,13 @@ class Compare(RunOptions, TableOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class FlowerCheck(JsonOption):
-    """Tells what one message of Flower's LocalDpMod is worth; flwr need not be installed.
+    """Prints the privacy of one message of Flower's LocalDpMod; flwr need not be installed.
 
     Attributes:
-      clipping_norm: as given to the mod: the norm that an update is clipped to.
-      sensitivity: as given to the mod, which takes it apart from the clip.
-      epsilon: as given to the mod: what is claimed.
-      delta: as given to the mod, in (0, 1).
+      clipping_norm: the mod's argument: norm to which an update is clipped.
+      sensitivity: the mod's argument, which it does not derive from the clipping norm.
+      epsilon: the mod's argument: the claimed epsilon.
+      delta: the mod's argument, in (0, 1).
     """
 
     examples: ClassVar[tuple[str, ...]] = ("--clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6",)
@@ -293,7 +294,7 @@ class FlowerCheck(JsonOption):
     delta: float
 
     def run(self) -> None:
-        """Prints the worth."""
+        """Prints the privacy of one message."""
         from checkin_jax.flower.local_dp_mod import local_dp_worth
 
         given = dataclasses.asdict(self)
@@ -302,7 +303,7 @@ class FlowerCheck(JsonOption):
 
 
 def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
-    """Rows in columns, invalid bounds last; sources and remarks, which are long, once each below."""
+    """Rows in columns, invalid bounds last; below them each source and remark once."""
     notes: dict[str, int] = {}
     lines = []
     for row in rows:
@@ -325,7 +326,7 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
 
 
 def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:
-    """Columns of view, both ends of epsilon and what is seen; a text stands for a view that has no answer."""
+    """Columns: view, both ends of epsilon, and what the adversary sees; or the text of a view without an answer."""
     rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
         if isinstance(each, str):
@@ -337,7 +338,7 @@ def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) 
 
 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:
-    """What must be read beside the numbers: whom they cover, an attacker's terms where asked for, and warnings."""
+    """Lines that belong to the numbers: clients covered, attack terms if requested, and warnings."""
     rows = [*guarantee.covers, *(guarantee.attack.lines if attack else ())]
     quick = [f"note: {QUICK}"] if guarantee.bounds == "fast" else []
     return [

@@ -1,4 +1,4 @@
-"""`checkin audit`: the trainer attacked, and what that proves about epsilon beside what is certified."""
+"""`checkin audit`: attacks on the trainer, and the lower bounds that they prove beside certified brackets."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class Audit(RunOptions, JsonOption):
-    """Attacks the trainer, and holds what is learnt against what is certified; exit code 1 on a violation.
+    """Attacks the trainer, and compares the proven lower bounds with the certified epsilon; exit code 1 on a violation.
 
-    What it finds about a run stays in the run's folder as audit.json, for checkin report and statement.
+    Findings about a run are saved in its folder as audit.json, for checkin report and checkin statement.
 
     Attributes:
-      run_dir: folder of a run: protocol, randomizer, clipping and delta are taken from it, in place of options.
-      data_dir: folder with the four IDX files of MNIST, to train again as a run on MNIST did.
-      clip_norm: l2 norm every client's update is clipped to; 0.1 when left out.
-      simulate: how sums are drawn; "aggregate" when left out.
-      delta: delta of the guarantee in question; 1e-6 when left out.
-      view: what the adversary sees; all three when left out.
-      runs: runs in each of the two worlds.
-      confidence: with which all lower bounds hold together.
+      run_dir: folder of a run, from which protocol, randomizer, clipping and delta are taken instead of options.
+      data_dir: folder with the four IDX files of MNIST, to repeat the training of a run on MNIST.
+      clip_norm: l2 norm to which every client's update is clipped. Default: 0.1.
+      simulate: how sums are drawn. Default: "aggregate".
+      delta: delta of the audited guarantee. Default: 1e-6.
+      view: what the adversary sees. Default: all three views.
+      runs: number of runs in each of the two worlds.
+      confidence: joint confidence of all lower bounds.
       seed: make the audit reproducible.
-      trade_off: also draw certified true against false positive rates of what was run many times, with the attacks' own
-        on them, to this PNG or SVG; wants the extra plots.
+      trade_off: also draw certified true against false positive rates of the protocol that was run many times, with the
+        rates of the attacks, to this PNG or SVG; needs the extra plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -85,7 +85,7 @@ class Audit(RunOptions, JsonOption):
             sys.exit(1)
 
     def _audited(self) -> tuple[PrivateRun, TrainedRun | None, float]:
-        """The run, its network where there is one, and delta: of a folder, or of the options."""
+        """(run, training to attack or None, delta), from the folder or from the options."""
         from checkin_jax.training.run import PrivateRun
 
         names = [*(field.name for field in dataclasses.fields(RunOptions)), "clip_norm", "simulate", "delta"]
@@ -114,11 +114,11 @@ class Audit(RunOptions, JsonOption):
 
 
 def _draw(found: Found, out: Path) -> None:
-    """Draws the trade-off of what was run many times."""
+    """Draws the trade-off of the protocol that was run many times."""
     from checkin_jax import plotting
 
     many = [finding for finding in found.findings if finding.point is not None]
-    # The last one of a view is at the delta in question.
+    # The last finding of a view is at the audited delta.
     terms = {finding.view: finding.guarantee.attack for finding in many}
     points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
     drawn, rows = plotting.trade_off(terms, points)
@@ -126,7 +126,7 @@ def _draw(found: Found, out: Path) -> None:
 
 
 def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
-    """The network of the run on these images; a canary's other record has the next label."""
+    """The training of the run on these images; a canary's alternative record has the next label."""
     import numpy as np
 
     from checkin_jax.auditing.training_run import TrainedRun

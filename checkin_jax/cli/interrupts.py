@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: acknowledged at once, never lost; during training what is kept is summed up and said."""
+"""Handling of Ctrl-C and SIGTERM: one line at once; a training run writes its report first."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-_SAID = "interrupted: the rounds that have run are being summed up in a report (once more: end at once, without it)"
+_SAID = "interrupted: writing a report of the rounds so far (a second interrupt ends at once, without it)"
 
 
-class AtOnce:
+class ExitOnSignal:
     """Ends the process on SIGINT or SIGTERM, even while XLA compiles, with one line and exit code 130 or 143.
 
-    Python runs its own handlers between two of its steps, which may be many seconds apart: here a thread hears of the
-    signal from the operating system. For commands that lose nothing: what they write appears whole or not at all.
+    Python runs its own handlers between two bytecodes, which may be many seconds apart, so here a thread waits for the
+    signal. It is for commands without partial results: their files are written completely or not at all.
 
     Args:
-      kept: what the line says is kept; empty: nothing is.
+      kept: text about kept results for the line; empty if there are none.
     """
 
     def __init__(self, kept: str = "") -> None:
         self._said = f"checkin: interrupted{kept}"
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> AtOnce:
-        if threading.current_thread() is not threading.main_thread():  # elsewhere Python allows no handlers
+    def __enter__(self) -> ExitOnSignal:
+        if threading.current_thread() is not threading.main_thread():  # other threads may not set handlers
             return self
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -66,8 +66,9 @@ class AtOnce:
 class Interrupts:
     """Turns SIGINT and SIGTERM into KeyboardInterrupt while a run goes on; use as a context manager.
 
-    The first one is acknowledged at once; a second one ends the process. Leaving after one says what the run directory
-    keeps and exits with 130 or 143, also where a library's callback has swallowed the exception.
+    The first signal prints a line at once; a second one ends the process. After a signal, leaving the context prints
+    what the run directory contains and exits with code 130 or 143, even if a library's callback swallowed the
+    exception.
 
     Args:
       run_dir: of the run.
@@ -78,7 +79,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        # Elsewhere Python allows no handlers; what is ignored from outside stays so.
+        # Other threads may not set handlers; signals ignored by the parent process stay ignored.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -97,7 +98,7 @@ class Interrupts:
             sys.exit(128 + (self._number or signal.SIGINT))
 
     def watching(self, on_round: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-        """The same function of a round's line, which also ends the run if an interrupt was swallowed."""
+        """Wraps a callback on a round's line: it also ends the run if an interrupt was swallowed."""
 
         def watched(line: dict[str, Any]) -> None:
             on_round(line)
@@ -107,7 +108,7 @@ class Interrupts:
         return watched
 
     def _swallowed(self, what: sys.UnraisableHookArgs) -> None:
-        """Of interrupts that a callback swallows nothing is printed: they have been acknowledged."""
+        """Suppresses the traceback of an interrupt swallowed by a callback; its line was printed."""
         if what.exc_type is not KeyboardInterrupt:
             self._hook(what)
 
@@ -115,7 +116,7 @@ class Interrupts:
         self._number = number
         for each in self._before:
             signal.signal(each, signal.SIG_DFL)
-        # Not by print: the signal may have come in the middle of one.
+        # Not by print, which the signal may have interrupted.
         os.write(2, f"{os.linesep if os.isatty(2) else ''}{_SAID}{os.linesep}".encode())
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""`checkin ledger`: several runs of the same clients as one guarantee, from a file that keeps who added what."""
+"""`checkin ledger`: one guarantee for several runs of the same clients, from a file that records every addition."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from checkin_jax.reports.declared import Deployment
     from checkin_jax.reports.record import Record
 
-# Delta of a ledger that keeps none.
+# Delta for a ledger without one.
 _DELTA = 1e-6
-_NO_DELTA = f"the ledger keeps no delta, so that {_DELTA:g} is taken; checkin ledger add --delta records one"
+_NO_DELTA = f"the ledger keeps no delta, so {_DELTA:g} is used; checkin ledger add --delta records one"
 
 
 @dataclasses.dataclass(kw_only=True)
 class WhoOptions:
-    """Who writes into a ledger, and what for.
+    """Author and remark of a change to a ledger.
 
     Attributes:
-      note: words about it, such as which team or site; not part of a summary.
-      by: who does it; the name of the user when left out.
+      note: remark, such as the team or site; not part of a summary.
+      by: author of the change. Default: the name of the user.
     """
 
     note: str = ""
@@ -61,7 +61,7 @@ class WhoOptions:
 
     @property
     def who(self) -> str:
-        """The name that is kept."""
+        """Name of the author."""
         if self.by is not None:
             return self.by
         try:
@@ -72,7 +72,7 @@ class WhoOptions:
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerAdd(RunOptions, WhoOptions):
-    """Adds a run to a ledger: a file with all that the same clients took part in; it is made if it is not there.
+    """Adds a run to a ledger, the file of all runs in which the same clients took part; a missing file is created.
 
     Lines are appended and never changed; several processes may add at once.
 
@@ -80,12 +80,11 @@ class LedgerAdd(RunOptions, WhoOptions):
       ledger: the file.
       view: what the adversary sees of this run: messages without names, sums only (aggregate), or a client's own
         messages with its name (local).
-      neighboring_relation: which data sets are compared: one choice for the whole file.
-      on: date of the run, such as 2026-06-30; today when left out.
-      delta: delta of the whole ledger, which the file keeps from the first time that it is given.
-      target_epsilon: epsilon that the whole ledger is to stay below, kept likewise.
-      trained: folder of a run that was trained here, in place of a protocol and its messages: all rounds that were to
-        run.
+      neighboring_relation: which data sets are compared; the same for the whole file.
+      on: date of the run, such as 2026-06-30. Default: today.
+      delta: delta of the whole ledger; the file keeps the first one given.
+      target_epsilon: limit for the epsilon of the whole ledger; the file keeps the first one given.
+      trained: folder of a training run, instead of a protocol and its messages; all planned rounds count.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -102,16 +101,16 @@ class LedgerAdd(RunOptions, WhoOptions):
     trained: Annotated[Path | None, Parameter(name="--run")] = None
 
     def _ran(self) -> tuple[CheckInProtocol, Randomizer]:
-        """Protocol and randomizer of what is added.
+        """Protocol and randomizer of the run to add.
 
         Raises:
-          UsageError: --run beside other options of a run.
+          UsageError: --run together with other options of a run.
         """
         if self.trained is None:
             return self.build_protocol(), self.build_randomizer()
         for field in dataclasses.fields(RunOptions):
             if getattr(self, field.name) != field.default:
-                raise UsageError(f"{option(field.name)} is said by --run {self.trained}")
+                raise UsageError(f"{option(field.name)} is given by --run {self.trained}: leave it out")
         found = run_of("--run", self.trained)
         return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
 
@@ -159,7 +158,7 @@ class LedgerAdd(RunOptions, WhoOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerList(JsonOption):
-    """Lists the entries of a ledger: number, date, run, who added it; and those that were removed.
+    """Lists the entries of a ledger, including removed ones: number, date, run and author.
 
     Attributes:
       ledger: the file.
@@ -186,7 +185,7 @@ class LedgerList(JsonOption):
 
 
 def _told(entry: Entry) -> str:
-    """The run in words, and what was noted of it."""
+    """The run in words, and its note."""
     return f"{entry.words}{f' ({entry.note})' if entry.note else ''}"
 
 
@@ -200,7 +199,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerRemove(WhoOptions):
-    """Takes an entry out of a ledger, such as a run that was added twice; the file keeps the entry, and who did so.
+    """Removes an entry from a ledger, such as a run that was added twice; the file keeps both entry and removal.
 
     Attributes:
       ledger: the file.
@@ -213,7 +212,7 @@ class LedgerRemove(WhoOptions):
     entry: int = dataclasses.field(kw_only=False)
 
     def run(self) -> None:
-        """Takes the entry out."""
+        """Removes the entry."""
         from checkin_jax.accounting.interop import ledger_file
 
         _read(self.ledger)
@@ -228,14 +227,14 @@ class LedgerRemove(WhoOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerShow(JsonOption, BoundsOption):
-    """Shows what all runs of a ledger promise together, both ends, and what is left of its target; writes nothing.
+    """Prints the guarantee of all runs of a ledger together, and the remainder of its target; writes nothing.
 
     Attributes:
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
-      delta: delta of the guarantee, in [1e-300, 1]; the ledger's own when left out.
-      summary: what users of the devices may be told: how much is spent, without notes, names or sites.
-      attack: also say what an attacker can do: rates, advantage, mu, beliefs; takes about as long again.
-      verbose: also print the whole statement: every run, who is protected from whom, theorems and assumptions.
+      delta: delta of the guarantee, in [1e-300, 1]. Default: the ledger's own.
+      summary: print a text for users of the devices: the epsilon spent, without notes, names or sites.
+      attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
+      verbose: also print the full statement: every run, who is protected from whom, theorems and assumptions.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --summary", "fleet.json --json")
@@ -274,7 +273,7 @@ class LedgerShow(JsonOption, BoundsOption):
 
 
 def _delta(found: LedgerFile, asked: float | None) -> tuple[float, list[str]]:
-    """The delta of a guarantee, and what has to be said of it."""
+    """(delta, notes about it) of a guarantee."""
     from checkin_jax.accounting.account import MIN_DELTA
 
     if asked is None:
@@ -285,7 +284,7 @@ def _delta(found: LedgerFile, asked: float | None) -> tuple[float, list[str]]:
 
 
 def _left(found: LedgerFile, accountant: CheckInAccountant, delta: float) -> int | None:
-    """Rounds as those of the last run that fit into the target; None where there is no target, or no such run."""
+    """Number of further rounds like those of the last run within the target; None without a target or such a run."""
     runs = [each.unit for each in found.counted if each.unit is not None]
     if found.epsilon is None or not runs:
         return None
@@ -330,7 +329,7 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
         *(() if left is None else (f"Left of it at the present rate: {counted(left, 'round')}.",)),
         f"Against {in_short(g.against)}, a suspicion of one client's data of",
         *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
-        f"but for a chance of {g.delta!r}.",
+        f"except with probability {g.delta!r}.",
     )
 
 
@@ -343,9 +342,9 @@ def recorded(
     *,
     attack: bool = False,
 ) -> Callable[[], Record]:
-    """Reads a ledger; returns what accounts for it and makes the record of its page and statement.
+    """Reads a ledger; returns a function that accounts for it and builds the record of its page and statement.
 
-    attack: with an attacker's terms in every view; else in the one that may be relied on.
+    attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
     from checkin_jax.reports import declared, evidence, formats, subjects
     from checkin_jax.reports.record import sentence
@@ -378,19 +377,19 @@ def recorded(
 
 
 def _read(path: Path) -> LedgerFile:
-    """The ledger in a file; UsageError if it is none. A line that was cut short is said."""
+    """Reads a ledger file; UsageError if it is none. An incomplete last line is reported."""
     from checkin_jax.accounting.interop import ledger_file
 
     found = ledger_file.read(path)
     if found.torn:
-        say(f"{path}: the last line was cut short while it was written, and does not count", to=sys.stderr)
+        say(f"{path}: the last line is incomplete and does not count", to=sys.stderr)
     return found
 
 
 def _accountant(
     found: LedgerFile, bounds: str | tuple[str, ...] = "best", view: str | None = None
 ) -> CheckInAccountant:
-    """Everything that counts in a ledger, composed; view: as if all of it were seen in that view.
+    """Accountant of all counted entries of a ledger; view: replaces the view of every entry.
 
     Raises:
       ValueError: the neighboring relation has no bound in the view.
@@ -409,8 +408,10 @@ def _accountant(
 def in_views(
     found: LedgerFile, bounds: str | tuple[str, ...]
 ) -> tuple[CheckInAccountant, dict[str, CheckInAccountant]]:
-    """A ledger, and view -> the same as if all of it were seen in that view, for those views that have a bound and are
-    not the ledger's own; none of them where a trusted server's events are in it."""
+    """(accountant, others): the ledger, and for every other view with a bound the ledger with all entries in it.
+
+    `others` is empty if the ledger has events of a trusted server.
+    """
     whole, others = _accountant(found, bounds), {}
     state = found.state
     if state["central"] or state["non_private"]:
@@ -424,7 +425,7 @@ def in_views(
 
 @contextlib.contextmanager
 def _told_below() -> Iterator[None]:
-    """That views differ is printed with the ledger's other notes."""
+    """Suppresses the warning about different views, which is printed with the ledger's other notes."""
     from checkin_jax.accounting.interop.accountant import MixedViewsWarning
 
     with warnings.catch_warnings():
@@ -434,7 +435,7 @@ def _told_below() -> Iterator[None]:
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerBudget(JsonOption):
-    """What a ledger has spent and what is left, for `checkin budget`."""
+    """Prints the epsilon that a ledger has spent, and the remainder of its target, for `checkin budget`."""
 
     ledger: Path
 

@@ -1,4 +1,4 @@
-"""`checkin explain`, `bench` and `figure`: a word in two sentences; values of the literature; figures by name."""
+"""`checkin explain`, `bench` and `figure`: explanations of words; values of the literature; figures by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def glossary() -> dict[str, str]:
-    """The words of words.toml, and the sentences about each of them."""
+    """Words of words.toml, each with its explanation."""
     return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ class Explain:
     """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
 
     Attributes:
-      term: the word; without one that is known, all of them are listed.
+      term: the word; an unknown word lists all of them.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
@@ -43,7 +43,7 @@ class Explain:
     term: str
 
     def run(self) -> None:
-        """Prints the sentences about the word."""
+        """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
 
         words = glossary()
@@ -61,10 +61,10 @@ class Explain:
 
 @dataclasses.dataclass(kw_only=True)
 class Bench(TableOptions):
-    """Puts values of the literature beside the certified brackets of the same runs, which are computed now.
+    """Prints published values of epsilon beside the certified brackets of the same runs, which are computed now.
 
     Attributes:
-      table: name of one table; all of them when left out, which takes half a minute.
+      table: name of one table. Default: all tables, which takes half a minute.
       out: also write the rows to this .csv or .parquet file.
     """
 
@@ -76,22 +76,16 @@ class Bench(TableOptions):
     def run(self) -> None:
         """Prints each table with its source."""
         from checkin_jax.accounting.published_values import literature, tables
+        from checkin_jax.sweeps.tables import arrow, check, write
 
-        known = tables()
-        if self.table is not None and self.table not in known:
-            raise UsageError(
-                f"no table {self.table}: expected one of {', '.join(known)}{did_you_mean(self.table, known)}"
-            )
         if self.out is not None:
-            if self.out.suffix not in (".csv", ".parquet"):
-                raise UsageError(f"--out {self.out}: expected a name ending in .csv or .parquet")
-            check_folder(self.out)
-        chosen = known if self.table is None else {self.table: known[self.table]}
+            check_folder(check(out=self.out))
         found = []
-        for name, table in chosen.items():
+        for name in tables() if self.table is None else [self.table]:
             values = literature(name)
             found += values
             if not self.json:
+                table = tables()[name]
                 shown = _beside(values)
                 rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
                 source = f"{table.source}; {table.artefact}; {table.obtained}."
@@ -100,8 +94,6 @@ class Bench(TableOptions):
         if self.json:
             print(json.dumps(records, allow_nan=False))
         if self.out is not None:
-            from checkin_jax.sweeps.tables import arrow, write
-
             filled = {name: np.array([record[name] for record in records]) for name in records[0]}
             write(self.out, iter([arrow(filled, len(records))]))
 
@@ -205,7 +197,7 @@ def _evaluations(source: Path) -> list[dict[str, Any]]:
 
 
 def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:
-    """The values in columns, heads first; the ratio is of the published end to the certified one on its side."""
+    """Columns, headings first; the ratio is the published value over the certified end on its side."""
     heads = ("published", "at least", "epsilon <=", "ratio", "verdict", "delta", "bound", "setting")
     rows = []
     for value in values:

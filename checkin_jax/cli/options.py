@@ -1,9 +1,10 @@
-"""Options that several commands share, read from protocols and randomizers, and what is made of them."""
+"""Options shared by several commands, derived from protocols and randomizers, and their conversion."""
 
 import contextlib
 import dataclasses
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def _words(kind: type) -> str:
-    """A class by its name in words with hyphens."""
+    """Name of a class in words with hyphens."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).strip("-")
 
 
@@ -50,7 +51,7 @@ MECHANISMS: dict[str, type[Randomizer]] = {
     "rappor": Rappor,
     "laplace": Laplace,
 }
-# Fields beside epsilon0, and the one mechanism that has each.
+# Fields besides epsilon0, and the one mechanism that has each.
 OWN = {
     field.name: name
     for name, kind in MECHANISMS.items()
@@ -66,35 +67,35 @@ else:
     View, Relation = Literal[*VIEWS], Literal[*RELATIONS]
     ProtocolName, MechanismName = Literal[*PROTOCOLS], Literal[*MECHANISMS]
 
-# Headings of `--help`, in their order; a command's own options come first.
+# Headings of `--help`, in order; a command's own options come first.
 PROTOCOL, RANDOMIZER, GUARANTEE, OUTPUT = (
     Parameter(group=Group(title, sort_key=place))
     for place, title in enumerate(("Protocol", "Randomizer", "Guarantee", "Output"), 1)
 )
 
-# Beside answers of --bounds fast.
+# Note below answers of --bounds fast.
 QUICK = (
-    "by quick theorems alone (--bounds fast); all of them prove less epsilon, many times less of Gaussian messages "
-    "that are shuffled"
+    "by fast bounds only (--bounds fast); all bounds together give a smaller epsilon, many times smaller for shuffled "
+    "Gaussian messages"
 )
 
 
 def _fields(owners: Mapping[str, type], heading: Parameter, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of some classes as types of options, each with its text; all of them may be left out.
+    """Fields of some classes as optional command-line options, each with its help text.
 
     Args:
-      owners: the classes, by the words of the command.
-      heading: where `--help` has the options.
-      but: fields that are no options, or belong to other ones.
+      owners: the classes, by their names on the command line.
+      heading: section of `--help`.
+      but: fields without an option of their own.
     """
     found: dict[str, list[Any]] = {}
     for owner, kind in owners.items():
         for name, (hint, default, text) in described(kind).items():
-            usual = "" if default is inspect.Parameter.empty else f" {default} when left out."
+            usual = "" if default is inspect.Parameter.empty else f" Default: {default}."
             found.setdefault(name, [hint, f"{text}{usual}"]).append(owner)
     options = {}
     for name, (hint, text, *having) in found.items():
-        # Rates that differ have options of their own.
+        # Unequal rates have options of their own.
         plain = float if float in typing.get_args(hint) else hint
         whose = "" if len(having) == len(owners) else f" Of {', '.join(having)}."
         options[name] = Annotated[plain | None, heading, Parameter(help=f"{text}{whose}")]
@@ -102,7 +103,7 @@ def _fields(owners: Mapping[str, type], heading: Parameter, but: tuple[str, ...]
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> Any:
-    """A dataclass with these options, all of which may be left out."""
+    """A dataclass with these options, all of them optional."""
     fields = [(each, hint, dataclasses.field(default=None)) for each, hint in options.items()]
     return dataclasses.make_dataclass(name, fields, kw_only=True)
 
@@ -119,7 +120,10 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
       protocol: how clients check in; fixed-window is A_fix, sliding-window A_sldw, averaged-updates A_avg.
       rates: check-in rates that differ: a CSV file with the column rate, and count where a line stands for several
         clients; or numbers between commas, a client each. --num-clients may be left out.
-      largest_rate: check-in rates that differ: no client's is above this. With --expected-check-ins.
+      largest_rate: check-in rates that differ: no client's is above this. With --expected-check-ins, or with
+        --smallest-rate.
+      smallest_rate: check-in rates of which only an interval is known: no client's is below this. With --largest-rate
+        and --num-clients.
       expected_check_ins: what the rates of all clients but the one meant add up to at least. With --largest-rate.
       availability: A log of shuffled check-in, in place of clients, rounds and rates: a CSV file with a line a round
         and the columns available (how many were, at least) and coin (with which each of them checks in).
@@ -128,22 +132,37 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     protocol: Annotated[ProtocolName, PROTOCOL] = "shuffled-check-in"
     rates: Annotated[str | None, PROTOCOL] = None
     largest_rate: Annotated[float | None, PROTOCOL] = None
+    smallest_rate: Annotated[float | None, PROTOCOL] = None
     expected_check_ins: Annotated[float | None, PROTOCOL] = None
     availability: Annotated[Path | None, PROTOCOL] = None
 
     def _rates(self) -> Rates | RateLimits | None:
         """What is given of check-in rates that differ."""
-        largest, expected = self.largest_rate, self.expected_check_ins
+        largest, smallest, expected = self.largest_rate, self.smallest_rate, self.expected_check_ins
         if self.rates is not None:
-            if (largest, expected) != (None, None):
-                raise UsageError("--rates leaves no room for --largest-rate and --expected-check-ins")
+            if (largest, smallest, expected) != (None, None, None):
+                raise UsageError(
+                    "--rates leaves no room for --largest-rate, --smallest-rate and --expected-check-ins"
+                )
             return rates_of(self.rates)
+        if smallest is not None:
+            num_clients = getattr(self, "num_clients")  # noqa: B009 - made from the protocols' fields
+            if largest is None or expected is not None or num_clients is None:
+                raise UsageError(
+                    "--smallest-rate goes with --largest-rate and --num-clients, without other rates"
+                )
+            try:
+                return RateLimits.between(smallest, largest, num_clients=num_clients)
+            except ValueError as error:
+                raise UsageError(re.sub("^(smallest|largest)=", r"--\1-rate ", str(error))) from error
         if (largest is None) != (expected is None):
-            raise UsageError("--largest-rate and --expected-check-ins go together")
+            raise UsageError(
+                "--largest-rate and --expected-check-ins go together; or --smallest-rate in place of the latter"
+            )
         return None if largest is None or expected is None else RateLimits(largest, expected)
 
     def build_protocol(self, **start: float) -> CheckInProtocol:
-        """The protocol; `start` has values for fields that were left out.
+        """The protocol; `start` has values for fields without an option.
 
         Raises:
           ValueError, TypeError: an option is missing, not one of the protocol's, or outside its range.
@@ -153,11 +172,12 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
         given = {name: getattr(self, name) for name in PROTOCOL_OPTIONS if getattr(self, name) is not None}
         rates = self._rates()
         if self.availability is not None:
-            if {*given} - {"drop_out_prob"} or rates is not None or kind is not protocols.ShuffledCheckIn:
+            of_log = {"drop_out_prob", "num_colluding", "min_reports"}
+            if {*given} - of_log or rates is not None or kind is not protocols.ShuffledCheckIn:
                 raise UsageError(
-                    "--availability goes with shuffled-check-in, and says its clients, rounds and rates"
+                    "--availability goes with shuffled-check-in, and gives its clients, rounds and rates"
                 )
-            return protocols.from_availability(self.availability, drop_out_prob=self.drop_out_prob or 0.0)
+            return protocols.from_availability(self.availability, **given)
         if rates is not None:
             if "check_in_prob" in given:
                 raise UsageError("give one of --check-in-prob, --rates and --largest-rate")
@@ -176,13 +196,13 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
 
 @dataclasses.dataclass(kw_only=True)
 class RandomizerOptions(with_options("RandomizerFields", RANDOMIZER_OPTIONS)):
-    """What a client applies to its messages.
+    """The randomizer that each client applies to its update.
 
     Attributes:
       epsilon0: messages are epsilon0-LDP. Give this or --noise-multiplier.
       noise_multiplier: messages carry Gaussian noise of this many clip norms per coordinate.
-      mechanism: what makes messages epsilon0-LDP: any mechanism (the worst case; default when accounting) or a known
-        one, which may leak much less; l2 is what training runs (LDP-SGD).
+      mechanism: mechanism of the epsilon0-LDP messages: any (the worst case; default when accounting), or a known one,
+        which may leak much less; training uses l2 (LDP-SGD).
     """
 
     epsilon0: Annotated[float | None, RANDOMIZER] = None
@@ -190,7 +210,7 @@ class RandomizerOptions(with_options("RandomizerFields", RANDOMIZER_OPTIONS)):
     mechanism: Annotated[MechanismName | None, RANDOMIZER] = None
 
     def build_randomizer(self, usual: type[Randomizer] = PureLDP) -> Randomizer:
-        """What the clients do; `usual` is the mechanism of --epsilon0 where none is named.
+        """The randomizer; `usual` is the mechanism of --epsilon0 without --mechanism.
 
         Raises:
           ValueError, TypeError: not one of --epsilon0 and --noise-multiplier, or options that do not go together.
@@ -210,7 +230,7 @@ class RandomizerOptions(with_options("RandomizerFields", RANDOMIZER_OPTIONS)):
 
 
 def own_values(options: Any, kind: type[Randomizer] | None) -> dict[str, Any]:
-    """What is given of fields of one mechanism each; UsageError where that is not this one."""
+    """Given options that belong to this mechanism; UsageError for an option of another mechanism."""
     values = {name: getattr(options, name) for name in OWN if getattr(options, name) is not None}
     for name in values:
         if MECHANISMS[OWN[name]] is not kind:
@@ -225,11 +245,11 @@ class RunOptions(ProtocolOptions, RandomizerOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class ProcessOptions:
-    """How several processes that share the work find each other.
+    """Connection of several processes that share the work.
 
     Attributes:
-      coordinator: HOST:PORT of process 0, where several processes share the work, with --num-processes and
-        --process-id; or auto, where JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU).
+      coordinator: HOST:PORT of process 0, if several processes share the work, with --num-processes and --process-id;
+        or auto, if JAX finds them by itself (Slurm, Open MPI, Kubernetes, cloud TPU).
       num_processes: number of processes, all with the same arguments.
       process_id: number of this process, from 0.
     """
@@ -239,10 +259,10 @@ class ProcessOptions:
     process_id: int | None = None
 
     def numbers(self) -> tuple[int | None, int | None]:
-        """How many processes there are and which one this is; None where JAX finds it, or there is but one.
+        """(number of processes, number of this one); None if JAX finds them, or if there is only one process.
 
         Raises:
-          UsageError: not all of the options that go together.
+          UsageError: some of the options that go together are missing.
         """
         together = (self.num_processes, self.process_id)
         given = sum(part is not None for part in together)
@@ -253,13 +273,13 @@ class ProcessOptions:
 
 @dataclasses.dataclass(kw_only=True)
 class HostOptions(ProcessOptions):
-    """Where a run is computed: on all devices of this process, or of several on one or more hosts."""
+    """Devices of a run: all devices of this process, or of several processes on one or more hosts."""
 
     def devices(self) -> "jax.sharding.Mesh | None":
-        """All devices of all processes in a row, once these have come; None where there is but one.
+        """Mesh of all devices of all processes, once these are connected; None for a single device.
 
         Raises:
-          UsageError: not all of the options that go together. ValueError: processes that JAX cannot find.
+          UsageError: some of the options that go together are missing. ValueError: JAX cannot find the processes.
         """
         numbers = self.numbers()
         import jax
@@ -274,14 +294,14 @@ class HostOptions(ProcessOptions):
         return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
 
     def progress(self, rounds: int) -> contextlib.AbstractContextManager[Callable[[dict[str, Any]], None]]:
-        """What shows the lines of so many rounds; nothing in all processes but the first."""
+        """Display of progress over this number of rounds; silent in all processes except the first."""
         from checkin_jax.cli.progress import RoundBar
 
         return RoundBar(rounds) if self.is_first() else contextlib.nullcontext(lambda line: None)
 
     @staticmethod
     def is_first() -> bool:
-        """Whether this is the process that writes and prints."""
+        """True in the process that writes and prints."""
         import jax
 
         return jax.process_index() == 0
@@ -289,11 +309,11 @@ class HostOptions(ProcessOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class BoundsOption:
-    """Which bounds are tried.
+    """Bounds to use.
 
     Attributes:
-      bounds: bounds to use: best (all that apply), fast (those of a few hundredths of a second), or words:
-        clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those that take a few hundredths of a second), or words such
+        as clones,hexagon.
     """
 
     bounds: Annotated[str, GUARANTEE] = "best"
@@ -301,15 +321,15 @@ class BoundsOption:
 
 @dataclasses.dataclass(kw_only=True)
 class GuaranteeOptions(BoundsOption):
-    """What is asked of a run.
+    """Guarantee of a run.
 
     Attributes:
       delta: delta of the guarantee, in [1e-300, 1].
       view: what the adversary sees: messages without names (messages, the default), sums only (aggregate), or a
-        client's own messages with its name (local). The others are shown beside it.
+        client's own messages with its name (local). The other views are printed below it.
       neighboring_relation: which data sets are compared; add-or-remove-one is for windows with hidden dummies.
-      client_rate: where rates differ: the rate of the client meant; the fastest's when left out, which covers
-        everybody.
+      client_rate: with unequal rates: check-in rate of the client to bound. Default: the largest rate, which covers
+        every client.
     """
 
     delta: Annotated[float, GUARANTEE] = 1e-6
@@ -320,7 +340,7 @@ class GuaranteeOptions(BoundsOption):
 
 @dataclasses.dataclass(kw_only=True)
 class JsonOption:
-    """An answer for programs.
+    """JSON output.
 
     Attributes:
       json: print one JSON object instead of text.
@@ -329,7 +349,7 @@ class JsonOption:
     json: Annotated[bool, OUTPUT] = False
 
     def show(self, found: Any, *below: str) -> None:
-        """Prints what has `as_dict` and words, and lines below these."""
+        """Prints an object with `as_dict` and a text, and lines below the text."""
         if self.json:
             print(json.dumps(found.as_dict(), allow_nan=False))
         else:
@@ -338,7 +358,7 @@ class JsonOption:
 
 @dataclasses.dataclass(kw_only=True)
 class TableOptions(JsonOption):
-    """How a table is printed.
+    """Format of a table.
 
     Attributes:
       markdown: print the table in Markdown.
@@ -352,7 +372,7 @@ class TableOptions(JsonOption):
 
 
 def rates_of(text: str) -> Rates:
-    """Rates between commas, or in a file; UsageError otherwise."""
+    """Rates from numbers between commas or from a file; UsageError otherwise."""
     try:
         if "," not in text or Path(text).exists():
             return Rates.read(text)
@@ -374,7 +394,7 @@ def run_of(name: str, folder: Path) -> "RecordedRun":
     """The run in the folder that an option names.
 
     Raises:
-      UsageError: there is no such folder. ValueError, OSError: there is no whole run in it.
+      UsageError: no such folder. ValueError, OSError: it contains no complete run.
     """
     from checkin_jax.training.reports import recorded
 

@@ -1,4 +1,4 @@
-"""What commands write: lines on standard streams, pages about a ledger or a plan."""
+"""Output of commands: lines on standard streams, and pages about a ledger or a plan."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ if TYPE_CHECKING:
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
-    """Prints lines at once, on standard output unless told otherwise, broken where a terminal is narrower."""
+    """Prints lines at once, on standard output by default, wrapped to the width of a terminal."""
     width = terminal_width(to)
     print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
 
 
 def check_folder(out: Path, option: str = "--out") -> None:
-    """Refuses a place that is not that of a file in a folder that is there."""
+    """Raises UsageError unless `out` is a file in an existing folder."""
     if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"{option} {out}: expected a file in a folder that is there")
+        raise UsageError(f"{option} {out}: expected a file in an existing folder")
 
 
 def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
-    """Refuses a place that holds what the page is made of, or a page about another run, ledger or plan."""
+    """Raises UsageError if `out` is an input of the page, or a page about another run, ledger or plan."""
     from checkin_jax.reports import render
 
     check_folder(out)
     for read in (subject, deployment):
         if read is not None and out.exists() and read.exists() and out.samefile(read):
-            raise UsageError(f"--out {out}: the page is made of that file")
+            raise UsageError(f"--out {out}: that file is an input of the page")
     about = render.source_of(out)
-    own = subject / "report.html"  # a run's own page is replaced whatever it holds
+    own = subject / "report.html"  # a run's own page is always replaced
     if out.is_file() and not about and out != own:
-        raise UsageError(f"{out} is there, and no page of this command; expected another --out, or delete it")
+        raise UsageError(
+            f"{out} exists and was not written by checkin report; choose another --out or delete it"
+        )
     if about not in ("", subject.resolve().name):
         raise UsageError(
-            f"{out}: there is a page about {_validate.shown(about)}; expected another --out, or delete it"
+            f"{out}: is a page about {_validate.shown(about)}; choose another --out or delete it"
         )
 
 
 def picture(option: str, path: Path | None) -> Path | None:
-    """The picture that an option names, once `plotting.save` will take it.
+    """Path of the picture that an option names, checked as by `plotting.save`.
 
     Raises:
       UsageError: its ending or its folder is wrong. ModuleNotFoundError: matplotlib is not installed.
@@ -60,17 +62,17 @@ def picture(option: str, path: Path | None) -> Path | None:
 
 
 def write_page(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> None:
-    """Writes the page about a file, beside it under its whole name where `out` is None, and prints its place."""
+    """Writes the page about a file to `out`, or beside the file with .html after its name, and prints the path."""
     from checkin_jax.reports import render
 
-    # With its suffix: a ledger and a plan of one fleet have pages of their own.
+    # With the suffix, so that a ledger and a plan of the same name have different pages.
     out = subject.with_name(f"{subject.name}.html") if out is None else out
     check_free(out, subject, deployment)
 
     with replacing(out) as stream:
         try:
             stream.write(render.page(made()).encode())
-        # What only accounting can tell: an empty ledger, checks of nothing.
+        # Errors found by accounting only, such as an empty ledger.
         except ValueError as error:
             raise UsageError(f"{subject}: {error}") from error
     print(out)

@@ -25,16 +25,16 @@ _UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 1
 _PEOPLES_NUMBER = re.compile(
     r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})([%kKmMgGbB]?)(?:/([1-9]\d{0,40}))?"
 )
-# An argument of the library, its value, and what is said of it.
+# An error of the library: argument, value and message.
 _ARGUMENT = re.compile(r"""([a-z]\w*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.*?): (.*)""", re.DOTALL)
 
 
 class UsageError(ValueError):
-    """A command line that cannot be understood, or arguments that are fine one by one but not together."""
+    """A command line that cannot be parsed, or arguments that do not go together."""
 
 
 class Described(NamedTuple):
-    """An argument of a class or function: its type, its default, and the first sentence about it."""
+    """An argument of a class or function: type, default, and the first sentence of its description."""
 
     hint: Any
     default: Any
@@ -42,7 +42,7 @@ class Described(NamedTuple):
 
 
 def described(what: Callable[..., Any]) -> dict[str, Described]:
-    """The arguments of a class or function by name, from its signature and docstrings."""
+    """Arguments of a class or function by name, from its signature and docstrings."""
     hints = typing.get_type_hints(what, include_extras=True)
     texts: dict[str, str] = {}
     for documented in reversed(what.__mro__[:-1]) if isinstance(what, type) else (what,):
@@ -65,10 +65,10 @@ def application(name: str, **settings: Any) -> cyclopts.App:
 
 
 def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
-    """The call that a command line asks for: of a dataclass, a function, or what prints help or the version.
+    """Parses a command line; returns the call of a dataclass or function, or of a function that prints help or version.
 
     Raises:
-      UsageError: the line cannot be understood.
+      UsageError: the line cannot be parsed.
     """
     if "" in words:
         raise UsageError("an empty word: expected a value")
@@ -81,7 +81,7 @@ def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
 
 
 def _told(error: cyclopts.CycloptsError) -> str:
-    """The error in one line; of a value as "--option value: expected ...", as the library refuses arguments."""
+    """The error in one line; for a value as "--option value: expected ...", like errors of the library."""
     match error:
         case exceptions.UnknownOptionError(token=token):
             name = token.keyword or token.value
@@ -103,7 +103,7 @@ def _told(error: cyclopts.CycloptsError) -> str:
 
 
 def _about(command: Callable[..., Any] | None, argument: cyclopts.Argument) -> str:
-    """The first sentence about an argument of a command, and its choices, after a colon."""
+    """First sentence of an argument's description, and its choices, after a colon."""
     text = "" if command is None else described(command)[argument.field_info.name].text.rstrip(".")
     choices = argument.get_choices()
     told = [*([text] if text else []), *([f"One of {', '.join(choices)}"] if choices else [])]
@@ -111,7 +111,7 @@ def _about(command: Callable[..., Any] | None, argument: cyclopts.Argument) -> s
 
 
 def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:
-    """The value that the words of an option are; ValueError says what was expected."""
+    """Converts the words of an option to its value; ValueError with the expected values otherwise."""
     kind, word = _plain(hint), tokens[0].value
     if kind in (int, float):
         return _number(word, kind)
@@ -124,7 +124,7 @@ def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:
 
 
 def _plain(hint: Any) -> Any:
-    """The type itself where it may be None, too."""
+    """The type without None."""
     inner = [each for each in typing.get_args(hint) if each is not types.NoneType]
     return inner[0] if typing.get_origin(hint) in (types.UnionType, typing.Union) else hint
 
@@ -135,7 +135,7 @@ def _meant(hint: Any) -> str:
 
 
 def _number(word: str, kind: type) -> Any:
-    """The number, whole ones in the notation of floats, too."""
+    """Converts a word to a number; whole numbers may be written as floats, such as 1e9."""
     with contextlib.suppress(ValueError):
         return kind(word)
     with contextlib.suppress(ValueError, OverflowError):
@@ -147,7 +147,7 @@ def _number(word: str, kind: type) -> Any:
 
 
 def _peoples_number(word: str) -> str:
-    """A number as people write it, 0.3%, 2,000,000, 2M or 1/2000, as options take it; '' where it is none."""
+    """Converts 0.3%, 2,000,000, 2M or 1/2000 to the notation of options; '' for other words."""
     found = _PEOPLES_NUMBER.fullmatch(word)
     if found is None:
         return ""
@@ -158,12 +158,12 @@ def _peoples_number(word: str) -> str:
 
 
 def option(name: str) -> str:
-    """The option that is this field of a dataclass."""
+    """Name of the option for a field of a dataclass."""
     return f"--{name.replace('_', '-')}"
 
 
 def in_options(message: str, words: Sequence[str], names: Collection[str]) -> str:
-    """The message about an argument of the library, name=value: ..., as one about the option as it was typed.
+    """Rewrites an error of the library about an argument, name=value: ..., as one about the typed option.
 
     Args:
       message: of an error.

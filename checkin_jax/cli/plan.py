@@ -1,4 +1,4 @@
-"""`checkin plan`: a fleet in a TOML file, what each kind of message would promise there, and what has to be checked."""
+"""`checkin plan`: guarantees of several kinds of messages for a fleet in a TOML file, and a list of assumptions."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
     from checkin_jax.reports.record import Record
 
+# Fields of the run that [fleet] may say, as `from_availability` takes them.
+_TERMS = ("drop_out_prob", "num_colluding", "min_reports")
 # Tables of the file, what each may say, and what it must.
 _TABLES = {
-    "fleet": ("available", "check_in_prob", "drop_out_prob", "cycles"),
+    "fleet": ("available", "check_in_prob", "cycles", *_TERMS),
     "target": ("epsilon", "delta", "view", "free"),
-    "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN),
+    "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN, "share"),
     "deployment": (),
 }
-# Variables of a fleet that may be searched in place of a message's own.
+# Variables of a fleet that may be searched instead of a message's parameter.
 FREE = ("cycles", "num_rounds", "check_in_prob")
 _NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
 
 
 class Search(NamedTuple):
-    """A message whose value is to be found: where `calibrate` starts, and over which variable."""
+    """A message whose parameter is searched: first value and variable of `calibrate`."""
 
     start: Randomizer | type[Gaussian]
     free: str | None
@@ -61,11 +63,15 @@ class Search(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is."""
+    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is.
+
+    groups: the run of the clients of each message, where messages are those of groups; else empty.
+    """
 
     protocol: CheckInProtocol
     rounds_per_cycle: int
     messages: tuple[Randomizer | Search, ...]
+    groups: tuple[CheckInProtocol, ...]
     epsilon: float | None
     delta: float
     view: str
@@ -75,17 +81,18 @@ class Wanted:
 
 @dataclasses.dataclass(kw_only=True)
 class Plan(TableOptions, BoundsOption):
-    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and what has to be checked.
+    """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and the assumptions to check.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
-    drop_out_prob, cycles. [target]: epsilon, delta, view, free. [[message]], as often as there are choices: epsilon0
-    with or without a mechanism, or noise_multiplier; one that leaves out its value gets the one that just meets the
-    target. Exit code 1: no message meets it.
+    drop_out_prob, num_colluding, min_reports, cycles. [target]: epsilon, delta, view, free. [[message]], as often as
+    there are choices: epsilon0 with or without a mechanism, or noise_multiplier; one that leaves out its value gets the
+    one that just meets the target. With a share in each message they are no choices, but those of groups of clients in
+    the same rounds. Exit code 1: no message meets the target, or one of a group does not.
 
     Attributes:
       plan: the file.
-      free: of each message that has a value: the most cycles or rounds, or the largest check-in probability (the others
-        are scaled with it) that meets the target; in place of free in the file.
+      free: for each message with a value: find the most cycles or rounds, or the largest check-in probability (others
+        are scaled with it) that meets the target; replaces free in the file.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
@@ -94,7 +101,7 @@ class Plan(TableOptions, BoundsOption):
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
 
     def run(self) -> None:
-        """Accounts for each choice; exits with code 1 where none meets the target."""
+        """Accounts for each message; exits with code 1 if none meets the target."""
         free = None if self.free is None else self.free.replace("-", "_")
         wanted, bounds = read(self.plan, free), bounds_of(self.bounds)
         rows = answers(wanted, bounds)
@@ -106,34 +113,37 @@ class Plan(TableOptions, BoundsOption):
             if quick:
                 notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
                 print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
-        if wanted.epsilon is not None and not any(_meets(row, wanted) for row in rows):
+        met = [_meets(row, wanted) for row in rows]
+        if wanted.epsilon is not None and not (all(met) if wanted.groups else any(met)):
             sys.exit(1)
 
 
 def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
-    """What each message promises in every view, or why no message meets the target."""
-    from checkin_jax.accounting.account import account
+    """Guarantees of each message by view, or the reason why it cannot meet the target."""
+    from checkin_jax.accounting.account import account, of_group
 
     ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
-    for each in wanted.messages:
+    for i, each in enumerate(wanted.messages):
+        asked = dataclasses.replace(wanted, protocol=wanted.groups[i]) if wanted.groups else wanted
         if isinstance(each, Search):
-            found = _found(each, wanted, bounds)
+            found = _found(each, asked, bounds)
         elif wanted.free is None:
-            found = wanted.protocol, each
+            found = asked.protocol, each
         else:
-            found = _found(Search(each, wanted.free), wanted, bounds)
+            found = _found(Search(each, wanted.free), asked, bounds)
         if isinstance(found, str):
             rows.append(found)
             continue
-        rows.append({view: ask(*found, view=view) for view in VIEWS})
+        row = {view: ask(*found, view=view) for view in VIEWS}
+        rows.append({view: of_group(g) for view, g in row.items()} if wanted.groups else row)
     return rows
 
 
 def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
-    """Noise in the mean of a round's messages, in clip norms per coordinate, where most and where fewest come.
+    """Noise of the mean of a round's messages, in clip norms per coordinate, with the most and the fewest messages.
 
-    None: the messages are no noisy updates. Counts are the expected ones.
+    None if messages are not noisy updates. Numbers of messages are expected ones.
     """
     from checkin_jax.training.private.samplers import mechanism_of
 
@@ -142,14 +152,14 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
         return None
     try:
         noise = mechanism_of(g.randomizer, clip_norm=1.0).noise_multiplier
-    except TypeError:  # nobody trains by such messages
+    except TypeError:  # no training with such messages
         return None
     counts = run.log.available * run.log.coin * run.kept
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
 def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str]:
-    """By how much epsilon may fall once all theorems are tried, a line for each message."""
+    """Possible decrease of epsilon if all bounds are used, one line for each message."""
     out = []
     for row in rows:
         if isinstance(row, str):
@@ -158,10 +168,10 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
         most = (
             f"up to {up(g.epsilon / g.lower, 3)} times smaller"
             if g.lower > 0
-            else "smaller, nobody knows how much"
+            else "smaller by an unknown amount"
         )
         out.append(
-            f"note: {g.randomizer.words}: by all theorems epsilon may be {most}, not below {down(g.lower, 4)}"
+            f"note: {g.randomizer.words}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
         )
     return out
 
@@ -169,11 +179,15 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
 def recorded(
     path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
 ) -> Callable[[], Record]:
-    """Reads a plan; returns what accounts for it and makes the record of its page and statement."""
+    """Reads a plan; returns a function that accounts for it and builds the record of its page and statement."""
     from checkin_jax.reports import evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
     wanted = read(path)
+    if wanted.groups:
+        raise UsageError(
+            f"{path}: a statement is of one group: write a plan for each share, with its own clients"
+        )
     before = None if last is None else formats.last_of(last)
 
     def made() -> Record:
@@ -193,10 +207,10 @@ def recorded(
 
 
 def read(path: Path, free: str | None = None) -> Wanted:
-    """The plan in a file; free: the variable of the run that is searched, in place of what the file says.
+    """Reads a plan; free: variable of the run to search, instead of the one in the file.
 
     Raises:
-      UsageError: it is no TOML, or says something that is unknown, missing or out of range; it names the place.
+      UsageError: no TOML, or a key that is unknown, missing or out of range; the message names it.
     """
     from checkin_jax.accounting.account import MIN_DELTA
 
@@ -213,7 +227,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         fleet, target = (_table(name, tables.get(name)) for name in ("fleet", "target"))
         messages = tables.get("message", [])
         if not isinstance(messages, list) or not messages:
-            raise ValueError("expected one [[message]] at least")
+            raise ValueError("expected at least one [[message]]")
         cycle = fleet["available"]
         if not isinstance(cycle, list):
             raise ValueError(f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers")
@@ -227,17 +241,20 @@ def read(path: Path, free: str | None = None) -> Wanted:
             free = _validate.choice(FREE, free=target["free"])
         if free is not None and epsilon is None:
             raise ValueError(f"free={free!r}: expected an epsilon in [target]")
-        found = tuple(_message(_table("message", each), None if free else epsilon) for each in messages)
+        tables_of = [dict(_table("message", each)) for each in messages]
+        shares = [table.pop("share", None) for table in tables_of]
+        found = tuple(_message(table, epsilon, free) for table in tables_of)
+        groups = () if all(share is None for share in shares) else _groups(shares, cycle, fleet)
         deployment = of_table(tables.get("deployment", {}))
         if deployment.view is not None:
             _validate.choice(VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, epsilon, delta, view, free, deployment)
+    return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """The table, once it says only what it may, and all that it must."""
+    """The table, checked for unknown and missing keys."""
     if not isinstance(table, dict):
         raise ValueError(f"expected a table [{name}]")
     for key in table:
@@ -257,32 +274,48 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
             raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
         coin = np.tile(coin, cycles)
     try:
-        return from_availability(
-            np.tile(cycle, cycles), coin=coin, drop_out_prob=fleet.get("drop_out_prob", 0.0)
-        )
+        terms = {name: fleet[name] for name in _TERMS if name in fleet}
+        return from_availability(np.tile(cycle, cycles), coin=coin, **terms)
     except (ValueError, TypeError) as error:
         raise ValueError(re.sub("^coin", "[fleet] check_in_prob", str(error))) from error
 
 
-def _message(table: Mapping[str, Any], epsilon: float | None) -> Randomizer | Search:
-    """The randomizer, or the search for it where its value is left out."""
+def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckInProtocol, ...]:
+    """The runs of groups that are so large a share of the available clients each."""
+    if fleet.get("min_reports"):
+        raise ValueError(
+            "[fleet] min_reports: expected none where messages have shares: a floor of the whole batch says nothing of "
+            "the messages of one group"
+        )
+    if any(share is None for share in shares):
+        raise ValueError("[[message]] without share: expected one in each message, or in none")
+    shares = [_validate.real(0, 1, open_low=True, share=share) for share in shares]
+    if math.fsum(shares) > 1 + 1e-9:
+        raise ValueError(
+            f"[[message]] share: expected shares that add up to 1 at most, not {math.fsum(shares):g}"
+        )
+    return tuple(_run([math.floor(each * share) for each in cycle], fleet) for share in shares)
+
+
+def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) -> Randomizer | Search:
+    """The randomizer, or the search for it where its value is left out and nothing else is free."""
     mechanism = table.get("mechanism")
     if mechanism is not None:
         _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
     if "epsilon0" in table or "noise_multiplier" in table:
         return RandomizerOptions(**table).build_randomizer()
-    if epsilon is None:
-        raise ValueError(
-            "[[message]] without epsilon0 or noise_multiplier: expected an epsilon in [target], and nothing else free"
-        )
+    wanted = "an epsilon in [target]" if epsilon is None else "one of the two" if free else None
+    if wanted is not None:
+        searched = f" where {free} is searched" if free else ""
+        raise ValueError(f"[[message]] without epsilon0 or noise_multiplier: expected {wanted}{searched}")
     if mechanism is None:
         return Search(Gaussian, None)
     return Search(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
 
 
 def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
-    """The run and the message that just meet the target, its value cut on the private side to what is printed; or why
-    there is none."""
+    """(run, message) that meet the target, the value rounded to the printed digits on the private side; or the reason
+    why there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
     kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
@@ -304,37 +337,47 @@ def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol
 
 def _named(g: Guarantee, wanted: Wanted) -> str:
     """The message, and what was found of the run."""
+    words = (
+        f"{g.protocol.num_clients:,} clients: {g.randomizer.words}" if wanted.groups else g.randomizer.words
+    )
     if wanted.free is None:
-        return g.randomizer.words
+        return words
     value = _value(g, wanted)
     found = {
         "cycles": f"{value:,} cycles ({g.protocol.repeats:,} rounds)",
         "num_rounds": f"{value:,} rounds",
         "check_in_prob": f"check-in probability up to {value:.6g}",
     }
-    return f"{g.randomizer.words}: {found[wanted.free]}"
+    return f"{words}: {found[wanted.free]}"
 
 
 def _value(g: Guarantee, wanted: Wanted) -> Any:
-    """Value of the variable of the run that was searched; None: none was."""
+    """Value found for the free variable of the run; None without one."""
     if wanted.free == "cycles":
         return g.protocol.repeats // wanted.rounds_per_cycle
     return None if wanted.free is None else getattr(g.protocol, wanted.free)
 
 
 def _meets(row: Mapping[str, Guarantee] | str, wanted: Wanted) -> bool:
-    """Whether a message meets the target; False where there is none."""
+    """True if a message meets the target; False without a target."""
     return (
         wanted.epsilon is not None and not isinstance(row, str) and row[wanted.view].epsilon <= wanted.epsilon
     )
 
 
+_EACH_GROUP = (
+    "a line for each group of clients, who hide among their own group; all lines have to meet the target"
+)
+
+
 def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
-    """The run in one line, a line for each message, and a list to tick; quick: answers are marked as --bounds fast."""
+    """The run in one line, a line for each message, and a checklist; quick: mark answers as those of --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
     out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
+    if wanted.groups:
+        out[1:] = [_EACH_GROUP, ""]
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
     last = "met" if wanted.epsilon is not None else "theorems" if quick else ""
     lines = [["epsilon, at least and at most", *views, last, "noise of the mean"]]
@@ -356,14 +399,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         out.append(markdown(lines))
     elif width is None or max(map(len, columns(lines).split("\n"))) <= width:
         out.append(columns(lines))
-    else:  # a message below the other, its views below it
+    else:  # one message below the other, each with its views below
         head = lines[0]
         for message, *cells in lines[1:]:
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
     if assumed:
-        out += ["", "To be checked, by somebody who knows the fleet:"]
+        out += ["", "To be checked by somebody who knows the fleet:"]
         out += [
             f"* [ ] {each}" if in_markdown else columns([("  [ ]", each)], " ", width=width)
             for each in assumed
@@ -372,7 +415,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
 
 
 def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:
-    """The same for programs."""
+    """The plan as plain values for JSON."""
     return {
         "what": wanted.protocol.what,
         "protocol": to_plain(wanted.protocol),

@@ -1,4 +1,4 @@
-"""Programs from their command line: bad input in one line, output that nobody reads any more, processes that share."""
+"""Entry points of programs: errors in one line, closed output pipes, and processes that end together."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from checkin_jax._optional import how_to_install
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import application, parsed
 
-# Errors name what is missing of the others by themselves.
+# Errors about the other packages name them themselves.
 _TRAINING, _OTHERS = ("flax", "optax"), ("orbax", "matplotlib", "pyarrow")
-# Exit code, as if by SIGPIPE.
+# Exit code of a process ended by SIGPIPE.
 _BROKEN_PIPE = 128 + 13
 
 
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
     """Runs a program from its command line; bad input ends it with one line and exit code 2.
 
-    What XLA compiles is kept for the next run, as by the command.
+    Compiled programs are kept for the next run, as by the command.
 
     Args:
       what: the class of the program's options, or a function of them.
-      main: called with the options; None where `what` is the function.
+      main: called with the options; None if `what` is the function.
     """
     name = Path(sys.argv[0]).name
     app = application(name, version_flags=())
@@ -46,18 +46,18 @@ def program(what: type[Any] | Callable[..., object], main: Callable[..., object]
 
 
 def guarded(name: str, job: Callable[[], None], told: Callable[[str], str] = str) -> None:
-    """Runs a job; what is the user's to mend ends the process with one line on standard error and exit code 2.
+    """Runs a job; an error of the user ends the process with one line on standard error and exit code 2.
 
-    Where whoever reads the output has enough of it, the process ends in silence, with exit code 141; processes that
-    share a run end together.
+    If the reader of the output closes the pipe, the process ends silently with exit code 141. Processes that share a
+    run end together.
 
     Args:
-      name: of the program, before the line.
+      name: of the program, printed before the line.
       job: the job.
       told: rewrites the line.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # letters that a terminal lacks are no reason to fail
+        if isinstance(stream, io.TextIOWrapper):  # characters that a terminal cannot print are replaced
             stream.reconfigure(errors="replace")
     try:
         try:
@@ -82,7 +82,7 @@ def guarded(name: str, job: Callable[[], None], told: Callable[[str], str] = str
 
 
 def _words(error: Exception) -> str:
-    """The error in words, a file's without its number; it is raised again where it is not the user's to mend."""
+    """The error in words, without a file error's number; raised again if it is not an error of the user."""
     if isinstance(error, ModuleNotFoundError):
         if error.name in _TRAINING:
             return f"training needs {error.name}: {how_to_install('train')}"
@@ -96,13 +96,13 @@ def _words(error: Exception) -> str:
 
 
 def _refuse(name: str, line: str) -> NoReturn:
-    """Ends with one line, whatever was typed: long words are cut; a terminal has it broken between words."""
+    """Ends the process with one line; long words are truncated, and a terminal gets it wrapped."""
     say(f"{name}: {' '.join(map(_validate.cut, line.split()))}", to=sys.stderr)
     sys.exit(2)
 
 
 def _close_output() -> None:
-    """What is still in the buffer goes nowhere, so that the interpreter has nothing to complain about at its end."""
+    """Discards buffered output, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

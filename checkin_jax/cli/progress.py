@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal; elsewhere a line an evaluation."""
+"""Progress on standard error: a bar on a terminal, else one line per evaluation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from checkin_jax._rounding import up
 
 
 class _Bar:
-    """Steps done of all, fields of its own, and the time left; use as a context manager.
+    """Progress bar: steps done, further fields, and the time left; use as a context manager.
 
     Args:
-      unit: what is counted.
-      total: length of the bar; None: not known yet.
-      texts: what stands beside it, with fields by name.
-      fields: their first values.
+      unit: name of the counted steps.
+      total: number of steps; None if not known yet.
+      texts: further columns, with fields by name.
+      fields: first values of the fields.
     """
 
     def __init__(self, unit: str, total: int | None, texts: tuple[str, ...], **fields: Any) -> None:
@@ -44,7 +44,7 @@ class _Bar:
 
 
 class RoundBar(_Bar):
-    """Round, check-ins, accuracy and epsilon so far, rounded up, of a run of training.
+    """Progress of a training run: round, check-ins, accuracy, and epsilon so far, rounded up.
 
     Args:
       num_rounds: length of the bar.
@@ -57,7 +57,7 @@ class RoundBar(_Bar):
         super().__init__("round", num_rounds, texts, check_ins="-", accuracy="-", epsilon="-")
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Takes one metrics line; accuracy and epsilon stay on display until the next evaluation."""
+        """Shows one metrics line; accuracy and epsilon remain until the next evaluation."""
         fields: dict[str, Any] = {"check_ins": f"{line['check_ins']:,}"}
         if line.get("accuracy") is not None:
             fields["accuracy"] = f"{line['accuracy']:.1%}"
@@ -66,19 +66,19 @@ class RoundBar(_Bar):
             fields["epsilon"] = "infinite" if epsilon is None else f"{up(epsilon, 3)} (view {line['view']})"
         if self._progress.disable and len(fields) > 1:
             told = ", ".join(f"{name} {value}" for name, value in fields.items() if name != "check_ins")
-            with contextlib.suppress(OSError):  # nobody reads it: no reason for a run to end
+            with contextlib.suppress(OSError):  # a closed stream must not end the run
                 print(f"round {line['round']:,} of {self._total:,}: {told}", file=sys.stderr, flush=True)
         self._progress.update(self._task, completed=line["round"], **fields)
 
 
 class RowBar(_Bar):
-    """Rows of a sweep, and how many a second."""
+    """Progress of a sweep: rows, and rows per second."""
 
     def __init__(self) -> None:
         super().__init__("settings", None, ("{task.fields[rate]} a second",), rate="-")
 
     def __call__(self, done: int, total: int) -> None:
-        """Takes the number of rows that are done."""
+        """Shows the number of finished rows."""
         speed = self._progress.tasks[0].speed
         rate = "-" if speed is None else f"{speed:,.0f}"
         self._progress.update(self._task, completed=done, total=total, rate=rate)

@@ -1,4 +1,4 @@
-"""`checkin budget`, `report` and `statement`: a run, a ledger or a plan as numbers, as a page, as a filed statement."""
+"""`checkin budget`, `report` and `statement`: numbers, a page, or a statement about a run, a ledger or a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True)
 class SpentBudget(JsonOption):
-    """Shows what a run or a ledger has spent and what is left, while it goes on or after; writes nothing.
+    """Prints the epsilon that a run (finished or not) or a ledger has spent, and the remainder; writes nothing.
 
     Attributes:
       run_dir: folder of the run, or a ledger (.json).
@@ -51,14 +51,13 @@ class SpentBudget(JsonOption):
 
 @dataclasses.dataclass(kw_only=True)
 class _DeclaredOptions(BoundsOption):
-    """What a page or a statement is made of, beside its subject.
+    """Inputs of a page or statement besides its subject.
 
     Attributes:
-      deployment: TOML file with the table [deployment], what the deployer declares; left out: deployment.toml in the
+      deployment: TOML file with the table [deployment], the deployer's declarations. Default: deployment.toml in the
         run's folder, or the plan itself.
-      delta: delta of a ledger's guarantee, in [1e-300, 1]; the ledger's own when left out. Runs and plans have their
-        own.
-      last: the last statement about a ledger or a plan, in JSON: it is said what changed.
+      delta: delta of a ledger's guarantee, in [1e-300, 1]. Default: the ledger's own. Runs and plans have their own.
+      last: previous statement about a ledger or a plan, in JSON; changes since then are listed.
     """
 
     deployment: Path | None = None
@@ -66,13 +65,13 @@ class _DeclaredOptions(BoundsOption):
     last: Path | None = None
 
     def declared(self) -> Deployment | None:
-        """The deployer's declarations; None where no file of them is named."""
+        """The deployer's declarations; None without a file."""
         from checkin_jax.reports import declared
 
         return None if self.deployment is None else declared.read(self.deployment)
 
     def run_in(self, subject: Path) -> RecordedRun:
-        """The run in a folder; UsageError where an option of other subjects is given."""
+        """The run in a folder; UsageError if an option for other subjects is given."""
         from checkin_jax.training.reports import recorded
 
         for name, usual in (("delta", None), ("bounds", "best"), ("last", None)):
@@ -81,9 +80,9 @@ class _DeclaredOptions(BoundsOption):
         return recorded.read(subject)
 
     def record_of(self, subject: Path, *, attack: bool = False) -> Callable[[], Record]:
-        """Reads a ledger or a plan; returns what accounts for it and makes its record.
+        """Reads a ledger or a plan; returns a function that accounts for it and builds its record.
 
-        attack: with an attacker's terms of a ledger in every view.
+        attack: True to include attack terms of a ledger in every view.
         """
         said, bounds = self.declared(), bounds_of(self.bounds)
         if subject.suffix == ".json":
@@ -97,13 +96,14 @@ class _DeclaredOptions(BoundsOption):
 
 @dataclasses.dataclass(kw_only=True)
 class LedgerReport(_DeclaredOptions):
-    """Writes one HTML page about a ledger: what it promises, what guidelines ask, who checked what.
+    """Writes an HTML page about a ledger: its guarantees, the questions of guidelines, and checked assumptions.
 
-    What a file of declarations may hold is said by checkin report --help.
+    checkin report --help describes the file of declarations.
 
     Attributes:
       ledger: the file.
-      out: where the page goes; left out: beside the file, with .html after its name. A page about something else stays.
+      out: file of the page. Default: beside the ledger, with .html after its name. Pages about other subjects are not
+        replaced.
     """
 
     examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
@@ -120,17 +120,17 @@ class LedgerReport(_DeclaredOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class ReportPage(_DeclaredOptions):
-    """Writes one HTML page about a run, a ledger or a plan: what it promises, what guidelines ask, who checked what.
+    """Writes an HTML page about a run, a ledger or a plan: guarantees, questions of guidelines, checked assumptions.
 
-    A table [deployment] in a TOML file declares what no program can know: view, message, num_clients, client, tuning,
-    evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels, audit,
-    code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
+    A table [deployment] in a TOML file declares facts that no program can know: view, message, num_clients, client,
+    tuning, evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels,
+    audit, code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
 
     Attributes:
-      subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
-      out: where the page goes; left out: report.html in the run's folder, or beside the file, with .html after its
-        name. A page about something else stays.
-      attack: of a run also what an attacker can do: rates, beliefs and the trade-off curve; takes a few seconds more.
+      subject: folder of a run (also an unfinished one), a ledger (.json) or a plan (.toml).
+      out: file of the page. Default: report.html in the run's folder, or beside the file, with .html after its name.
+        Pages about other subjects are not replaced.
+      attack: for a run: include attack terms: rates, beliefs and the trade-off curve; takes a few more seconds.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -146,7 +146,7 @@ class ReportPage(_DeclaredOptions):
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
         if not self.subject.exists():
-            raise UsageError(f"{self.subject}: there is no such folder or file")
+            raise UsageError(f"{self.subject}: no such folder or file")
         if self.subject.is_dir():
             self._of_run()
         elif self.attack:
@@ -168,15 +168,15 @@ class ReportPage(_DeclaredOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Statement(_DeclaredOptions):
-    """Writes the statement to file of a run, a ledger or a plan: unit, epsilon, delta, mu, who is trusted, what is not
-    covered, and which questions are still blank.
+    """Writes a statement for filing about a run, a ledger or a plan: unit, epsilon, delta, mu, trusted parties, gaps,
+    and open questions.
 
     Attributes:
-      subject: folder of a run (one that was killed or goes on will do), a ledger (.json) or a plan (.toml).
-      format: text; json: the versioned record (its schema is in the documentation); registry: the answers that a
-        registry of deployments wants; model-card: a section in Markdown; html: the page of checkin report.
-      out: where it goes; standard output when left out.
-      no_attack: leave out mu and other terms of an attacker's, which take a few seconds.
+      subject: folder of a run (also an unfinished one), a ledger (.json) or a plan (.toml).
+      format: text; json: the versioned record (its schema is in the documentation); registry: the answers for a
+        registry of deployments; model-card: a section in Markdown; html: the page of checkin report.
+      out: output file. Default: standard output.
+      no_attack: leave out mu and other attack terms, which take a few seconds.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -193,7 +193,7 @@ class Statement(_DeclaredOptions):
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the statement."""
         if not self.subject.exists():
-            raise UsageError(f"{self.subject}: there is no such folder or file")
+            raise UsageError(f"{self.subject}: no such folder or file")
         if self.out is not None:
             check_folder(self.out)
             if self.format == "html":
@@ -201,7 +201,7 @@ class Statement(_DeclaredOptions):
         written = self._of_run() if self.subject.is_dir() else self._of_file()
         try:
             text = written()
-        except ValueError as error:  # what only accounting can tell, and declarations that fit nothing
+        except ValueError as error:  # errors found by accounting only, and declarations that match nothing
             raise UsageError(f"{self.subject}: {error}") from error
         if self.out is not None:
             with replacing(self.out) as stream:
@@ -220,7 +220,7 @@ class Statement(_DeclaredOptions):
         said, run = self.declared(), self.run_in(self.subject)
         if not run.rounds:
             raise UsageError(f"{self.subject}: no round was logged; there is nothing to state")
-        _ = run.audit  # before any work: is it whole, and of this run?
+        _ = run.audit  # checked before any work: complete, and of this run
         if self.format == "html":
             return lambda: run_page.build(run, account, deployment=said)
         how: dict[str, Any] = {"attack": not self.no_attack, "deployment": said}

@@ -1,4 +1,4 @@
-"""`checkin sweep`: a table of settings, a row of results each, in a file."""
+"""`checkin sweep`: results for a table of settings, one row each, in a file."""
 
 import dataclasses
 import json
@@ -48,25 +48,25 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11).
 
     Attributes:
-      out: file to write: .csv or .parquet; a row a setting. A file that is there stays.
-      overwrite: replace --out if it is there; --resume does, too.
-      what: what to evaluate: certified brackets; Renyi divergences at --order; published bounds at --bound, from Renyi
-        divergences to epsilon; or calibrations of --free to --target-epsilon.
+      out: output file, .csv or .parquet, one row per setting. An existing file is not replaced.
+      overwrite: replace an existing --out; --resume does so, too.
+      what: quantity to evaluate: certified brackets; Renyi divergences at --order; published bounds of --bound,
+        converted to epsilon; or calibrations of --free to --target-epsilon.
       protocol: how clients check in.
-      mechanism: what makes messages epsilon0-LDP: any mechanism (the worst case) when left out.
+      mechanism: mechanism of the epsilon0-LDP messages. Default: any mechanism (the worst case).
       order: orders of --what rdp and rdp-bracket.
       bound: bounds of --what published: theorem-2,theorem-3,theorem-1,...
-      target_epsilon: epsilons that --what calibration is to meet.
+      target_epsilon: targets of --what calibration.
       free: variable of --what calibration: epsilon0, noise-multiplier, check-in-prob, num-rounds, ...
       rows: all combinations of the axes, or the i-th values of all axes in row i.
-      table: rows from a .csv or .parquet file instead of combinations; single values of axes serve all of them.
-      resume: go on after a kill: finished blocks are kept beside --out until the file is whole.
-      join: take part in this sweep with every other process that sees the folder of --out and is started alike: each
-        claims the next free block, a killed one's blocks are taken over, the last one makes the file.
-      lease: with --join: seconds after which a process of another machine that gives no sign counts as killed.
-      block_rows: settings of a block; larger blocks are faster, smaller ones lose less to a kill.
-      plot: also draw the results to this PNG, SVG or PDF; wants the extra plots.
-      plot_axis: axis along the plot; the one with the most values when left out.
+      table: rows from a .csv or .parquet file instead of combinations; single values of axes apply to all rows.
+      resume: continue after a kill: finished blocks are kept beside --out until the file is complete.
+      join: share this sweep with all processes that access the folder of --out and were started with the same options:
+        each claims the next free block, blocks of killed processes are taken over, the last process writes the file.
+      lease: with --join: seconds after which a silent process on another machine counts as killed.
+      block_rows: settings per block; larger blocks are faster, smaller ones lose less work after a kill.
+      plot: also draw the results to this PNG, SVG or PDF; needs the extra plots.
+      plot_axis: horizontal axis of the plot. Default: the axis with the most values.
       json: print one JSON object instead of text.
       markdown: also print all rows as a table in Markdown.
     """
@@ -99,7 +99,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     markdown: Annotated[bool, OUTPUT] = False
 
     def run(self) -> None:
-        """Evaluates the settings, writes the file and tells how many rows there are."""
+        """Evaluates the settings, writes the file and prints the number of rows."""
         from checkin_jax.sweeps.sweep import sweep_to_file
 
         self._check_files()
@@ -109,7 +109,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             with RowBar() as bar:
                 how = {"resume": self.resume, "join": self.join, "lease": self.lease, "progress": bar}
                 written = sweep_to_file(self.out, **how, **arguments)
-        except BlockingIOError as error:  # another sweep into this file goes on
+        except BlockingIOError as error:  # another sweep into this file is running
             raise UsageError(str(error)) from error
         except OSError as error:
             raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
@@ -123,21 +123,21 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             self._tell(written, time.perf_counter() - started)
 
     def _check_files(self) -> None:
-        """Refuses files that cannot be written, before any work."""
+        """Raises UsageError for files that cannot be written, before any work."""
         from checkin_jax import plotting
         from checkin_jax.sweeps import tables
 
-        out = tables.check(self.out)
+        out = tables.check(out=self.out)
         check_folder(out)
         if out.exists() and not (self.overwrite or self.resume or self.join):
-            raise UsageError(f"{out} is there: expected another --out, or --overwrite")
+            raise UsageError(f"{out} exists: expected another --out, or --overwrite")
         if self.plot is not None:
             plotting.check(self.plot)
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
 
     def _arguments(self) -> dict[str, Any]:
-        """The arguments of `sweep_to_file` that say which settings there are, once they have been found to be legal."""
+        """Arguments of `sweep_to_file` for the settings, checked."""
         from checkin_jax.sweeps import pictures, tables
         from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.sweep import prepare
@@ -171,7 +171,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
         return arguments
 
     def _tell(self, written: "Written", seconds: float) -> None:
-        """The summary, and the plot."""
+        """Prints the summary, and draws the plot."""
         from checkin_jax import plotting
         from checkin_jax.sweeps import pictures, tables
 

@@ -1,4 +1,4 @@
-"""`checkin train`: options, and the run that they describe."""
+"""`checkin train`: options of a training run, and its execution."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from checkin_jax.training.examples.images import ImageTraining
     from checkin_jax.training.run import PrivateRun
 
-# Options beside protocol and randomizer that a learning rate is tuned for.
-_TUNED = "found by looking at accuracies on this public data"
+# Options besides protocol and randomizer for which a learning rate is tuned.
+_TUNED = "chosen by accuracies on this public data"
 _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
 
 
 @dataclasses.dataclass(kw_only=True)
 class _TrainingOptions(HostOptions, RunOptions, JsonOption):
-    """Settings of a run on small images.
+    """Settings of a training run on small images.
 
     Attributes:
       run_dir: folder for config, metrics, parameters and report; new or empty, unless --resume.
-      learning_rate: step on the mean clipped update. Left out: tuned where the setting is the default; elsewhere a rule
-        of thumb.
-      clip_norm: l2 norm every client's update is clipped to.
+      learning_rate: step size on the mean clipped update. Default: tuned for the default setting; else a rule of thumb.
+      clip_norm: l2 norm to which every client's update is clipped.
       decay: learning rate over the rounds.
       momentum: heavy-ball momentum.
       averaging: average the parameters over this last fraction of the rounds.
       simulate: how a round's sum is drawn: exactly (aggregate), message by message, or by the central limit.
       delta: delta of the reported guarantees.
-      target_epsilon: budget: end before the round that would make epsilon exceed this.
-      target_view: the view in which --target-epsilon is meant.
-      after: folder of a run on the same clients' records that has ended: go on with its parameters, and count its
-        epsilon. When to change, and into what, must not depend on results.
-      ledger: a ledger of all else that the same clients took part in: count its epsilon, too. Its target is the budget
-        where --target-epsilon is left out; checkin ledger add --run puts the run into it afterwards.
+      target_epsilon: budget: training ends before the round that would make epsilon exceed it.
+      target_view: view of --target-epsilon.
+      after: folder of a finished run on the same clients' records: continue with its parameters, and count its epsilon.
+        The time of the change, and the new settings, must not depend on results.
+      ledger: ledger of all other runs of the same clients: count its epsilon, too. Its target is the default budget.
+        checkin ledger add --run adds the run to it afterwards.
       eval_every: rounds between evaluations.
       target_accuracy: stop at the first evaluation that reaches this test accuracy.
-      seed: make the run reproducible, and not private against anybody who knows the seed.
-      entropy_file: draw the run's secrets from this device or pipe, such as /dev/hwrng; left out: the operating system.
+      seed: make the run reproducible; it is then not private against anybody who knows the seed.
+      entropy_file: device or pipe from which secrets are drawn, such as /dev/hwrng. Default: the operating system.
       activation: activation of the network.
-      microbatch: clients differentiated at once; left out: as suits the device.
-      records_per_client: records each client holds.
-      local_steps: steps a client makes on its own records before it sends what they changed (federated averaging).
+      microbatch: clients differentiated at once. Default: chosen for the device.
+      records_per_client: number of records of each client.
+      local_steps: steps of a client on its own records before it sends the change (federated averaging).
       local_learning_rate: learning rate of those steps.
-      checkpoint_every: rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none.
-      keep_checkpoints: how many checkpoints are kept.
-      resume: go on with the run in --run-dir, which was killed or interrupted; begin it if it has not begun.
+      checkpoint_every: rounds between checkpoints, which contain the run's secret entropy until it has finished; 0:
+        none.
+      keep_checkpoints: number of checkpoints to keep.
+      resume: continue the killed or interrupted run in --run-dir, or start it.
     """
 
     run_dir: Path
@@ -84,17 +84,17 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     keep_checkpoints: int = 2
     resume: bool = False
 
-    # Defaults of shuffled check-in, for options that were left out; the number of clients is that of all protocols.
+    # Default values of shuffled check-in; the number of clients is the default of all protocols.
     _start: ClassVar[dict[str, float]]
     _learning_rate: ClassVar[float]
     _randomizer: ClassVar[Randomizer]
 
     def _images(self) -> LabelledImages:
-        """The data set."""
+        """Loads the data set."""
         raise NotImplementedError
 
     def run(self) -> None:
-        """Trains and prints the report; of a run that has finished, the report that is there."""
+        """Trains and prints the report; for a finished run, prints its existing report."""
         from checkin_jax.cli.interrupts import Interrupts
         from checkin_jax.training.loop import RoundError
         from checkin_jax.training.reports import recorded
@@ -108,7 +108,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         with Interrupts(self.run_dir) as interrupts:
             try:
                 report = self._train(config, images, mesh, interrupts)
-            except FinishedError as error:  # a job that is begun again and again has reached its end
+            except FinishedError as error:  # a job that is restarted repeatedly has finished
                 finished = recorded.read(self.run_dir) if self.is_first() else None
                 print(f"checkin: {error}", file=sys.stderr)
                 if finished is not None and self.json:
@@ -122,10 +122,10 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
                 self.show(report, f"Saved in {self.run_dir}")
 
     def _before(self) -> tuple[tuple[tuple[CheckInProtocol, Randomizer], ...], float | None]:
-        """What the same clients took part in before, and the budget of epsilon.
+        """(earlier runs of the same clients, budget of epsilon).
 
         Raises:
-          UsageError: a ledger of another delta.
+          UsageError: a ledger with another delta.
         """
         from checkin_jax.accounting.interop import ledger_file
 
@@ -139,7 +139,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         return (*kept.before, *before), target
 
     def _private_run(self) -> PrivateRun:
-        """Protocol, randomizer and clipping; UsageError where a protocol or randomizer cannot be trained under."""
+        """Protocol, randomizer and clipping; UsageError for protocols and randomizers without training."""
         from checkin_jax.training.run import PrivateRun
 
         before, target = self._before()
@@ -161,11 +161,11 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
             raise UsageError(str(error)) from error
 
     def _config(self, run: PrivateRun) -> ImageTraining:
-        """The settings of a run; its learning rate is given, or that of the default setting, or the rule's."""
+        """Settings of a run; the learning rate is given, or tuned for the default setting, or by the rule of thumb."""
         from checkin_jax.training.examples.images import ImageTraining
         from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
 
-        # The options that are fields of the configuration have their names.
+        # Options have the names of the fields of the configuration.
         names = {field.name for field in dataclasses.fields(ImageTraining)} - {"run", "learning_rate"}
         options = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if self.learning_rate is not None:
@@ -178,7 +178,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         return ImageTraining(run=run, learning_rate=rate, **options, tuning=tuning)
 
     def _is_default(self, run: PrivateRun) -> bool:
-        """Whether all that the size of a good step depends on is as it was when the learning rate was tuned."""
+        """True if all options that affect the best learning rate are as in the tuned setting."""
         usual: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
         tuned = ShuffledCheckIn(**self._start)  # type: ignore[arg-type]
         return (run.protocol, run.randomizer) == (tuned, self._randomizer) and all(
@@ -186,7 +186,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         )
 
     def _train(self, config: ImageTraining, images: LabelledImages, mesh: Any, interrupts: Any) -> Any:
-        """The report of the run; a learning rate by the rule is that of as many rounds as the budget allows."""
+        """Trains; returns the report. The rule of thumb uses the number of rounds that the budget allows."""
         from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import rounds_within
         from checkin_jax.training.examples.images import train
@@ -248,8 +248,8 @@ class TrainMnist(_TrainingOptions):
     By default: shuffled check-in with probability 0.1 over 3,000 rounds of 60,000 clients.
 
     Attributes:
-      data_dir: folder with the four IDX files, gzipped or not; left out: a prepared TensorFlow Datasets copy.
-      pool_stride: stride of the poolings, which the paper leaves open: 1 gives 26,010 parameters, 2 gives 10,650.
+      data_dir: folder with the four IDX files, gzipped or not. Default: a prepared TensorFlow Datasets copy.
+      pool_stride: stride of the poolings, not given in the paper: 1 gives 26,010 parameters, 2 gives 10,650.
     """
 
     examples: ClassVar[tuple[str, ...]] = (

@@ -1,8 +1,8 @@
-"""A client mod for flwr: the client's own coin, clip and noise; what leaves the device is a message or nothing.
+"""A client mod for flwr that checks in at random, clips, and adds noise; only a message or an empty reply leaves.
 
-Trust model: the client trusts nobody with its update. Whoever runs the SuperLink still sees which node answered: what
-`account` says of the views "messages" and "aggregate" is about somebody to whom a shuffler, or a sum by secure
-aggregation, comes without names. Against the SuperLink itself the view "local" counts.
+Trust model: the client trusts nobody with its update. The operator of the SuperLink sees which node answered, so
+against the operator only the view "local" holds. The views "messages" and "aggregate" are those of an adversary who
+gets messages from a shuffler, or sums by secure aggregation, without names.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 
 _LOG = logging.getLogger(__name__)
-# Where a client counts the rounds that it was asked for, in flwr's Context.state.
+# Key and field of the number of requested rounds in flwr's Context.state.
 STATE, ASKED = "checkin-jax", "rounds"
-# The only metric that leaves: the same for everybody.
+# The only metric in replies; the same for all clients.
 WEIGHT = "num-examples"
 
 
 class ClientMod:
-    """A flwr mod of check-in: with probability `check_in_prob` the privatised update is sent, else an empty reply.
+    """A flwr mod: with probability `check_in_prob` it sends the randomized update, else an empty reply.
 
-    The update is that of the arrays which the inner app returns minus those which the server sent, clipped to norm
-    `clip_norm` and randomized, as float32. There is no sensitivity to set: the clip norm is what noise is counted in.
-    Metrics of the inner app do not leave, not even the number of its examples; messages that are not about training
-    get an empty reply, and errors do too. The coin is thrown first, so a client that stays away does not train.
+    The update is the inner app's arrays minus the server's arrays, clipped to norm `clip_norm` and randomized, as
+    float32. Noise is in units of the clip norm, so there is no separate sensitivity. Metrics of the inner app,
+    including the number of examples, are not sent. Errors, and messages other than training, get an empty reply. The
+    check-in is decided first, so a client that does not check in does not train.
 
-    Assumes: coins and noise come from the operating system's entropy, through JAX's threefry. How long a client takes
-    to answer is not hidden.
+    Check-ins and noise are drawn from the operating system's entropy, the noise through JAX's threefry. The response
+    time of a client is not hidden.
 
     Args:
       randomizer: `Gaussian`, `L2Mechanism` or `PureLDP`, or one for which a `Mechanism` is registered.
       clip_norm: C in [1e-6, 1e6].
       check_in_prob: of each round, in (0, 1].
-      num_rounds: how often the client takes part in throwing coins; whatever the server asks for after that gets an
-        empty reply. Counted in flwr's `Context.state`.
+      num_rounds: number of rounds with a random check-in; later requests get an empty reply. Counted in flwr's
+        `Context.state`.
 
     Raises:
       TypeError, ValueError: an argument outside its range.
@@ -92,7 +92,7 @@ class ClientMod:
         keys: list[str],
         old: list[np.ndarray],
     ) -> list[np.ndarray]:
-        """The inner app's update; zeros where it fails, since that may depend on the data and must not be seen."""
+        """The inner app's update; zeros if the app fails, since a failure may depend on the data."""
         try:
             reply = call_next(message, context)
             if reply.has_error():
@@ -103,21 +103,21 @@ class ClientMod:
             return [np.zeros_like(each) for each in old]
 
     def _asked(self, context: Any, config_record: Any) -> bool:
-        """Counts one more round, unless all of them are over."""
+        """Counts one more round; False if all rounds are over."""
         asked = int(context.state[STATE][ASKED]) if STATE in context.state else 0
         context.state[STATE] = config_record({ASKED: min(asked + 1, self.num_rounds)})
         return asked < self.num_rounds
 
 
 def checks_in(prob: float) -> bool:
-    """One throw of a coin from the operating system's entropy; the probability is at most `prob`, to 2^-64."""
+    """Random decision from the operating system's entropy; its probability is at most `prob`, within 2^-64."""
     return secrets.randbits(64) < int(prob * 2.0**64)
 
 
 def privatised(mechanism: Mechanism, update: Sequence[np.ndarray]) -> list[np.ndarray]:
     """One client's message: its update clipped as one vector and randomized, in the shapes of the update, float32.
 
-    An update that is not finite is taken as zero. Fresh secret entropy each time.
+    An update with non-finite values counts as zero. Every call uses fresh secret entropy.
     """
     with np.errstate(over="ignore"):
         flat = np.concatenate([np.asarray(each, dtype=np.float32).ravel() for each in update])
@@ -130,10 +130,10 @@ def privatised(mechanism: Mechanism, update: Sequence[np.ndarray]) -> list[np.nd
 
 
 def _only(records: Any) -> Any:
-    """The only record of its kind.
+    """The only record.
 
     Raises:
-      ValueError: there is another number of them.
+      ValueError: none, or several.
     """
     if len(records) != 1:
         raise ValueError(f"a message with {len(records)} ArrayRecords: expected one")
@@ -144,7 +144,7 @@ def _difference(after: Any, keys: list[str], old: Sequence[np.ndarray]) -> list[
     """New minus old arrays.
 
     Raises:
-      ValueError: they are of other names or shapes.
+      ValueError: different names or shapes.
     """
     new = after.to_numpy_ndarrays()
     if list(after.keys()) != keys or [each.shape for each in new] != [each.shape for each in old]:

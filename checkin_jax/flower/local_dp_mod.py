@@ -1,9 +1,9 @@
-"""What one message of Flower's `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)` is really worth.
+"""Exact privacy of one message of Flower's `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)`.
 
-That mod clips a client's update to `clipping_norm` and adds Gaussian noise of standard deviation
-`sensitivity sqrt(2 ln(1.25 / delta)) / epsilon`, whatever the clip is. Replacing a client's data moves the clipped
-update by as much as two clip norms, and leaving it out, or sending zeros, by one. The Gaussian mechanism's privacy is a
-function of that shift in standard deviations, exactly; the classical formula is proved for epsilon <= 1 only.
+The mod clips a client's update to `clipping_norm` and adds Gaussian noise of standard deviation `sensitivity sqrt(2
+ln(1.25 / delta)) / epsilon`, which does not depend on the clipping norm. Replacing a client's data moves the clipped
+update by up to two clip norms; replacing it by zeros, by up to one. The exact privacy profile of the Gaussian mechanism
+is a function of this shift in standard deviations. The classical formula is proved only for epsilon <= 1.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class LocalDpWorth:
 
     Attributes:
       clipping_norm, sensitivity, epsilon, delta: the setting.
-      noise_std: what the mod adds to every coordinate.
-      noise_multiplier: the same in clip norms: `Gaussian(noise_multiplier)` is this message.
-      epsilon_replaced: epsilon at delta where the client's data is replaced, which is local differential privacy.
-      epsilon_zero: the same where the data is there or the update is zero.
-      delta_replaced: delta at the epsilon that is claimed, data replaced.
-      honest: the randomizer with the least noise that has the claimed (epsilon, delta), or None where none has.
+      noise_std: standard deviation of the noise of every coordinate.
+      noise_multiplier: the same in clip norms: the message is one of `Gaussian(noise_multiplier)`.
+      epsilon_replaced: epsilon at delta under replacement of the client's data, that is, local differential privacy.
+      epsilon_zero: epsilon at delta between the client's update and a zero update.
+      delta_replaced: delta at the claimed epsilon under replacement.
+      honest: the randomizer with the least noise that has the claimed (epsilon, delta); None if there is none.
     """
 
     clipping_norm: float
@@ -56,11 +56,11 @@ class LocalDpWorth:
 
     @property
     def holds(self) -> bool:
-        """True if the message has the epsilon and delta that are claimed."""
+        """True if the message has the claimed epsilon and delta."""
         return self.epsilon_replaced <= self.epsilon
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+        """Plain values for JSON."""
         out = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         out["honest"] = None if self.honest is None else self.honest.noise_multiplier
         return finite(out | {"holds": self.holds, "validity": self.validity})
@@ -86,13 +86,13 @@ class LocalDpWorth:
 
 
 def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, delta: float) -> LocalDpWorth:
-    """Accounts for one message of `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)`: its true worth, certified.
+    """Certified privacy of one message of `LocalDpMod(clipping_norm, sensitivity, epsilon, delta)`.
 
-    Assumes flwr's formula for the noise (flwr 1.42) and noise that is normal and fresh.
+    Assumes flwr's formula for the noise (flwr 1.42), and independent normal noise.
 
     Args:
       clipping_norm: above 0.
-      sensitivity: at least 0; the mod takes it apart from the clip.
+      sensitivity: at least 0; the mod does not derive it from the clipping norm.
       epsilon: above 0.
       delta: in (0, 1).
 
@@ -121,10 +121,10 @@ def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, 
 
 
 def _epsilon(mu: float, delta: float) -> float:
-    """Of the Gaussian mechanism of this shift, rounded up."""
+    """Epsilon of the Gaussian mechanism with this shift, rounded up."""
     if not math.isfinite(mu):
         return math.inf
-    # Without its second term delta(eps) = Phi(mu/2 - eps/mu) - ... is at most this.
+    # Upper bound on epsilon: delta(eps) = Phi(mu/2 - eps/mu) - ... without its second term.
     simple = 0.5 * mu * mu - mu * float(scipy.special.ndtri(delta))
     found = max(simple, 0.0) * (1.0 + _SLACK)
     if mu > MOST_SHIFT or not mu:
@@ -133,7 +133,7 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 def _delta(mu: float, epsilon: float) -> float:
-    """Of the Gaussian mechanism of this shift at epsilon, rounded up."""
+    """Delta of the Gaussian mechanism with this shift at epsilon, rounded up."""
     if mu > MOST_SHIFT:
         return min(float(scipy.special.ndtr(0.5 * mu - epsilon / mu)) * (1.0 + _SLACK), 1.0)
     if not mu:

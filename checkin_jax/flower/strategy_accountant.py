@@ -1,7 +1,7 @@
-"""An accountant for flwr's fixed-clipping strategies: certified bounds behind its `PrivacyAccountant` protocol.
+"""An accountant for flwr's fixed-clipping strategies: certified bounds for its `PrivacyAccountant` protocol.
 
 Trust model: flwr's own. A trusted server clips, averages over a fixed number of sampled clients and adds Gaussian noise
-to the average; the noise, not the clients, is what protects.
+to the average. Other clients do not hide a client; only the noise protects it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _FIELDS = ("target_delta", "population_size", "neighboring_relation", "sampling_
 
 
 class Accountant:
-    """Certified cumulative epsilon for flwr's central DP; pass it as `accountant=` to its fixed-clipping strategies.
+    """Certified cumulative epsilon for flwr's central DP: the `accountant=` of its fixed-clipping strategies.
 
-    Implements `flwr.serverapp.PrivacyAccountant` (flwr 1.42). Where flwr's own RdpAccountant gives a Renyi bound, this
-    one composes the exact privacy loss distributions, with every error on the safe side, and tells the lower end too.
-    Supported: no amplification and Poisson sampling, a client added or removed (its update there, or zero). flwr's
-    strategies take "no-amplification" only. Sampling without replacement is refused: no bound for it is known here.
+    Implements `flwr.serverapp.PrivacyAccountant` (flwr 1.42). flwr's own RdpAccountant gives a Renyi bound. This one
+    composes exact privacy loss distributions, with one-sided errors, and also gives a lower end. Supported: no
+    amplification, and Poisson sampling, under add-or-remove (the client's update, or zero). flwr's strategies accept
+    "no-amplification" only. Sampling without replacement is refused, since no bound is implemented.
 
-    Formal guarantees: `get_epsilon`, `get_delta` and `get_privacy_spent` are upper bounds; `get_lower_epsilon` is what
-    no analysis of the same events can go below. `would_exceed` changes nothing. No privacy filter: noise and number of
-    rounds may not depend on what was released.
+    `get_epsilon`, `get_delta` and `get_privacy_spent` are upper bounds. No valid bound for the same events is below
+    `get_lower_epsilon`. `would_exceed` changes nothing. This is no privacy filter: noise and number of rounds must not
+    depend on the released averages.
 
     Args:
       config: flwr's PrivacyConfig.
@@ -61,7 +61,7 @@ class Accountant:
 
     @property
     def num_releases(self) -> int:
-        """Noisy averages that were composed."""
+        """Number of composed noisy averages."""
         return sum(count for _, _, count in self._releases)
 
     def _event(self, noise_multiplier: float, sample_size: int) -> dp_accounting.DpEvent:
@@ -98,15 +98,15 @@ class Accountant:
         return self._ledger.get_epsilon(delta)
 
     def get_lower_epsilon(self, delta: float) -> float:
-        """Lower bound on the epsilon that any analysis of the same releases can give at delta."""
+        """Lower end of epsilon at delta: no valid bound for the same releases is below it."""
         return self._ledger.get_lower_epsilon(delta)
 
     def get_delta(self, epsilon: float) -> float:
-        """A delta at which the cumulative epsilon is at most this, rounded up."""
+        """Delta at which the cumulative epsilon is at most `epsilon`, rounded up."""
         return self._ledger.get_delta(epsilon)
 
     def get_privacy_spent(self, delta: float | None = None) -> Any:
-        """flwr's PrivacySpent, at the config's target delta unless another is given."""
+        """flwr's PrivacySpent at this delta; None: the config's target delta."""
         from flwr.serverapp import PrivacySpent  # pyright: ignore[reportMissingImports]
 
         at = self._config.target_delta if delta is None else delta
@@ -119,10 +119,10 @@ class Accountant:
         )
 
     def would_exceed(self, event: Any, max_epsilon: float | None = None, count: int = 1) -> bool:
-        """Tells whether epsilon at the target delta would exceed a limit, the config's unless another is given.
+        """True if epsilon at the target delta would exceed `max_epsilon`; None: the config's limit.
 
         Raises:
-          ValueError: there is no limit.
+          ValueError: no limit is given.
         """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
@@ -147,7 +147,7 @@ class Accountant:
         return {name: getattr(value, "value", value) for name, value in values.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replaces the ledger by a saved one of the same config.
+        """Replaces the releases by saved ones with the same config.
 
         Raises:
           ValueError, TypeError: another schema or config, or a release outside its range; nothing is changed then.

@@ -1,4 +1,4 @@
-"""Binomial probabilities that stay exact at n = 1e12, and proven sums of them over long windows."""
+"""Binomial probabilities, accurate up to n = 1e12, and certified sums of them over long windows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STIRLING_ERROR = _stirling_error_table(16)
 def stirling_error(n: Array) -> Array:
     """log(n!) minus Stirling's formula, for whole n >= 1; absolute error below 1e-17 [Loa00].
 
-    Table below 16, six terms of the asymptotic series from there (the seventh is below 2e-18).
+    A table for n below 16; else six terms of the asymptotic series (the seventh is below 2e-18).
     """
     table = xp.asarray(_STIRLING_ERROR, dtype=n.dtype)
     small = xp.take(table, xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32))
@@ -48,7 +48,7 @@ def stirling_error(n: Array) -> Array:
 
 
 def _deviance(x: Array, mean: Array, diff: Array) -> Array:
-    """x log(x/mean) + mean - x for x, mean > 0, given diff = x - mean to full precision."""
+    """x log(x/mean) + mean - x for x, mean > 0; diff: x - mean to full precision."""
     v = diff / (x + mean)
     near = xp.abs(v) < 0.1
     w = xp.where(near, v, 0.0)
@@ -74,17 +74,17 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """log Pr[Bin(n, p) = k] by Loader's saddle point.
 
     Args:
-      k, n: whole numbers held as float64, 0 <= k <= n <= 2^42; broadcast against each other and p.
+      k, n: whole numbers in float64, 0 <= k <= n <= 2^42; broadcast against each other and p.
       p: success probability in [0, 1].
 
     Returns:
-      Natural logarithm, -inf where the probability is zero. Error below 1e-13 max(1, |value|) against
-      50-digit references for n up to 1e12 (tests/bounds/test_binomial.py). Never a difference of log-gammas, which
-      is 4e-6 wrong at n = 1e9.
+      Natural logarithm, -inf where the probability is zero. Error below 1e-13 max(1, |value|) against 50-digit
+      references for n up to 1e12 (tests/bounds/test_binomial.py). A difference of log-gammas would have an error of
+      4e-6 at n = 1e9.
     """
     k, n, p = xp.broadcast_arrays(*(xp.asarray(v, dtype=xp.float64) for v in (k, n, p)))
     inside = (k > 0) & (k < n) & (p > 0) & (p < 1)
-    # Benign values where the formula does not apply, so that no NaN is ever formed.
+    # Harmless values where the formula does not apply, so that no NaN arises.
     ks, ns, ps = xp.where(inside, k, 1.0), xp.where(inside, n, 2.0), xp.where(inside, p, 0.5)
     rest = ns - ks
     diff = _minus_product(ks, ns, ps)
@@ -93,7 +93,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     interior = saddle + 0.5 * (xp.log(ns / ks / rest) - _LOG_2PI)
     at_zero = n * log1p(-p)
     at_n = n * xp.log(p)
-    # 0 * log 0 is a certain event, not NaN.
+    # 0 * log 0: a certain event, not NaN.
     at_zero = xp.where(n == 0, 0.0, at_zero)
     at_n = xp.where(n == 0, 0.0, at_n)
     edge = xp.where(k == 0, at_zero, xp.where(k == n, at_n, -xp.inf))
@@ -102,7 +102,7 @@ def log_pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 @quietly
 def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Upper bound on log Pr[Bin(n, p) is k or farther from its mean on k's side] (Chernoff), rounded up.
+    """Chernoff's upper bound on log Pr[Bin(n, p) is at k or beyond, on k's side of the mean], rounded up.
 
     Args as in `log_pmf`; -inf where k is negative.
     """
@@ -138,14 +138,14 @@ def log_pmf_half(k: Array, n: Array) -> Array:
 
 
 class Cells(NamedTuple):
-    """A window of a binomial law cut into buckets, with proven masses.
+    """A window of a binomial law cut into buckets, with certified masses.
 
-    Attributes (each of shape [buckets], but for `tail`):
+    Attributes (each [buckets], except for `tail`):
       first, last: first and last value in the bucket (float64 whole numbers; empty buckets have mass 0).
-      mass_upper, mass_lower: proven bounds on the probability of the bucket.
+      mass_upper, mass_lower: bounds on the probability of the bucket.
       mean_upper, mean_lower: bounds on the mean value in the bucket under the masses of `mass_upper`, respectively
         `mass_lower`.
-      tail: proven upper bound on the probability of everything outside the window.
+      tail: upper bound on the probability outside the window.
     """
 
     first: Array
@@ -177,10 +177,10 @@ def bernstein_radius(variance: Array, log_inverse_mass: Array) -> Array:
 
 
 def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) -> tuple[Array, Array]:
-    """First and last value of each bucket: single values if they fit, else narrow in the middle, wider in the tails.
+    """First and last value of each bucket: single values if these fit, else narrower in the middle than in the tails.
 
-    The errors made in a bucket grow with its mass times its width; in the middle, widths go as the density to the
-    power -1/4, which is near the best; 3/16 of the buckets cover each tail evenly, however long it is.
+    The error of a bucket increases with its mass times its width. In the middle, widths are proportional to the density
+    to the power -1/4, which is nearly optimal. 3/16 of the buckets cover each tail evenly, at any length.
     """
     single = low + xp.arange(buckets + 1, dtype=xp.float64)
     side = 3 * buckets // 16
@@ -188,7 +188,7 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
     steps = xp.arange(1, middle, dtype=xp.float64) / middle
     inner = mean + 2.0 * deviation * backend.ndtri(steps)
     share = xp.arange(side + 1, dtype=xp.float64) / (side + 1)
-    # One bucket more on either side of the middle ends where the even ones begin.
+    # One additional bucket on either side of the middle ends where the even ones begin.
     below = low + (xp.maximum(inner[0], low) - low) * share
     above = high + 1.0 - (high + 1.0 - xp.minimum(inner[-1], high + 1.0)) * share[::-1]
     spread = xp.round(xp.concatenate([below, xp.clip(inner, low, high + 1.0), above]))
@@ -198,16 +198,16 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
 
 @quietly
 def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
-    """Cuts the part of Bin(n, p) that matters into `buckets` runs of values.
+    """Cuts the relevant window of Bin(n, p) into `buckets` runs of values.
 
-    The window holds all but 2 exp(-log_inverse_mass) of the law (Bernstein). A bucket of up to four values is
-    summed term by term. A longer one is summed in four parts by the log-concavity of the law: tangents
-    of log pmf give the upper sum, chords the lower one, so no sum over the window is ever formed and the
-    cost does not grow with n. Their relative gap is about (part / standard deviation)^2 / 8.
+    The window contains all but 2 exp(-log_inverse_mass) of the law (Bernstein). A bucket of up to four values is summed
+    term by term. A longer one is summed in four parts by the log-concavity of the law: tangents of log pmf give the
+    upper sum, chords the lower one. So the cost does not grow with n. Their relative gap is about (part / standard
+    deviation)^2 / 8.
 
     Args:
       n, p: scalars, n >= 0 whole as float64, p in [0, 1].
-      log_inverse_mass: scalar, how small the mass outside the window must be.
+      log_inverse_mass: scalar, -log of the allowed mass outside the window.
       buckets: static number of buckets.
     """
     mean = n * p
@@ -225,7 +225,7 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
 
     log_middle = log_pmf(middle, n, p)
     odds = xp.log(p) - log1p(-p)
-    # log pmf(x + 1) - log pmf(x), decreasing in x: a tangent at the middle bounds the whole part from above.
+    # log pmf(x + 1) - log pmf(x), decreasing in x: the tangent at the middle bounds the part from above.
     at_end = middle >= n
     slope = xp.where(at_end, 0.0, xp.log(xp.where(at_end, 1.0, n - middle) / (middle + 1.0)) + odds)
     single = length <= 1.0
@@ -251,5 +251,5 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
 
 
 def mean_inverse(first: Array, last: Array, mean: Array) -> Array:
-    """Upper bound on E[1/X] for X in [first, last] with at least this mean: 1/x lies below its chord."""
+    """Upper bound on E[1/X] for X in [first, last] with at least this mean, since 1/x is below its chord."""
     return (first + last - mean) / (first * last)

@@ -1,4 +1,4 @@
-"""Converts Renyi differential privacy to (epsilon, delta)."""
+"""Conversion of Renyi differential privacy to (epsilon, delta)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def epsilon_from_log_moments(
 ) -> Float64[Array, "*rows orders"]:
     """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; rounded up.
 
-    [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t,
-    epsilon = rdp + (log(1/delta) + t log(1 - 1/order) - log order) / t, and never below 0. Not NaN: a moment
-    that is not finite gives infinity.
+    [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t, epsilon = rdp +
+    (log(1/delta) + t log(1 - 1/order) - log order) / t, and at least 0. A moment that is not finite gives infinity,
+    never NaN.
 
     Args:
       orders: t + 1, real, > 1; log_moments: nats, same shape; log_delta: scalar < 0.

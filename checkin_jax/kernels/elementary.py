@@ -1,8 +1,6 @@
-"""Elementary functions where XLA's own are less accurate, or slower, than a bound can afford.
+"""Elementary functions in place of XLA's, which are too inaccurate or too slow for bounds.
 
-tests/bounds/test_xla.py has limits of their errors.
-
-`jnp.log1p` stands nowhere else in this package.
+tests/bounds/test_xla.py checks their errors. `jnp.log1p` is used nowhere else in this package.
 """
 
 from __future__ import annotations
@@ -24,23 +22,24 @@ from checkin_jax.kernels.execution import backend
 def log1p(x: ArrayLike) -> Array:
     """log(1 + x) in float64, within 3 ulp for every x > -1; -inf at -1, NaN below.
 
-    XLA's `log-plus-one` on the CPU is up to 129 ulp off for x in about [-0.53, -0.28] (jax-ml/jax#39707). Below -1/4
-    the logarithm of 1 + x is used, whose one rounding counts for 1.7 ulp at most.
+    XLA's `log-plus-one` on the CPU has errors up to 129 ulp for x in about [-0.53, -0.28] (jax-ml/jax#39707). Below
+    -1/4 log(1 + x) is used, whose one rounding contributes at most 1.7 ulp.
     """
     if not backend.of_jax(x):
         return np.log1p(x)  # type: ignore[return-value]
     return jnp.where(jnp.less(x, -0.25), jnp.log(jnp.add(1.0, x)), jnp.log1p(x))
 
 
-# The variable of the normal tail's polynomials is (x - _CENTRE) / (x + _CENTRE) for x >= 0; of degrees 20 to 28 this is
-# the best.
+# The variable of the normal tail's polynomials is (x - _CENTRE) / (x + _CENTRE) for x >= 0. Of the degrees 20 to 28
+# this is the most accurate.
 _CENTRE, _DEGREE = 3.0, 24
 
 
 def ndtr(x: Array) -> Array:
-    """The standard normal distribution function in float64, within 1e-14 (1 + x^2) of itself for x > -37.
+    """The standard normal distribution function in float64, relative error below 1e-14 (1 + x^2) for x > -37.
 
-    At a tenth of the time of `jax.scipy.special.ndtr`, which computes erf and erfc, in two parts each, for every x.
+    It takes a tenth of the time of `jax.scipy.special.ndtr`, which computes erf and erfc, in two parts each, for every
+    x.
     """
     size = jnp.abs(x)
     tail = jnp.exp(-0.5 * size * size) * scaled_tail(size)
@@ -48,16 +47,16 @@ def ndtr(x: Array) -> Array:
 
 
 def scaled_tail(x: Array) -> Array:
-    """e^{x^2/2} Phi(-x) for x >= 0, within 1e-14 of itself."""
+    """e^{x^2/2} Phi(-x) for x >= 0, relative error below 1e-14."""
     if not backend.of_jax(x):
         return 0.5 * scipy.special.erfcx(np.sqrt(0.5) * x)
     return _polynomial(_tail_coefficients(), x) / (1.0 + x)
 
 
 def scaled_tail_fall(x: Array) -> Array:
-    """Minus the slope of `scaled_tail` at x >= 0, 1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x), within 2e-14 of itself."""
+    """Negative slope of `scaled_tail` at x >= 0: 1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x), relative error below 2e-14."""
     if backend.holds(x < 2.0):
-        # Little cancels.
+        # Little cancellation.
         return math.sqrt(0.5 / math.pi) - x * scaled_tail(x)
     root = 1.0 + x
     return _polynomial(_fall_coefficients(), x) / (root * root)
@@ -72,7 +71,7 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 
 
 def _coefficients(scaled: Callable[[np.ndarray], Any]) -> tuple[float, ...]:
-    """Of the polynomial near scaled(x), x >= 0, the highest power's first."""
+    """Coefficients of the polynomial near scaled(x), x >= 0, from the highest power down."""
     chebyshev = np.polynomial.chebyshev
     found = chebyshev.chebinterpolate(lambda at: scaled(_CENTRE * (1.0 + at) / (1.0 - at)), _DEGREE)
     return tuple(chebyshev.cheb2poly(found)[::-1].tolist())
@@ -80,15 +79,15 @@ def _coefficients(scaled: Callable[[np.ndarray], Any]) -> tuple[float, ...]:
 
 @functools.cache
 def _tail_coefficients() -> tuple[float, ...]:
-    """For (1 + x) e^{x^2/2} Phi(-x)."""
+    """Coefficients for (1 + x) e^{x^2/2} Phi(-x)."""
     return _coefficients(lambda x: 0.5 * (1.0 + x) * scipy.special.erfcx(np.sqrt(0.5) * x))
 
 
 @functools.cache
 def _fall_coefficients() -> tuple[float, ...]:
-    """For (1 + x)^2 (1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x)), the integral of t e^{-t x / (1 + x) - t^2 / 2 (1 + x)^2}.
+    """Coefficients for (1 + x)^2 (1 / sqrt(2 pi) - x e^{x^2/2} Phi(-x)).
 
-    Its terms are positive: nothing cancels at large x.
+    This is the integral of t e^{-t x / (1 + x) - t^2 / 2 (1 + x)^2}, whose terms are positive: nothing cancels.
     """
     nodes, weights = np.polynomial.legendre.leggauss(16)
     starts = np.arange(0.0, 64.0, 0.5)

@@ -27,7 +27,7 @@ import numpy as np
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.lazy_tail import TailWhereAsked
+from checkin_jax.numerics.lazy_tail import LazyTail
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
 from checkin_jax.numerics.tilted_sums import (
     Steps,
@@ -317,13 +317,13 @@ class Excess:
             _, sds = _spreads(kinds, end, reverse)
             end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
         self._end = min(end, 0.75 * whole) if reverse else end
-        self._tails: dict[int, TailWhereAsked] = {}
+        self._tails: dict[int, LazyTail] = {}
 
     def _ends(self, scale: int) -> tuple[float, float]:
         end = self._end * _RATIO**scale
         return (end / _RATIO if scale else 0.0), end
 
-    def _tail(self, scale: int) -> TailWhereAsked:
+    def _tail(self, scale: int) -> LazyTail:
         if scale not in self._tails:
             self._tails[scale] = _scale(self._kinds, self._ends(scale), self._mass, self._reverse)
         return self._tails[scale]
@@ -357,7 +357,7 @@ def _far_spacing(end: float) -> float:
 
 def _scale(
     kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
-) -> TailWhereAsked:
+) -> LazyTail:
     """Upper tail on one scale, from ends[0] to ends[1]."""
     start, end = ends
     highs, sds = _spreads(kinds, end, reverse)
@@ -387,4 +387,4 @@ def _scale(
         steps.append((Steps(least * spacing, spacing, masses), float(kind.number)))
         slack += kind.number * (scale * law.slack + _PLACED * scale * high)
         beyond += kind.number * scale * (law.below if reverse else law.above)
-    return TailWhereAsked(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)
+    return LazyTail(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)

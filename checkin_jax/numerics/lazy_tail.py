@@ -13,7 +13,7 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.tilted_sums import Sum, Window, stretch_of
 
 
-class TailWhereAsked:
+class LazyTail:
     """Upper bound on E(s - x)_+ on an interval. Tilts are computed on first use; values do not depend on the
     order of calls.
 

@@ -49,7 +49,7 @@ _KAPPAS = np.geomspace(1.5, 14.0, 48)
 # spacing, and ratio of neighbours beyond. Then the number of losses of the round itself.
 _STAGED, _CONTOUR, _NEAR, _WIDE, _RATIO = 8.0, 12.0, 0.14, 0.45, 1.15
 _LOSSES = 40
-# Of a mechanism's own laws so many, those of largest variance, are tried as the main part of a stage's law.
+# Number of a mechanism's own laws, those of largest variance, that are tried as the main part of a stage's law.
 _TRIED = 3
 # Growth of the number of steps over a stage. One in _FIRST steps has T1's law.
 _GROWS, _FIRST = 3.0, 2000.0
@@ -128,8 +128,8 @@ def of_own_laws(own: OwnSteps, total_variation: float) -> Steps:
         last = np.concatenate([np.zeros(others.shape[1]), np.asarray(ONE_BIT.laws(blanket)[-1])])
         padded = np.pad(others, ((0, 0), (0, beside.size)))
         return StepLaws(
-            np.concatenate([np.asarray(found.at[0]), beside]),
-            np.concatenate([padded, last[None]]),
+            host(np.concatenate([np.asarray(found.at[0]), beside])),
+            host(np.concatenate([padded, last[None]])),
             float(found.alone[0]),
         )
 
@@ -408,7 +408,7 @@ def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
         order = -x / deviation**2 * _ORDERS
         raised = np.outer(order, at)
         peak = np.maximum(np.max(raised, axis=1), 0.0)
-        # The law's remaining mass is at zero.
+        # The remaining mass is at zero.
         still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
         log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights + still)
         height = order * x + clients * log_moment

@@ -108,13 +108,13 @@ class AnyMessage:
 
 
 def stages(
-    seen: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
+    step_counts: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
 ) -> staged_games.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None if there are too few
     steps.
     """
-    needed, rate, masses = log_inverse_mass + 3.0, float(seen.rate), np.asarray(seen.masses)
-    counts = np.asarray(seen.counts)
+    needed, rate, masses = log_inverse_mass + 3.0, float(step_counts.rate), np.asarray(step_counts.masses)
+    counts = np.asarray(step_counts.counts)
     mean = rate * float(masses @ counts)
     # The event that every client checks in must be negligible as well.
     if everybody > math.exp(-needed):
@@ -152,19 +152,24 @@ class Problem(NamedTuple):
         return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
 
 
-def problem(seen: StepCounts, steps: Steps, everybody: float, log_inverse_mass: float) -> Problem | None:
-    """Problem for any steps and law of the number of messages (binomial if seen.rate < 1). None as for
+def problem(
+    step_counts: StepCounts, steps: Steps, everybody: float, log_inverse_mass: float
+) -> Problem | None:
+    """Problem for any steps and law of the number of messages (binomial if step_counts.rate < 1). None as for
     `profile`.
     """
-    p_minus_1, mean = math.expm1(steps.epsilon0), float(seen.rate * (seen.masses @ seen.counts))
-    chosen = stages(seen, everybody, log_inverse_mass)
+    p_minus_1, mean = (
+        math.expm1(steps.epsilon0),
+        float(step_counts.rate * (step_counts.masses @ step_counts.counts)),
+    )
+    chosen = stages(step_counts, everybody, log_inverse_mass)
     if chosen is None or steps.idle:
         return None
-    deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(seen.clients)
+    deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(step_counts.clients)
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    binomial, message = bool(float(seen.rate) < 1.0), steps.message(losses)
+    binomial, message = bool(float(step_counts.rate) < 1.0), steps.message(losses)
     arguments = (
-        seen,
+        step_counts,
         message,
         host(everybody),
         chosen,
@@ -228,13 +233,13 @@ def pool(
     deviation = rate * math.sqrt(steps.variance / (theta * float(number[-1]))) * p_minus_1
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
     pad = (sizes.size - number.size, 0)
-    seen = staged_games.PoolCounts(
+    step_counts = staged_games.PoolCounts(
         host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
     )
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
     message = steps.message(losses)
     nodes = nodes_for(theta * float(number[-1]))
-    arguments = seen, message, host(lost), chosen, losses, steps.rules(message), nodes
+    arguments = step_counts, message, host(lost), chosen, losses, steps.rules(message), nodes
     return Problem(staged_games.pool_upper, arguments, above)
 
 
@@ -248,33 +253,35 @@ class Weighted(NamedTuple):
     weight: float
 
 
-def weighted(seen: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
+def weighted(step_counts: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
     """T2+ for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
-      seen: parts with fewer steps than the stages have count as one message alone.
+      step_counts: parts with fewer steps than the stages have count as one message alone.
       log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
     """
     p_minus_1 = math.expm1(steps.epsilon0)
-    usual = seen.masses > 4.0 * math.exp(-log_inverse_mass)
+    usual = step_counts.masses > 4.0 * math.exp(-log_inverse_mass)
     plans, squares = [], 0.0
-    for counts, weight in ((seen.whole, 1.0), (seen.part, seen.weight)):
-        kept = host(np.where(usual, seen.masses, 0.0))
-        plan = stages(StepCounts(host(seen.clients), host(1.0), host(counts), kept), 0.0, log_inverse_mass)
+    for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
+        kept = host(np.where(usual, step_counts.masses, 0.0))
+        plan = stages(
+            StepCounts(host(step_counts.clients), host(1.0), host(counts), kept), 0.0, log_inverse_mass
+        )
         if plan is None:
             return None
         plans.append(plan)
-        squares += weight**2 * float(seen.masses @ counts)
-    deviation = math.sqrt(squares * steps.variance) * p_minus_1 / seen.clients
+        squares += weight**2 * float(step_counts.masses @ counts)
+    deviation = math.sqrt(squares * steps.variance) * p_minus_1 / step_counts.clients
     losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    laws = weighted_clones.WeightedCounts(*(host(each) for each in seen))
-    nodes = nodes_for(float(seen.masses @ (seen.whole + seen.part)))
+    laws = weighted_clones.WeightedCounts(*(host(each) for each in step_counts))
+    nodes = nodes_for(float(step_counts.masses @ (step_counts.whole + step_counts.part)))
     message = steps.message(losses)
     arguments = laws, message, tuple(plans), losses, steps.rules(message), nodes
     return Problem(weighted_clones.profile_upper, arguments, above)
 
 
-def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
+def labelled(slots: int, step_counts: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
     """T2++ for a message shared evenly by all slots: the problem to evaluate; None if slots are too few.
 
     Args:
@@ -285,11 +292,11 @@ def labelled(slots: int, seen: Labelled, steps: Steps, log_inverse_mass: float) 
     chosen = stages(whole, 0.0, log_inverse_mass)
     if chosen is None:
         return None
-    middle = float(seen.masses @ seen.clients) / float(seen.masses.sum())
+    middle = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     losses, above = _losses(
         math.sqrt(slots * steps.variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass
     )
-    counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *seen)))
+    counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *step_counts)))
     message = steps.message(losses)
     arguments = counts, message, chosen, losses, steps.rules(message), nodes_for(float(slots))
     return Problem(labelled_clones.profile_upper, arguments, above)
@@ -334,5 +341,7 @@ def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: f
     rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
     epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    seen = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
-    return problem(seen, AnyMessage(epsilon0), math.exp(num_clients * math.log(rate)), log_inverse_mass)
+    step_counts = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
+    return problem(
+        step_counts, AnyMessage(epsilon0), math.exp(num_clients * math.log(rate)), log_inverse_mass
+    )

@@ -1,12 +1,12 @@
 """Check-in protocols as frozen public descriptions.
 
-A protocol says what everybody may know: how many clients there are, how they choose when to check in, for how
-long. Who did check in is sensitive and never a field here.
+A protocol has public parameters only: the number of clients, the law of their check-ins, the length of the run. The
+identities of clients that checked in are sensitive, and never a field.
 
-`repeats` says how many times the protocol's unit (a round, or a whole window) is run. Inputs and randomizers of a unit
-may depend on what was seen of earlier ones, the fields here may not. `assumptions` are those without which the
-guarantees fail. `observed` and `compared` are the words for what an adversary sees and for neighboring data sets:
-statements, pages, audits and JSON take them from here.
+`repeats` is the number of units (a unit is a round, or a whole window). Inputs and randomizers of a unit may depend on
+the outputs of earlier units; the fields of a protocol may not. `assumptions` are necessary: guarantees fail without
+them. `observed` describes an adversary and `compared` the neighboring data sets, for statements, pages, audits and
+JSON.
 """
 
 from checkin_jax.protocols.availability import AvailableCheckIn as AvailableCheckIn
@@ -14,11 +14,11 @@ from checkin_jax.protocols.availability import from_availability as from_availab
 from checkin_jax.protocols.averages import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.facts import Analysis as Analysis
 from checkin_jax.protocols.facts import Cover as Cover
-from checkin_jax.protocols.facts import Crowd as Crowd
-from checkin_jax.protocols.facts import CrowdThrows as CrowdThrows
 from checkin_jax.protocols.facts import KnownSlots as KnownSlots
+from checkin_jax.protocols.facts import SlotChoices as SlotChoices
 from checkin_jax.protocols.facts import Slots as Slots
-from checkin_jax.protocols.facts import Throws as Throws
+from checkin_jax.protocols.facts import UnequalCover as UnequalCover
+from checkin_jax.protocols.facts import UnequalSlotChoices as UnequalSlotChoices
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS

@@ -1,9 +1,9 @@
 """Shuffled check-in among changing numbers of available clients: a log, grouped into few units that are composed.
 
-Availability that does not depend on the data may be revealed; given it, round t is one of shuffled check-in among the
-n_t clients that are available, each of whom throws a fresh coin. Rounds are put together whose n_t are nearly the same:
-a bound takes the fewest clients of the group and its largest coin, a lower instance the most clients and the smallest
-coin, so that either end stays on its side (docs/theory.md, section 9; docs/theory_rates.md).
+Availability that does not depend on the data may be revealed. Given availability, round t is shuffled check-in among
+the n_t available clients, each of which checks in independently. Rounds with nearly the same n_t form a group. Upper
+bounds use the fewest clients and the largest check-in probability of the group; lower bounds use the most clients and
+the smallest probability (docs/theory.md, section 9; docs/theory_rates.md). "Coin" in a log is the check-in probability.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from checkin_jax.protocols.protocol import (
     Alike,
     CheckInProtocol,
 )
-from checkin_jax.protocols.rounds import ShuffledCheckIn, lost
+from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
-# Numbers of clients in one group differ by this factor at most, coins by the other.
+# Largest ratios, within one group, of numbers of clients and of check-in probabilities.
 RATIO, COIN_RATIO = 1.03, 1.005
-# Where bounds take longer: about so many groups.
+# Approximate number of groups for slow bounds.
 FEW_GROUPS = 16
 FRESH_AMONG_AVAILABLE = (
-    "who is available does not depend on anybody's data and may be known; given that, and everything else that "
-    "persists, each of the available checks in by a fresh coin: a phone that is plugged in all night is available all "
-    "night, and its being plugged in is no fresh coin"
+    "being available (such as charging, on Wi-Fi) does not depend on anybody's data and may be known; in every round "
+    "each available client draws a new random number to decide whether it checks in, independently of everything that "
+    "persists; being plugged in all night does not count as that random choice"
 )
 _MOST_CLIENTS = 2.0**42
-# Rounds to which `calibrate` lengthens a log: a century of hours.
+# Most rounds to which `calibrate` extends a log: a century of hours.
 MAX_LOG_ROUNDS = 1_000_000
 
 
 def _span(least: str, most: str) -> str:
-    """Both ends in words, or one where they are the same."""
+    """Both ends in words, or one if they are equal."""
     return least if least == most else f"{least} to {most}"
 
 
 class Group(NamedTuple):
-    """Rounds that are alike: at least `least` and at most `most` clients available, coins in [slowest, fastest]."""
+    """Similar rounds: from `least` to `most` available clients, check-in probabilities in [slowest, fastest]."""
 
     least: int
     most: int
@@ -61,7 +61,7 @@ class Group(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AvailabilityLog(Part):
-    """One line a round: how many clients were available, and with what probability each of them checked in."""
+    """For each round, the number of available clients and their check-in probability."""
 
     available: np.ndarray
     coin: np.ndarray
@@ -86,18 +86,18 @@ class AvailabilityLog(Part):
 
 
 def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | np.ndarray) -> AvailabilityLog:
-    """A checked log.
+    """Checks and builds a log.
 
     Args:
-      available: clients available in each round, at least; whole, in [1, 2^42], [rounds].
-      coin: check-in probability of the available, in (0, 1]: one number, or one for each round.
+      available: lower bounds on the numbers of available clients; whole, in [1, 2^42], [rounds].
+      coin: check-in probability of each available client, in (0, 1]: one number, or one for each round.
 
     Raises:
       ValueError, TypeError: no rounds; a number outside its range, with its row (from 1); lengths that differ.
     """
     counts = _numbers("available", available)
     if counts.size == 0:
-        raise ValueError("available=[]: expected one round at least")
+        raise ValueError("available=[]: expected at least one round")
     whole = (counts >= 1) & (counts <= _MOST_CLIENTS) & (counts == np.floor(counts))
     _rows("available", counts, whole, "a whole number in [1, 2^42]")
     coins = (
@@ -112,13 +112,13 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
 
 
 def grouped(rounds: AvailabilityLog, ratio: float = RATIO) -> tuple[Group, ...]:
-    """Groups of rounds whose numbers of clients differ by a factor of `ratio` at most, and coins by 0.5%.
+    """Groups of rounds whose numbers of clients differ by a factor of at most `ratio`, and coins by at most 0.5%.
 
     Args:
-      ratio: above 1, at most 1e12; epsilon moves by about a quarter of what it is above 1.
+      ratio: in (1, 1e12]; epsilon changes by about the relative amount (ratio - 1)/4.
 
     Returns:
-      The groups, by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
+      Groups, ordered by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
     """
     ratio = _validate.real(1.0, 1e12, open_low=True, ratio=ratio)
     size = np.floor(np.log(rounds.available) / math.log(ratio)).astype(np.int64)
@@ -139,15 +139,19 @@ def grouped(rounds: AvailabilityLog, ratio: float = RATIO) -> tuple[Group, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AvailableCheckIn(CheckInProtocol):
-    """Shuffled check-in among those available: in round t of a log each of n_t clients flips the round's coin.
+    """Shuffled check-in among available clients: in round t of a log each of n_t clients flips the round's coin.
 
-    Assumes: `FRESH_AMONG_AVAILABLE`; all available of a round have the same coin. The guarantee is for clients who may
-    be available in every round.
+    Assumes: `FRESH_AMONG_AVAILABLE`, and the same coin for all available clients of a round. The guarantee covers
+    clients that are available in any rounds, even in all.
 
     Attributes:
       log: lower bounds on n_t, upper bounds on the coins; see `from_availability`.
       num_rounds: the first so many rounds of it; None: all.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      num_colluding: how many of the available may be in league with the adversary, or kept from sending by it, in a
+        round; less than the fewest available.
+      min_reports: how many honest messages each batch holds at least, as of `ShuffledCheckIn`; the numbers of
+        available clients are not relied on then. At most the most available.
       num_clients: the most that were available; from the log.
 
     Raises:
@@ -157,10 +161,12 @@ class AvailableCheckIn(CheckInProtocol):
     log: AvailabilityLog
     num_rounds: int = cast(Any, None)
     drop_out_prob: float = 0.0
+    num_colluding: int = 0
+    min_reports: int = 0
     num_clients: int = cast(Any, None)
 
     _unit = "num_rounds"
-    title = "shuffled check-in among the available"
+    title = "shuffled check-in among those available"
     summed = True
 
     def __post_init__(self) -> None:
@@ -178,9 +184,16 @@ class AvailableCheckIn(CheckInProtocol):
             )
         if self.num_clients != largest:
             raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
+        fewest = int(known.available.min())
+        if self.num_colluding >= fewest and self.num_colluding:
+            raise ValueError(
+                f"num_colluding={self.num_colluding!r}: expected at most {fewest - 1}, all but one of the fewest in "
+                "the log"
+            )
+        _validate.integer(0, self.honest, min_reports=self.min_reports)
 
     def repeated(self, count: int) -> Self:
-        """Returns `count` rounds of the log as a protocol: it begins again where it ends.
+        """Protocol of `count` rounds; after its end the log starts again from the beginning.
 
         Raises:
           ValueError, TypeError: `count` is not in [1, 1e6], or the log's length if that is larger.
@@ -211,32 +224,42 @@ class AvailableCheckIn(CheckInProtocol):
 
     @property
     def cycles(self) -> int:
-        """Number of times that the rounds are run: 1; `calibrate` searches it."""
+        """1: number of repetitions of the log. `calibrate` may search it."""
         return 1
 
     @property
     def check_in_prob(self) -> float:
-        """The largest coin of the log; `calibrate` scales all of them with it."""
+        """Largest coin of the log; `calibrate` scales all coins with it."""
         return float(self.log.coin.max())
 
     def followed_by(self, others: Sequence[AvailableCheckIn]) -> Self:
-        """Returns the run whose log is this one and, after it, those of other runs at the same drop-out."""
+        """Returns the run whose log is this one and, after it, those of other runs on the same `terms`."""
         runs = [self, *others]
         columns = (
             np.concatenate([getattr(run.log, name)[: run.num_rounds] for run in runs])
             for name in ("available", "coin")
         )
-        return type(self)(log=AvailabilityLog(*columns), drop_out_prob=self.drop_out_prob)
+        return dataclasses.replace(
+            self, log=AvailabilityLog(*columns), num_rounds=cast(Any, None), num_clients=cast(Any, None)
+        )
+
+    @property
+    def terms(self) -> tuple[float, int, int]:
+        """The fields that hold of all rounds of the log."""
+        return self.drop_out_prob, self.num_colluding, self.min_reports
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
+        if self.min_reports:
+            return (FRESH_AMONG_AVAILABLE, *batch(self.min_reports))
         return (
             FRESH_AMONG_AVAILABLE,
-            "in each round at least as many were available as the log says, with the same coin for all, at most the "
-            "log's (the log's own where noise adds up in sums)",
+            "in every round at least as many clients are available as logged, all with the same check-in probability, "
+            "which is at most the logged one (exactly the logged one for sums whose noise adds up)",
             SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
+            *self.trusting,
         )
 
     def assumed(self, view: str) -> tuple[str, ...]:
@@ -248,7 +271,7 @@ class AvailableCheckIn(CheckInProtocol):
 
     @property
     def rate(self) -> float:
-        """Mean probability that a client who is available in all rounds sends a message in a round."""
+        """Mean probability, over rounds, that a client that is always available sends a message."""
         return float(self.log.coin[: self.num_rounds].mean()) * self.kept
 
     @property
@@ -257,19 +280,26 @@ class AvailableCheckIn(CheckInProtocol):
         rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
         coin = _span(*(f"{end:.6g}" for end in (coins.min(), coins.max())))
         available = _span(*(f"{int(end):,}" for end in (rounds.min(), rounds.max())))
+        floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
         return (
             f"over {counted(self.num_rounds, 'round')} of check-ins by coins of {coin} among {available} available"
-            f"{lost(self.drop_out_prob)}"
+            f"{lost(self.drop_out_prob)}{floor}"
         )
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
-        """Groups rounds with nearly as many available clients and nearly the same coin."""
+        """Groups of rounds with similar numbers of available clients and similar coins."""
         rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])
         span = float(rounds.available.max() / rounds.available.min())
         ratio = RATIO if finest else max(RATIO, span ** (1.0 / FEW_GROUPS))
 
         def one(clients: int, coin: float) -> ShuffledCheckIn:
-            return ShuffledCheckIn(num_clients=clients, check_in_prob=coin, drop_out_prob=self.drop_out_prob)
+            return ShuffledCheckIn(
+                num_clients=max(clients, self.min_reports + self.num_colluding),
+                check_in_prob=coin,
+                drop_out_prob=self.drop_out_prob,
+                num_colluding=self.num_colluding,
+                min_reports=self.min_reports,
+            )
 
         return tuple(
             Alike(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
@@ -283,15 +313,19 @@ def from_availability(
     coin: float | Sequence[float] | np.ndarray | None = None,
     *,
     drop_out_prob: float = 0.0,
+    num_colluding: int = 0,
+    min_reports: int = 0,
 ) -> AvailableCheckIn:
-    """Shuffled check-in in rounds with changing numbers of available clients, from a log of these.
+    """Shuffled check-in in rounds with changing numbers of available clients, from a log.
 
     Args:
-      available: clients available in each round, at least, [rounds]; or the path of a CSV file with the columns
-        `available` and `coin`, one line a round, see `read`.
-      coin: probability in (0, 1] with which each of the available checks in, at most: one number or one a round. None
-        with a path.
+      available: lower bounds on the numbers of available clients, [rounds]; or the path of a CSV file with the columns
+        `available` and `coin`, one line per round, see `read`.
+      coin: upper bound in (0, 1] on the check-in probability of each available client: one number, or one per round.
+        None with a path.
       drop_out_prob: as of `ShuffledCheckIn`.
+      num_colluding: as of `AvailableCheckIn`.
+      min_reports: as of `AvailableCheckIn`.
 
     Returns:
       A protocol for `account`: one bracket for the whole run.
@@ -308,20 +342,24 @@ def from_availability(
     if isinstance(available, str | Path):
         if coin is not None:
             raise ValueError(f"coin={_validate.shown(coin)}: expected None with a file, which has its own")
-        return AvailableCheckIn(log=read(available), drop_out_prob=drop_out_prob)
-    if coin is None:
+        rounds = read(available)
+    elif coin is None:
         raise TypeError("coin=None: expected a number, or one for each round")
-    return AvailableCheckIn(log=log(available, coin), drop_out_prob=drop_out_prob)
+    else:
+        rounds = log(available, coin)
+    return AvailableCheckIn(
+        log=rounds, drop_out_prob=drop_out_prob, num_colluding=num_colluding, min_reports=min_reports
+    )
 
 
 def read(path: str | Path) -> AvailabilityLog:
-    """The log in a CSV file with the columns `available` and `coin`, one line a round, in any order.
+    """Reads a log from a CSV file with the columns `available` and `coin`, in any order, one line per round.
 
-    Where there is a column `round` it must rise from line to line.
+    A column `round`, if present, must be increasing.
 
     Raises:
-      ValueError: a column that is missing, a line that is not two numbers in their ranges, with its number in the file
-        (the header is line 1); no rounds.
+      ValueError: a missing column, a line that is not two numbers in their ranges (named by its number, the header
+        being line 1), or no rounds.
       OSError: the file cannot be read.
     """
     with open(path, newline="", encoding="utf-8") as file:
@@ -336,7 +374,7 @@ def read(path: str | Path) -> AvailabilityLog:
         lines = [(number, row) for number, row in enumerate(rows, start=2) if row]
     found = [_line(path, number, row, places) for number, row in lines]
     if not found:
-        raise ValueError(f"{path}: expected one round at least")
+        raise ValueError(f"{path}: expected at least one round")
     if "round" in header:
         _rising(path, lines, header.index("round"))
     table = np.asarray(found)
@@ -344,7 +382,6 @@ def read(path: str | Path) -> AvailabilityLog:
 
 
 def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) -> tuple[float, float]:
-    """One row of the file, checked."""
     try:
         available, coin = (float(row[place]) for place in places)
     except (ValueError, IndexError):
@@ -361,7 +398,7 @@ def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) 
 
 
 def _rising(path: str | Path, lines: Iterable[tuple[int, list[str]]], place: int) -> None:
-    """Refuses rounds that are no whole numbers or go backwards."""
+    """Raises ValueError unless rounds are increasing whole numbers."""
     last = -math.inf
     for number, row in lines:
         text = row[place] if place < len(row) else ""
@@ -376,7 +413,7 @@ def _rising(path: str | Path, lines: Iterable[tuple[int, list[str]]], place: int
 def _numbers(name: str, values: object) -> np.ndarray:
     found = _validate.array(name, values)
     if found.ndim > 1:
-        raise ValueError(f"{name} of shape {found.shape}: expected one number a round")
+        raise ValueError(f"{name} of shape {found.shape}: expected one number per round")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from checkin_jax._rounding import counted
-from checkin_jax.protocols.facts import Cover, Crowd, CrowdThrows, Throws
+from checkin_jax.protocols.facts import Cover, SlotChoices, UnequalCover, UnequalSlotChoices
 from checkin_jax.protocols.protocol import (
     OF_ROUNDS,
     ONE_RECORD,
@@ -28,18 +28,18 @@ _OF_AVERAGES = {
 class AveragedUpdates(CommonSlots):
     """Averaged updates, A_avg [RCI]: each client picks one of m slots; all clients of a slot are averaged.
 
-    Empty slots are skipped. Later slots may depend on earlier outputs. The guarantee does not depend on the number of
-    slots: with loads that do not depend on the data this is adaptive shuffling of all clients.
+    Empty slots are skipped. Later slots may depend on earlier outputs. Since loads do not depend on the data, this is
+    adaptive shuffling of all clients, so the guarantee does not depend on the number of slots.
 
     Attributes:
-      num_clients: how many clients there are (n), from 1 to 1e12. A lower bound on the true number is safe.
+      num_clients: number of clients (n), from 1 to 1e12. A lower bound is safe.
       num_slots: number of slots (m), from 1 to 1e12.
-      check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
-        independent of the data included. For averages of Gaussian messages (view "aggregate"), whose noise adds up, p_0
-        itself.
-      num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      check_in_prob: p_0, in (0, 1], the probability that a client's message arrives, the same for all clients; or
+        `Rates`, `RateLimits` if it differs. An upper bound is safe, except for averages of Gaussian messages (view
+        "aggregate"), whose noise adds up.
+      num_epochs: number of repetitions of the window, with new random slots; from 1 to 1e9.
+      num_colluding: number of clients that collude with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -49,27 +49,27 @@ class AveragedUpdates(CommonSlots):
 
     @property
     def cover(self) -> Cover | None:
-        """The sample that hides a client: all clients, at the probability of taking part, whatever the loads."""
+        """Sample of all clients, each with the probability of taking part; loads do not matter."""
         return Cover(self.honest, self.rate) if self.coins is None else None
 
     @property
-    def crowd(self) -> Crowd | None:
-        """The sample that hides a client: all clients, at their own probabilities of taking part."""
-        return None if self.coins is None else Crowd(self.num_clients, self.coins, 1.0)
+    def unequal_cover(self) -> UnequalCover | None:
+        """Sample of all clients, each with its own probability of taking part."""
+        return None if self.coins is None else UnequalCover(self.num_clients, self.coins, 1.0)
 
     @property
-    def averaged_throws(self) -> Throws | None:
-        """Throws of all clients into the slots of the window."""
-        return self._throws
+    def averaged_slot_choices(self) -> SlotChoices | None:
+        """Independent uniform choices of slots of the window by all clients."""
+        return self._slot_choices
 
     @property
-    def averaged_crowd(self) -> CrowdThrows | None:
-        """Throws of all clients into the slots of the window."""
-        return self._crowd_throws
+    def unequal_averaged_slot_choices(self) -> UnequalSlotChoices | None:
+        """Independent uniform choices of slots of the window by all clients."""
+        return self._unequal_slot_choices
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
         return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     @property

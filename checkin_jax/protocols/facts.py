@@ -1,4 +1,4 @@
-"""The facts that protocols state of themselves, each a value of its own; from them theorems that apply are found."""
+"""Properties that a protocol declares. A theorem applies if the properties that it needs are declared."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from checkin_jax.rates import CheckInRates
 
 
 class Cover(NamedTuple):
-    """What hides a client: a unit shows the messages of a uniformly ordered sample of the clients, and its size.
+    """A unit that shows the messages of a sample of clients in uniformly random order, and their number.
 
-    num_clients: n, of whom each is in the sample with probability `rate`, independently of everything.
+    num_clients: n; each client is in the sample with probability `rate`, independently of everything else.
     """
 
     num_clients: int
@@ -19,23 +19,23 @@ class Cover(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Slots of which each shows one message: what is public about the slots of one client.
+    """Public facts about the slots of one client, each of which shows one message.
 
     Attributes:
-      number: how many slots the client's message may be shown in, each as likely.
-      used: the probability that it is in one of them, if others did not compete; from above.
-      seen: the probability that it is shown after all when all others do their worst; from below.
-      others, pick: how many others may be in the client's slot, and the probability of each.
-      shown: the probability that the slot that a client picks is shown at all.
-      hidden: whether an empty slot shows a dummy that cannot be told from a message.
-      total: how many slots a unit shows. minibatch: how many successive ones the view "aggregate" shows the sum of.
-      contested: whether exactly `others` clients may be in each of the slots, all throwing independently, into each
-        with probability `pick` exactly, and one of a slot's clients is shown, uniformly drawn.
+      number: number of slots in which the client's message may be shown, with equal probabilities.
+      used: upper bound on the probability that the message is used if no other client competes for the slot.
+      used_lower: lower bound on the probability that the message is used, over all behaviour of the others.
+      others, pick: number of other clients that may be in the client's slot, and the probability of each.
+      shown: probability that the server outputs the slot that a client picks.
+      hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
+      total: number of slots that a unit shows. minibatch: number of successive slots summed in the view "aggregate".
+      contested: True if exactly `others` clients may be in each slot, independently and each with probability exactly
+        `pick`, and the slot shows a uniformly drawn one of its clients.
     """
 
     number: int
     used: float
-    seen: float
+    used_lower: float
     others: int
     pick: float
     shown: float
@@ -46,9 +46,9 @@ class Slots(NamedTuple):
 
 
 class KnownSlots(NamedTuple):
-    """Slots some of which may hold the message of a client who colludes; an empty one shows a dummy, as in `Slots`.
+    """Slots some of which may hold a colluding client's message; an empty slot shows a dummy, as in `Slots`.
 
-    number, used: as in `Slots`. colluding: in how many of them, at most.
+    number, used: as in `Slots`. colluding: upper bound on the number of slots with a colluding client.
     """
 
     number: int
@@ -56,24 +56,24 @@ class KnownSlots(NamedTuple):
     colluding: int
 
 
-class Throws(NamedTuple):
-    """Clients who throw into common slots, each with probability `prob` and uniformly."""
+class SlotChoices(NamedTuple):
+    """Clients that each choose one of `num_slots` common slots uniformly, with probability `prob`, independently."""
 
     num_clients: int
     num_slots: int
     prob: float
 
 
-class Crowd(NamedTuple):
-    """As `Cover`, of clients whose check-in rates differ; their messages arrive with probability `kept`."""
+class UnequalCover(NamedTuple):
+    """As `Cover`, for unequal check-in rates; a message arrives with probability `kept`."""
 
     num_clients: int
     coins: CheckInRates
     kept: float
 
 
-class CrowdThrows(NamedTuple):
-    """As `Throws`, of clients whose check-in rates differ."""
+class UnequalSlotChoices(NamedTuple):
+    """As `SlotChoices`, for unequal check-in rates."""
 
     num_clients: int
     num_slots: int
@@ -81,7 +81,7 @@ class CrowdThrows(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """A setting that a paper has analysed: its name in `accounting.compare.PUBLISHED`, and its numbers by name."""
+    """A published analysis: its name in `accounting.compare.PUBLISHED`, and its parameters by name."""
 
     name: str
     setting: Mapping[str, Any]

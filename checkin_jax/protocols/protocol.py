@@ -1,4 +1,4 @@
-"""What every check-in protocol says of itself: facts, from which the theorems that apply are found, and words."""
+"""`CheckInProtocol`, the base of protocols: facts, which select the theorems that apply, and words for statements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Analysis, Cover, Crowd, CrowdThrows, KnownSlots, Slots, Throws
+from checkin_jax.protocols.facts import (
+    Analysis,
+    Cover,
+    KnownSlots,
+    SlotChoices,
+    Slots,
+    UnequalCover,
+    UnequalSlotChoices,
+)
 from checkin_jax.rates import CheckInRates
 
 MAX_CLIENTS = 10**12
@@ -27,14 +35,14 @@ SAME_RANDOMIZER = (
 )
 
 _UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in"
-# Given the number of messages, the bounds of samples and of occupied slots hold as they stand.
+# Bounds for samples and for occupied slots also hold given the number of messages.
 UNSEEN_BUT_COUNTED = f"{_UNSEEN} (how many messages arrive may be known)"
-# Among hidden dummies a client is there with its rate; given the number of check-ins, with another probability.
+# With hidden dummies, the number of check-ins would change the probability that a given client is present.
 UNSEEN_UNCOUNTED = f"{_UNSEEN}, nor how many did"
 
 
 class Words(NamedTuple):
-    """What the adversary of each view sees, and what each neighboring relation compares."""
+    """Descriptions by view of the adversary, and by neighboring relation of the data sets."""
 
     observed: Mapping[str, str]
     compared: Mapping[str, str]
@@ -56,13 +64,13 @@ CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
-    "a client checks in with its rate whatever it did before and whatever the others do: a device that is plugged in "
-    "all night is no fresh coin; rates are those given everything that persists"
+    "each client checks in with its rate, independently of its earlier check-ins and of the other clients; its rate is "
+    "the probability given everything that persists, so being plugged in all night does not count as a random choice"
 )
 
 
 def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
-    """A number in (0, 1], one for all clients, or a description of rates.
+    """Checks a probability in (0, 1], the same for all clients, or a description of rates.
 
     Raises:
       ValueError, TypeError: anything else.
@@ -73,16 +81,16 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
 
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:
-    """The description of rates, where they differ."""
+    """The description of rates if they differ; else None."""
     return prob if isinstance(prob, CheckInRates) and prob.common is None else None
 
 
 def highest(prob: float | CheckInRates) -> float:
-    """The rate of all clients, or of the fastest."""
+    """The largest rate of any client."""
     return prob.fastest() if isinstance(prob, CheckInRates) else prob
 
 
-# The legal range of every field, whichever protocol has it.
+# Check of every field, for all protocols.
 _LEGAL: dict[str, Callable[..., Any]] = {
     "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_slots": functools.partial(_validate.integer, 1, MAX_CLIENTS),
@@ -94,13 +102,16 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
+    "min_reports": functools.partial(_validate.integer, 0, MAX_CLIENTS),
 }
 
 
 class Alike(NamedTuple):
-    """`num_units` units nearly alike: bounds on `above` hold for each, and each leaks at least as much as `below`.
+    """A group of `num_units` similar units: bounds on `above` hold for each, and each leaks at least as much as
+    `below`.
 
-    `below` is a post-processing of every unit, and every unit of `above` (clients are added, messages thinned).
+    `below` is a post-processing of every unit, and every unit is one of `above` (by adding clients, or thinning
+    messages).
     """
 
     above: CheckInProtocol
@@ -109,22 +120,24 @@ class Alike(NamedTuple):
 
 
 class CheckInProtocol(ByName, abc.ABC):
-    """A check-in protocol, which says how devices take part: subclass it to account for another one.
+    """A check-in protocol: the law by which devices take part. Subclass it to account for another one.
 
-    Subclasses are frozen dataclasses with a field `num_clients` and one that counts units, named in `_unit`. They state
-    facts (`cover`, `slots`, `used_throws`, `averaged_throws`), from which the theorems that apply are found, and words
-    (`title`, `what`, `assumptions`, `observed`, `compared`), from which statements, pages, audits and commands are
-    made. A protocol without facts has the local bound only.
+    Subclasses are frozen dataclasses with a field `num_clients` and a field that counts units, named in `_unit`. Their
+    facts (`cover`, `slots`, `used_slot_choices`, `averaged_slot_choices`) select the theorems that apply. Their words
+    (`title`, `what`, `assumptions`, `observed`, `compared`) appear in statements, pages, audits and commands. Without
+    facts only the local-view bound applies.
     """
 
-    # The field that counts the units.
+    # Name of the field that counts units.
     _unit: ClassVar[str]
     title: ClassVar[str]
-    # Whether the view "aggregate" shows nothing but the sum of the messages of all who are in a unit's sample.
+    # True if the view "aggregate" shows only the sum of the messages of a unit's sample.
     summed: ClassVar[bool] = False
     num_clients: int
-    # How many of them may be in league with the adversary, where a protocol has such a field.
+    # Number of clients that collude with the adversary, for protocols with this field.
     num_colluding: int = 0
+    # How many honest messages each batch holds at least, where a protocol has such a field; 0: not known.
+    min_reports: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(cast(Any, self)):
@@ -145,33 +158,35 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def honest(self) -> int:
-        """Number of clients who are not in league with the adversary."""
+        """Number of clients that do not collude with the adversary."""
         return self.num_clients - self.num_colluding
 
     @property
     def trusting(self) -> tuple[str, ...]:
-        """Assumptions about clients who collude, a sentence each; none where nobody does."""
+        """Assumptions about colluding clients, one sentence each; empty if no client colludes."""
         if not self.num_colluding:
             return ()
         return (
             f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they come and what "
             "they send; when they come does not depend on others' data, choices or messages",
+            "a client that is kept from sending counts as one who colludes in that round, and who colludes is settled "
+            "before a round's coins",
         )
 
     @property
     @abc.abstractmethod
     def what(self) -> str:
-        """The run in words, which go on after "one client's record among 1,000"."""
+        """The run in words that continue "one client's record among 1,000 clients, "."""
 
     @property
     @abc.abstractmethod
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
 
     def assumed(self, view: str) -> tuple[str, ...]:
-        """Assumptions under which the guarantees in this view are true, a sentence each."""
+        """Assumptions of the guarantees in this view, one sentence each."""
         if view == "local":
-            return ("when a client checks in does not depend on anybody's data",)
+            return ("the check-ins of a client do not depend on anybody's data",)
         if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
             size = self.slots.minibatch
             return (
@@ -186,37 +201,37 @@ class CheckInProtocol(ByName, abc.ABC):
         return getattr(self, self._unit)
 
     def repeated(self, count: int) -> Self:
-        """Returns the same protocol with `count` units."""
+        """This protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
     def varied(self, name: str, value: float) -> Self:
-        """Returns the same protocol with another value of one of its `variables`."""
+        """This protocol with another value of one of its `variables`."""
         whole = next(each.whole for each in self.variables if each.name == name)
         if name == self._unit:
             return self.repeated(int(value))
         return dataclasses.replace(cast(Any, self), **{name: int(value) if whole else value})
 
     def alike(self, finest: bool) -> tuple[Alike, ...]:
-        """Groups the units by kind, here one; finest: cut into as many kinds as is of use, else into few."""
+        """Groups of similar units; one group by default. finest: as many groups as improve bounds; else few."""
         return (Alike(self, self, self.repeats),)
 
     @property
     def rate(self) -> float:
-        """The probability that a given client, or the fastest of them, sends a message in a given unit."""
+        """Probability that a given client sends a message in a given unit; the largest one if rates differ."""
         return 1.0
 
     @property
     def coins(self) -> CheckInRates | None:
-        """The check-in rates of the clients, where they differ."""
+        """The clients' check-in rates if they differ; else None."""
         return None
 
     @property
     def kept(self) -> float:
-        """The probability that the message of a client that checks in arrives."""
+        """Probability that the message of a client that checks in arrives."""
         return 1.0
 
     def rate_of(self, client_rate: float | None) -> float:
-        """Returns the probability that a client of this check-in rate sends a message; the fastest when left out.
+        """Probability that a client of this check-in rate sends a message; None: the largest rate.
 
         Raises:
           ValueError, TypeError: no client has such a rate, or all have the same.
@@ -236,90 +251,95 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def cover(self) -> Cover | None:
-        """The sample of clients whose messages a unit shows, if it is one."""
+        """The sample of clients whose messages a unit shows; None if it shows no such sample."""
         return None
 
     @property
-    def crowd(self) -> Crowd | None:
-        """The clients whose messages a unit shows, in place of `cover` where their rates differ."""
+    def unequal_cover(self) -> UnequalCover | None:
+        """Replaces `cover` if rates differ."""
+        return None
+
+    @property
+    def reported(self) -> CheckInProtocol | None:
+        """The unit as it is if the client reports, which is known then; None if the coin hides the client, too."""
         return None
 
     @property
     def slots(self) -> Slots | None:
-        """The slots that a client's message may be in, if each shows one message; of the fastest where rates differ."""
+        """Slots of a client's message if each slot shows one message; for the largest rate if rates differ."""
         return None
 
     def slots_of(self, client_rate: float | None) -> Slots | None:
-        """Returns the slots of a client of this check-in rate; of the fastest when left out.
+        """Slots of a client of this check-in rate; None: the largest rate.
 
-        Here as if the others were the same for all: a protocol in which they compete for slots has its own.
+        By default the same slots for all rates; a protocol in which clients compete for slots overrides this.
         """
         slots = self.slots
         if slots is None or client_rate is None:
             return slots
         share = self.rate_of(client_rate) / self.rate
-        return slots._replace(used=slots.used * share, seen=slots.seen * share)
+        return slots._replace(used=slots.used * share, used_lower=slots.used_lower * share)
 
     @property
     def known_slots(self) -> KnownSlots | None:
-        """The slots where clients collude and dummies are hidden; `slots` is None then."""
+        """Replaces `slots` if clients collude and dummies are hidden."""
         return None
 
     @property
-    def used_throws(self) -> Throws | None:
-        """Common slots of which each shows one of the clients who chose it, drawn uniformly."""
+    def used_slot_choices(self) -> SlotChoices | None:
+        """Common slots; each shows a uniformly drawn one of the clients that chose it."""
         return None
 
     @property
     def sliding_window(self) -> int | None:
-        """The length m of windows where each client j of all throws uniformly into the slots j .. j + m - 1.
+        """Length m of sliding windows: each client j chooses one of the slots j .. j + m - 1 uniformly.
 
-        The slots from the m-th to the n-th show one of their clients each, drawn uniformly, or a hidden dummy.
+        The slots from the m-th to the n-th each show a uniformly drawn one of their clients, or a hidden dummy.
         """
         return None
 
     @property
-    def averaged_throws(self) -> Throws | None:
-        """Common slots of which each shows all clients who chose it: their sum, in the view "aggregate"."""
+    def averaged_slot_choices(self) -> SlotChoices | None:
+        """Common slots; each shows all clients that chose it, or their sum in the view "aggregate"."""
         return None
 
     @property
-    def used_crowd(self) -> CrowdThrows | None:
-        """Common slots of which each shows one client, where check-in rates differ; `used_throws` is None then."""
+    def unequal_used_slot_choices(self) -> UnequalSlotChoices | None:
+        """Replaces `used_slot_choices` if rates differ."""
         return None
 
     @property
-    def averaged_crowd(self) -> CrowdThrows | None:
-        """Common slots of which each shows all who chose it, where rates differ; `averaged_throws` is None then."""
+    def unequal_averaged_slot_choices(self) -> UnequalSlotChoices | None:
+        """Replaces `averaged_slot_choices` if rates differ."""
         return None
 
     @property
     def published(self) -> tuple[Analysis, ...]:
-        """The analyses of the papers whose hypotheses hold of one unit, for `compare`; here by the facts above."""
+        """Published analyses whose hypotheses hold for one unit, for `compare`; derived from the facts by default."""
         found: list[Analysis] = []
-        if self.cover is not None and self.averaged_throws is None:
+        if self.cover is not None and self.averaged_slot_choices is None:
             found.append(Analysis("shuffled check-in", self.cover._asdict()))
             if self.cover.rate == 1.0:
                 found.append(Analysis("shuffling", {"num_clients": self.cover.num_clients}))
-        if self.used_throws is not None:
-            found.append(Analysis("fixed window", self.used_throws._asdict()))
-        if self.averaged_throws is not None and self.averaged_throws.prob == 1.0:
-            num_clients, num_slots, _ = self.averaged_throws
+        if self.used_slot_choices is not None:
+            found.append(Analysis("fixed window", self.used_slot_choices._asdict()))
+        if self.averaged_slot_choices is not None and self.averaged_slot_choices.prob == 1.0:
+            num_clients, num_slots, _ = self.averaged_slot_choices
             found.append(Analysis("averaged updates", {"num_clients": num_clients, "num_slots": num_slots}))
         return tuple(found)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
-        """Says why this neighboring relation has no guarantee in this view; None if it has one."""
+        """Reason why this neighboring relation has no guarantee in this view; None if it has one."""
         if neighboring_relation == REPLACE:
             return None
-        return f"no bound is known for {type(self).__name__}, whose number of messages may be seen"
+        return f"no bound is known for {type(self).__name__}, since its number of messages may be seen"
 
     @property
     def _words(self) -> Words:
         return Words(OF_ROUNDS, ONE_RECORD)
 
     def observed(self, view: str) -> str:
-        """Describes the adversary of a view, in words that begin with "somebody who sees".
+        """The adversary of a view in words that begin with "somebody who sees".
 
         Raises:
           ValueError: `view` is none of VIEWS.
@@ -327,7 +347,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return self._words.observed[_validate.choice(VIEWS, view=view)]
 
     def compared(self, neighboring_relation: str) -> str:
-        """Describes neighboring data sets in words.
+        """Neighboring data sets in words.
 
         Raises:
           ValueError: the relation is none of RELATIONS, or one that has no meaning for this protocol.

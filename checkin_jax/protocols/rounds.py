@@ -1,12 +1,13 @@
-"""Protocols whose unit is a round: a random part of all clients, or all of them, through a shuffler."""
+"""Protocols whose unit is a round: a random sample of the clients, or all of them, send through a shuffler."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Cover, Crowd
+from checkin_jax.protocols.facts import Cover, UnequalCover
 from checkin_jax.protocols.protocol import (
     CLIENTS,
     FRESH,
@@ -21,29 +22,43 @@ from checkin_jax.protocols.protocol import (
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 
+def batch(min_reports: int) -> tuple[str, ...]:
+    """Assumptions about batches of at least so many honest messages."""
+    return (
+        f"in each round in which a client reports, its batch holds at least {min_reports:,} honest messages, its own "
+        "included",
+        "a client reports by a fresh coin, with at most the probability that is stated; which others report may be "
+        "known, or the adversary's choice, but depends on nobody's data and on no message of the same round",
+        SAME_RANDOMIZER,
+        "the shuffler or aggregator is trusted: nobody learns which message is whose",
+    )
+
+
 def lost(drop_out_prob: float) -> str:
-    """How many of those who check in drop out, in words behind them; nothing where none does."""
-    return f", {drop_out_prob:.6g} of those who check in dropping out" if drop_out_prob else ""
+    """Share of check-ins that drop out, in words; empty if it is zero."""
+    return f", a share {drop_out_prob:.6g} of check-ins dropping out" if drop_out_prob else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledCheckIn(CheckInProtocol):
-    """Shuffled check-in [SCI]: each round every client flips a coin, privatises and sends to a shuffler.
+    """Shuffled check-in [SCI]: in each round every client checks in at random, and sends its message to a shuffler.
 
-    Assumes (the guarantee fails without them): the rates are as stated; every client of a round uses the same
-    randomizer and keeps no state of its own; dropping out does not depend on the data; nobody but the client learns
-    WHO checked in (how many messages arrive may be public).
+    Assumptions, all of them necessary: the rates are as stated; every client of a round uses the same randomizer and
+    keeps no state of its own; dropping out does not depend on the data; nobody except the client learns WHETHER it
+    checked in (the number of messages may be public).
 
     Attributes:
-      num_clients: how many clients there are (n), from 1 to 1e12. A lower bound on the true number is safe; with
-        `Rates` as many as there are.
-      check_in_prob: probability in (0, 1] that a client checks in, each round or (p_0) each window. One for all
-        clients, an upper bound on which is safe, but for sums of Gaussian messages (view "aggregate"), whose noise adds
-        up; or, where rates differ, `Rates` or `RateLimits`: the maximum of different rates does not cover them.
+      num_clients: number of clients (n), from 1 to 1e12. A lower bound is safe; with `Rates`, the number of rates.
+      check_in_prob: probability in (0, 1] that a client checks in, in each round or (p_0) each window. One number for
+        all clients: an upper bound is safe, except for sums of Gaussian messages (view "aggregate"), whose noise adds
+        up. `Rates` or `RateLimits` if rates differ: the largest rate alone does not cover them.
       num_rounds: number of rounds (T), from 1 to 1e9.
       drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
+        0 to num_clients - 1; an upper bound is safe.
+      min_reports: how many honest messages each batch holds at least, where other clients' coins are not relied on:
+        the client's own and those of any others, who may be kept from sending at any time; from 1 to the number of
+        honest clients. 0: not known, and others' coins hide a client.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -54,13 +69,20 @@ class ShuffledCheckIn(CheckInProtocol):
     num_rounds: int = 1
     drop_out_prob: float = 0.0
     num_colluding: int = 0
+    min_reports: int = 0
 
     _unit = "num_rounds"
     title = "shuffled check-in"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.integer(0, self.honest, min_reports=self.min_reports)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions under which the guarantees are true, a sentence each."""
+        if self.min_reports:
+            return batch(self.min_reports)
         rates = (
             ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
         )
@@ -70,7 +92,9 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        return (ROUNDS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, ROUNDS, CLIENTS)
+        if isinstance(self.check_in_prob, CheckInRates):
+            return (ROUNDS,)
+        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, CLIENTS)
 
     @property
     def coins(self) -> CheckInRates | None:
@@ -82,37 +106,45 @@ class ShuffledCheckIn(CheckInProtocol):
 
     @property
     def rate(self) -> float:
-        """Probability gamma that a given client's message arrives in a given round; the fastest's, if rates differ."""
+        """Probability gamma that a given client's message arrives in a given round; the largest one if rates differ."""
         return highest(self.check_in_prob) * self.kept
 
     @property
     def cover(self) -> Cover | None:
         """The sample that hides a client: all clients, at the rate of the round."""
-        return Cover(self.honest, self.rate) if self.coins is None else None
+        return Cover(self.honest, self.rate) if self.coins is None and not self.min_reports else None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """The sample that hides a client: all clients, at their own rates."""
-        return None if self.coins is None else Crowd(self.num_clients, self.coins, self.kept)
+        if self.coins is None or self.min_reports:
+            return None
+        return UnequalCover(self.num_clients, self.coins, self.kept)
+
+    @property
+    def reported(self) -> Shuffle | None:
+        """The batch of a client that reports, where a floor of batches is known."""
+        return Shuffle(num_clients=self.min_reports) if self.min_reports else None
 
     @property
     def what(self) -> str:
         """The run in words."""
+        rates = f"rate {self.rate:.6g}"
         if self.coins is not None:
             rates = f"rates {self.coins.span}{lost(self.drop_out_prob)}"
-            return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}"
-        return f"over {counted(self.num_rounds, 'round')} of check-ins at rate {self.rate:.6g}"
+        floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
+        return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}{floor}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffle(CheckInProtocol):
-    """Plain shuffling: each round every one of the n clients sends one message through the shuffler.
+    """Plain shuffling: in each round every one of the n clients sends one message through the shuffler.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe.
+      num_clients: n, from 1 to 1e12. A lower bound is safe.
       num_rounds: number of rounds (T), from 1 to 1e9.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
+        0 to num_clients - 1; an upper bound is safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -127,7 +159,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
         return (
             "every client sends exactly one message a round",
             SAME_RANDOMIZER,
@@ -143,7 +175,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def cover(self) -> Cover:
-        """The sample that hides a client: all clients, every round."""
+        """All clients, in every round."""
         return Cover(self.honest, 1.0)
 
     @property

@@ -1,4 +1,4 @@
-"""Protocols whose unit is a window of slots, of which every client picks one: random check-ins [RCI]."""
+"""Random check-ins [RCI]: protocols whose unit is a window of slots, one of which each client picks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Analysis, CrowdThrows, KnownSlots, Slots, Throws
+from checkin_jax.protocols.facts import Analysis, KnownSlots, SlotChoices, Slots, UnequalSlotChoices
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
     CLIENTS,
@@ -31,18 +31,18 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 _ONE_RECORD_OR_CLIENT = {
     **ONE_RECORD,
-    ADD_OR_REMOVE: "one client is there or not; without it its slot shows another client's message or the dummy, and "
-    "the number of slots and the windows of the others stay",
+    ADD_OR_REMOVE: "data sets with and without one client; without it, its slot shows another client's message or the "
+    "dummy, while the number of slots and the windows of the others are unchanged",
 }
 
-_SEEN_BY_NAME = "who sees names sees whether a client takes part"
+_SEEN_BY_NAME = "an adversary who sees names sees whether a client takes part"
 
 
 def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
-    """What is seen of windows whose slots use one message each; which are empty, too, where there are gaps."""
+    """Adversaries of windows whose slots use one message each. gaps: True if empty slots are visible."""
     seen = "which slots are empty and " if gaps else ""
     if minibatch == 1:
-        made = f"somebody who sees {seen}what is made of the messages used in the slots, and no other message"
+        made = f"somebody who sees {seen}any function of the messages used in the slots, and no other message"
     else:
         made = (
             f"somebody who sees {seen}the sums of the messages used in {minibatch:,} successive slots each, and no "
@@ -57,13 +57,13 @@ def _of_used_messages(minibatch: int, gaps: bool = False) -> dict[str, str]:
 
 
 def _summed(minibatch: int) -> str:
-    """How the messages of the slots leave the server, in words."""
+    """Summation of successive slots, in words; empty without it."""
     return "" if minibatch == 1 else f", the messages of {minibatch:,} successive slots summed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommonSlots(CheckInProtocol):
-    """Windows of common slots: clients take part with a probability and pick a slot uniformly."""
+    """Base of windows of common slots: each client takes part with a probability and picks a slot uniformly."""
 
     num_clients: int
     num_slots: int
@@ -75,7 +75,7 @@ class CommonSlots(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        # Not num_slots: epsilon falls with it where slots are many and grows where clients are.
+        # num_slots is not searched: epsilon decreases in it for many slots, and increases for many clients.
         return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, CLIENTS)
 
     @property
@@ -84,20 +84,22 @@ class CommonSlots(CheckInProtocol):
 
     @property
     def rate(self) -> float:
-        """p_0: the probability that a given client takes part in a given window; the fastest's."""
+        """p_0: probability that a given client takes part in a given window; the largest one if rates differ."""
         return highest(self.check_in_prob)
 
     @property
-    def _throws(self) -> Throws | None:
-        return Throws(self.honest, self.num_slots, self.rate) if self.coins is None else None
+    def _slot_choices(self) -> SlotChoices | None:
+        return SlotChoices(self.honest, self.num_slots, self.rate) if self.coins is None else None
 
     @property
-    def _crowd_throws(self) -> CrowdThrows | None:
-        return None if self.coins is None else CrowdThrows(self.num_clients, self.num_slots, self.coins)
+    def _unequal_slot_choices(self) -> UnequalSlotChoices | None:
+        return (
+            None if self.coins is None else UnequalSlotChoices(self.num_clients, self.num_slots, self.coins)
+        )
 
     @property
     def _chance(self) -> tuple[str, ...]:
-        """What is assumed of taking part."""
+        """Assumptions about participation."""
         if self.coins is not None:
             slots = "every client that takes part picks its slot uniformly from the same window"
             return (self.coins.words, FRESH, slots)
@@ -107,7 +109,7 @@ class CommonSlots(CheckInProtocol):
 
     @property
     def _taking_part(self) -> str:
-        """How often, in words."""
+        """Probability of participation, in words."""
         if self.coins is not None:
             return f"taking part with probabilities {self.coins.span}"
         return f"taking part with probability {self.rate:.6g}"
@@ -118,19 +120,20 @@ class FixedWindow(CommonSlots):
     """Random check-ins with a fixed window, A_fix [RCI]: each client picks one of m slots; a slot uses one client.
 
     A client takes part with probability `check_in_prob` and picks one of the `num_slots` slots uniformly. In each slot
-    the server uses the message of one uniformly drawn client of that slot; later slots may depend on earlier outputs.
-    What it makes of the messages of several slots is post-processing.
+    the server uses the message of one uniformly drawn client of that slot. Later slots may depend on earlier outputs.
+    Combining the messages of several slots is post-processing.
 
-    Assumes: nobody learns who checked in, and with hidden dummies nobody learns how many did. How many messages arrive
-    may be public where empty slots are visible.
+    Assumes: nobody learns which clients checked in, and with hidden dummies nobody learns their number. If empty slots
+    are visible, the number of messages may be public.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound on the true number is safe, but for Gaussian messages with hidden
-        dummies, which need n itself: more clients leave fewer empty slots to hide in.
+      num_clients: n, from 1 to 1e12. A lower bound is safe, except for Gaussian messages with hidden dummies, which
+        need the exact n: more clients leave fewer empty slots.
       num_slots: number of slots (m), from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included. With hidden dummies p_0 itself: what T2++, and for Gaussian messages G3', G5,
-        G7, R4 and R6, state does not hold of clients who take part less often, or is not proved to.
+        G7, R4 and R6, state does not hold of clients who take part less often, or is not proved to. So with visible
+        ones for sums of Gaussian messages, to which an empty slot adds no noise.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
         is safe.
@@ -138,7 +141,7 @@ class FixedWindow(CommonSlots):
         randomizer, which nobody can tell from a client's message; "visible": which slots were empty may be seen
         (skipped slots are seen).
       minibatch: number of successive slots whose messages the server sums (b), from 1 to num_slots. Nobody sees a
-        single one. Matters in the view "aggregate" alone. The last sum of a window has the slots that are left.
+        single message. It matters only in the view "aggregate". The last sum of a window has the remaining slots.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -153,40 +156,40 @@ class FixedWindow(CommonSlots):
 
     @property
     def slots_shown(self) -> int:
-        """Number of slots of one window whose messages the server uses: all of them."""
+        """Number of slots of one window whose messages the server uses: all."""
         return self.num_slots
 
     title = "random check-ins with a fixed window (A_fix)"
 
     @property
-    def used_throws(self) -> Throws | None:
-        """Throws of all clients into the slots of the window."""
-        return self._throws
+    def used_slot_choices(self) -> SlotChoices | None:
+        """Independent uniform choices of slots of the window by all clients."""
+        return self._slot_choices
 
     @property
-    def used_crowd(self) -> CrowdThrows | None:
-        """Throws of all clients into the slots of the window."""
-        return self._crowd_throws
+    def unequal_used_slot_choices(self) -> UnequalSlotChoices | None:
+        """Independent uniform choices of slots of the window by all clients."""
+        return self._unequal_slot_choices
 
     @property
     def known_slots(self) -> KnownSlots | None:
-        """The slots of the window where clients collude: each colluder is in one of them at most."""
+        """Slots of the window if clients collude; each colluding client is in at most one slot."""
         if not self.num_colluding or self.empty_slots == "visible":
             return None
         return KnownSlots(self.num_slots, self.rate, min(self.num_colluding, self.num_slots))
 
     @property
     def slots(self) -> Slots | None:
-        """The slots of the window; None where clients collude, whose messages tell the others' apart."""
+        """Slots of the window; None if clients collude, since they recognise their own messages."""
         return self.slots_of(None)
 
     def slots_of(self, client_rate: float | None) -> Slots | None:
         if self.num_colluding:
             return None
         n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
-        common = self._throws is not None
+        common = self._slot_choices is not None
         if not common:
-            seen = self._seen(client_rate, prob)
+            seen = self._used_lower(client_rate, prob)
         else:
             from checkin_jax.numerics.counts import occupancy
 
@@ -196,16 +199,16 @@ class FixedWindow(CommonSlots):
             m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch, common
         )
 
-    def _seen(self, client_rate: float | None, prob: float) -> float:
-        """At least the probability that the message of a client of this rate is used, where rates differ.
+    def _used_lower(self, client_rate: float | None, prob: float) -> float:
+        """Lower bound, for unequal rates, on the probability that the message of a client of this rate is used.
 
-        It shares its slot with indicators of probabilities a_j = p_j/m; E 1/(1 + their sum) is the integral of
-        prod (1 - a_j u) over u in [0, 1], and each factor is at least (1 - a u)^(a_j/a), a the largest. The others of
-        a slower client include the fastest.
+        Client j is in the same slot with probability a_j = p_j/m, independently. E 1/(1 + number of such clients) is
+        the integral of prod (1 - a_j u) over u in [0, 1]. Each factor is at least (1 - a u)^(a_j/a), a the largest a_j.
+        The other clients of a slower client include the fastest one.
         """
         coins = self.coins
         if isinstance(coins, RateLimits):
-            # One fleet within the limits: all others at the same rate.
+            # A fleet within the limits: all others have the same rate.
             total = coins.expected_check_ins
             largest = total / (self.num_clients - 1)
         else:
@@ -227,7 +230,7 @@ class FixedWindow(CommonSlots):
         if view == "local":
             return _SEEN_BY_NAME
         if self.empty_slots == "visible":
-            return "a client that is alone in its slot is missed where empty slots are visible"
+            return "if empty slots are visible, the absence of a client that is alone in its slot is seen"
         return None
 
     @property
@@ -237,7 +240,7 @@ class FixedWindow(CommonSlots):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
         if self.empty_slots == "visible":
             return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
         return (
@@ -262,18 +265,18 @@ class SlidingWindow(CheckInProtocol):
     """Random check-ins with sliding windows, A_sldw [RCI]: client j picks a slot from {j, ..., j + window - 1}.
 
     The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
-    empty slot outputs R(0), drawn by the same randomizer and not recognisable. Nobody learns who checked in, nor how
-    many did.
+    empty slot outputs R(0), drawn by the same randomizer and indistinguishable from a message. Nobody learns which
+    clients checked in, nor their number.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. An upper bound on the true number is safe, a lower one is not; every place up to
-        the true number is a client's who throws.
+      num_clients: n, from 1 to 1e12. An upper bound is safe, a lower bound is not. Every index up to the true number is
+        a client that picks a slot.
       window: length m of each client's window, from 1 to num_clients.
-      num_epochs: how many times the whole pass over the clients is run; from 1 to 1e9.
-      minibatch: number of successive slots whose messages the server sums (b), from 1 to n - window + 1. Nobody sees
-        a single one. Matters in the view "aggregate" alone. The last sum of a pass has the slots that are left.
-      num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound
-        is safe.
+      num_epochs: number of passes over the clients; from 1 to 1e9.
+      minibatch: number of successive slots whose messages the server sums (b), from 1 to n - window + 1. Nobody sees a
+        single message. It matters only in the view "aggregate". The last sum of a pass has the remaining slots.
+      num_colluding: number of clients that collude with the adversary, from 0 to num_clients - 1; an upper bound is
+        safe.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -290,15 +293,16 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        # Not num_clients: more of them fill more of a window, so epsilon grows with them. One sum must be left.
+        # num_clients is not searched: epsilon increases in it, since more clients fill more of a window. One sum must
+        # remain.
         longest = self.num_clients - self.minibatch + 1
         return (EPOCHS, FreeVariable("window", 1, longest, -0.6, True))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions under which the guarantees are true, a sentence each."""
+        """Assumptions of the guarantees, one sentence each."""
         return (
-            "every client picks its slot uniformly from its own window, none drops out",
+            "every client picks its slot uniformly from its own window, and no client drops out",
             SAME_RANDOMIZER,
             UNSEEN_UNCOUNTED,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
@@ -312,17 +316,17 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def slots_shown(self) -> int:
-        """Number of slots of one pass whose messages the server uses, from the window-th to the n-th."""
+        """Number of slots of one pass whose messages the server uses, from the window-th to the n-th slot."""
         return self.num_clients - self.window + 1
 
     @property
     def sliding_window(self) -> int | None:
-        """The windows' length; None where clients collude, whose messages tell the others' apart."""
+        """Length of the windows; None if clients collude, since they recognise their own messages."""
         return None if self.num_colluding else self.window
 
     @property
     def known_slots(self) -> KnownSlots | None:
-        """The slots of one client's window; each colluder is in one of them at most."""
+        """Slots of one client's window; each colluding client is in at most one of them."""
         if not self.num_colluding:
             return None
         number = min(self.window, self.slots_shown)
@@ -330,20 +334,20 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def slots(self) -> Slots | None:
-        """The slots of one client's window that the server outputs: all of them for most clients if n >= 2 m - 1."""
+        """Slots of one client's window that the server outputs: all m slots for most clients if n >= 2 m - 1."""
         if self.num_colluding:
             return None
         window, total = self.window, self.slots_shown
         number = min(window, total)
         used = number / window
-        # A slot's other clients are Bin(m - 1, 1/m) in number.
+        # The number of other clients in a slot is Bin(m - 1, 1/m).
         alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
         seen = used * alone * (1.0 - 1e-12)
         return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch, True)
 
     @property
     def published(self) -> tuple[Analysis, ...]:
-        """Analyses of sliding windows in the papers, for `compare`."""
+        """Published analyses of sliding windows, for `compare`."""
         return (Analysis("sliding windows", {"num_clients": self.num_clients, "window": self.window}),)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:

@@ -1,9 +1,9 @@
-"""Local randomizers as public descriptions: what is known of a message that leaves the device.
+"""Local randomizers as public descriptions of the messages that leave a device.
 
-A randomizer states facts: its privacy profile, whether it is one bit, how its noise adds up. Theorems ask for these
-facts, never for a class, so a new randomizer is a new subclass of `Randomizer` and nothing else. The accountant reads
-descriptions; `checkin_jax.training` draws from the mechanisms registered for them. Both see the same object, so the
-report cannot disagree with the run.
+A randomizer declares facts, such as its privacy profile or the addition of its noise in sums. Theorems need facts, not
+classes, so a new randomizer is one new subclass of `Randomizer`. The accountant reads descriptions, and
+`checkin_jax.training` draws from the mechanisms registered for them. Both use the same object, so the report cannot
+disagree with the run.
 """
 
 from checkin_jax.randomizers.concrete import HadamardResponse as HadamardResponse

@@ -1,4 +1,4 @@
-"""Concrete mechanisms with pure local differential privacy: of updates, of one value of many, of a number."""
+"""Concrete mechanisms with pure local differential privacy: for updates, for one of many values, for a number."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class ConcreteLDP(Randomizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class L2Mechanism(ConcreteLDP):
-    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit: the update's side of it.
+    """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit, the update's side of it.
 
-    What the trainer runs for eps0-LDP updates, in every dimension (in one, binary randomized response).
+    The trainer uses it for eps0-LDP updates in every dimension. In dimension one it is binary randomized response.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -70,7 +70,7 @@ class L2Mechanism(ConcreteLDP):
         return one_bit_steps(self.epsilon0)
 
     @property
-    def fair_at_zero(self) -> bool:
+    def fair_coin_at_zero(self) -> bool:
         return True
 
     @property
@@ -80,7 +80,7 @@ class L2Mechanism(ConcreteLDP):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KaryResponse(ConcreteLDP):
-    """k-ary randomized response: the true one of k values, or another one, each of these as likely.
+    """k-ary randomized response: the true one of k values, or one of the others, with equal probabilities.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -93,7 +93,7 @@ class KaryResponse(ConcreteLDP):
     num_values: int
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class KaryResponse(ConcreteLDP):
         object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -118,7 +118,7 @@ class KaryResponse(ConcreteLDP):
 
     @property
     def step_set(self) -> StepSet:
-        """Others, all of them, at one of the two records, or at a third one."""
+        """Steps with all other clients at one of the two records, or at a third one."""
         if self.num_values == 2:
             return one_bit_steps(self.epsilon0)
         loss, rare = self.epsilon0, 1.0 / (math.expm1(self.epsilon0) + self.num_values)
@@ -131,7 +131,7 @@ class KaryResponse(ConcreteLDP):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """The labels of the two records, of a third one, and all others."""
+        """Four labels: the two records, a third record, and all other values."""
         if self.num_values == 2:
             return ()
         rare = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
@@ -160,9 +160,10 @@ class KaryResponse(ConcreteLDP):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HadamardResponse(ConcreteLDP):
-    """Hadamard response [ASZ19]: a value's half of all labels with odds e^epsilon0, any two halves sharing one half.
+    """Hadamard response [ASZ19]: the half of the labels that belongs to the value has odds e^epsilon0.
 
-    Of three values or more, as lower ends have it; where sums of messages are seen, labels count as one-hot vectors.
+    Any two halves share a quarter of the labels. There are at least three values, which lower ends use. In sums of
+    messages labels are one-hot vectors.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -179,19 +180,19 @@ class HadamardResponse(ConcreteLDP):
         return 0.5 * pure_profile(self.epsilon0, loss)
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
     def step_set(self) -> StepSet:
-        """Others, all of them, at one of the two records, or at a third one.
+        """Steps with all other clients at one of the two records, or at a third one.
 
-        Its half has an even or an odd number of the two records' halves in common with all labels: any third record is
-        a mixture of one that is their sum and of one that is its complement.
+        Any third record is a mixture of two: the record whose half is where the two records' halves agree, and the one
+        with the complement of that half.
         """
         loss = self.epsilon0
         low, high = 0.5 / (1.0 + math.exp(loss)), 0.5 / (1.0 + math.exp(-loss))
@@ -204,7 +205,7 @@ class HadamardResponse(ConcreteLDP):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Labels that say in which of the two records' halves a message is; the third record's is where both agree."""
+        """Labels by membership in the two records' halves; the third record's half is where both agree."""
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
         third = np.array([low, low, high, high])
@@ -216,9 +217,9 @@ class HadamardResponse(ConcreteLDP):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rappor(ConcreteLDP):
-    """Symmetric RAPPOR [EPK14]: a one-hot vector, every bit of it flipped by randomized response of epsilon0 / 2.
+    """Symmetric RAPPOR [EPK14]: a one-hot vector, each bit of which passes randomized response with epsilon0 / 2.
 
-    Of three bits or more, as lower ends have it.
+    The vector has at least three bits, which lower ends use.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
@@ -232,20 +233,20 @@ class Rappor(ConcreteLDP):
         return f"{down(self.epsilon0)}-LDP messages of symmetric RAPPOR"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        # The bits of both records show: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
+        # Only the bits of the two records differ: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
         room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
         return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
     def step_set(self) -> StepSet:
-        """Others, all of them, at one of the two records, or at a third one, whose bit then shows, too."""
+        """Steps with all other clients at one of the two records, or at a third one, whose bit then matters as well."""
         half = 0.5 * self.epsilon0
         kept, flipped = 1.0 / (1.0 + math.exp(-half)), 1.0 / (1.0 + math.exp(half))
-        # Log likelihood ratios of a bit that the target's record sets, and of one that the other clients' record sets.
+        # Log likelihood ratios of the bit set by the target's record, and of the bit set by the other clients' record.
         sets, unsets = [(half, flipped), (-half, kept)], [(-half, kept), (half, flipped)]
         third = [
             (first + theirs, second + theirs, mass * more * most)
@@ -260,7 +261,7 @@ class Rappor(ConcreteLDP):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """The two bits in which the records differ, and that of a third record."""
+        """The two bits in which the records differ, and the bit of a third record."""
         kept, flipped = (
             1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
             1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
@@ -292,8 +293,7 @@ class Rappor(ConcreteLDP):
 class Laplace(ConcreteLDP):
     """A number clipped to an interval, plus Laplace noise.
 
-    A dummy, which is the zero update, may be any number of the interval: lower ends of hidden dummies have it at an
-    end.
+    A dummy, the zero update, may be any number of the interval. Lower ends with hidden dummies put it at an end.
 
     Attributes:
       epsilon0: length of the interval over the noise's scale, in nats, in (0, 50]: the epsilon0 of one message.
@@ -314,19 +314,19 @@ class Laplace(ConcreteLDP):
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
     def step_set(self) -> StepSet | None:
-        """Laws of all records of the interval, for intervals of .05 to 4 scales; None for others."""
+        """Laws of all records of the interval, for intervals of 0.05 to 4 scales; None for others."""
         return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """The two ends of the interval, the line cut into cells between them and its two rays."""
+        """The two ends of the interval as records; labels are cells between them and the two rays outside."""
         edges = np.linspace(0.0, self.epsilon0, self._CELLS - 1)
-        # Of noise around 0, in units of its scale, by the tail that a cell is in: nothing cancels.
+        # Cell masses for noise around 0, in units of its scale, from the nearer tail: nothing cancels.
         inside = 0.5 * np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges))
         other = np.concatenate([[0.5], inside, [0.5 * math.exp(-self.epsilon0)]])
         return (

@@ -1,4 +1,4 @@
-"""Any mechanism with finitely many records and messages, by its matrix of probabilities."""
+"""Mechanisms with finitely many records and messages, given by their matrix of probabilities."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from checkin_jax._rounding import down
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import FiniteSteps, StepSet
 
-# By how much the sum of a row may differ from 1; rows are divided by their sums.
+# Largest difference of a row's sum from 1; rows are divided by their sums.
 _SUM = 1e-9
-# Records with different rows, and of how many of them the steps are listed: each ordered pair with each third one.
+# Most different rows; most different rows for which all steps are listed (each ordered pair with each third record).
 _MOST_RECORDS, _MOST_LISTED = 64, 16
-# Steps whose variance is largest, which are tried as lower ends.
+# Number of steps of largest variance that are tried as lower ends.
 _WITNESSES = 4
 
 
@@ -28,18 +28,18 @@ _WITNESSES = 4
 class FiniteMechanism(Randomizer):
     """Any mechanism given by its matrix: the probabilities of all messages for every record.
 
-    k-ary response with any prior, subset selection, a quantised mechanism, a table. What a message is called does not
-    matter; where sums of messages are seen, messages count as one-hot vectors. A dummy is the message of some record.
-    Upper ends hold for every choice of records; lower ends are attained by records of the matrix.
+    Examples: k-ary response with any prior, subset selection, a quantised mechanism. Names of messages do not matter.
+    In sums, messages are one-hot vectors. A dummy is the message of some record. Upper ends hold for all choices of
+    records; lower ends are attained by records of the matrix.
 
     Attributes:
-      probabilities: [records, messages], at least two of either; a nested sequence or an array, kept as tuples. Rows
-        sum to 1 within 1e-9, and the mechanism is that whose rows are divided by their sums. A message is possible for
-        all records or for none. At most 64 rows are different, two of them at least; with more than 16 the steps of
-        the mechanism are not listed, and bounds by its profile are left.
+      probabilities: [records, messages], at least two of each; a nested sequence or an array, stored as tuples. Rows
+        sum to 1 within 1e-9, and are divided by their sums. A message is possible for all records or for none. There
+        are from 2 to 64 different rows. With more than 16 the steps of the mechanism are not listed, and only bounds by
+        its profile apply.
 
     Raises:
-      ValueError, TypeError: anything else; a likelihood ratio above e^50, or without bound.
+      ValueError, TypeError: anything else; or a likelihood ratio above e^50, or unbounded.
     """
 
     probabilities: Any
@@ -47,7 +47,7 @@ class FiniteMechanism(Randomizer):
     def __post_init__(self) -> None:
         object.__setattr__(self, "probabilities", _rows(self.probabilities))
         if len(self._exact) < 2:
-            raise ValueError("probabilities: expected two records whose messages differ, all rows are alike")
+            raise ValueError("probabilities: expected two different rows; all rows are equal")
         if len(self._exact) > _MOST_RECORDS:
             raise ValueError(
                 f"probabilities: expected at most {_MOST_RECORDS} different rows, got {len(self._exact)}"
@@ -60,7 +60,7 @@ class FiniteMechanism(Randomizer):
 
     @functools.cached_property
     def _numbered(self) -> dict[tuple[Fraction, ...], int]:
-        """The different rows divided by their sums, without messages that are never sent; the first record of each."""
+        """Different rows, divided by their sums and without impossible messages, and the first record with each row."""
         used = [any(column) for column in zip(*self.probabilities, strict=True)]
         found: dict[tuple[Fraction, ...], int] = {}
         for record, row in enumerate(self.probabilities):
@@ -78,7 +78,7 @@ class FiniteMechanism(Randomizer):
     def epsilon0(self) -> float:
         """The largest log likelihood ratio in nats, rounded up by a few units in the last place."""
         largest = max(max(column) / min(column) for column in zip(*self._exact, strict=True))
-        # log1p, as a ratio near 1 has a logarithm of few digits.
+        # log1p keeps the digits of a ratio near 1.
         return math.log1p(float(largest - 1)) * (1.0 + 2.0**-50)
 
     @property
@@ -92,11 +92,11 @@ class FiniteMechanism(Randomizer):
         return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {size}"
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @functools.cached_property
@@ -110,7 +110,7 @@ class FiniteMechanism(Randomizer):
         loss = np.asarray(loss, dtype=np.float64)
         above = np.expm1(np.minimum(loss, self.epsilon0)).ravel()
         apart, second = self._pairs
-        # Columns in turn: a matrix of pairs and losses is large enough.
+        # One column at a time, since a matrix of pairs and losses is large.
         found = np.zeros((len(apart), above.size))
         for difference, other in zip(apart.T, second.T, strict=True):
             moved = other[:, None] * above
@@ -122,7 +122,7 @@ class FiniteMechanism(Randomizer):
 
     @functools.cached_property
     def _steps(self) -> FiniteSteps | None:
-        """Every ordered pair of the target's records, every record of the message in whose place it comes."""
+        """Steps for every ordered pair of the target's records and every record of another client."""
         rows = self._exact
         if len(rows) > _MOST_LISTED:
             return None
@@ -141,7 +141,7 @@ class FiniteMechanism(Randomizer):
 
     @functools.cached_property
     def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]
-        """Pairs of records, and the record of all others, whose steps have the largest variance."""
+        """Pairs of the target's records, with the record of all others, of the largest variance of a step."""
         exact, names = self._exact, list(self._numbered.values())
         rows = np.array([[float(value) for value in row] for row in exact])
         found = []
@@ -150,10 +150,10 @@ class FiniteMechanism(Randomizer):
             found += [(float(variance), i, j, y) for y, variance in enumerate(variances)]
         laws = []
         ranked = sorted(found, reverse=True)
-        # Where a client is removed, the record of all others stands in its place.
+        # Under add-or-remove, the record of all others takes the place of the removed client's.
         of_two = next(each for each in ranked if each[3] in each[1:3])
         for _, i, j, y in dict.fromkeys([*ranked[:_WITNESSES], of_two]):
-            # The pair is looked at in both orders.
+            # The pair is used in both orders.
             x, other = (j, i) if y == i else (i, j)
             apart = np.array([float(a - b) for a, b in zip(exact[x], exact[other], strict=True)])
             name = f"record {names[x]} against record {names[other]}, all others at record {names[y]}"
@@ -162,7 +162,7 @@ class FiniteMechanism(Randomizer):
 
 
 def _rows(given: Any) -> tuple[tuple[float, ...], ...]:
-    """The matrix as tuples of floats, checked."""
+    """Checks the matrix; returns it as tuples of floats."""
     try:
         table = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Updates plus Gaussian noise."""
+"""`Gaussian`: clipped updates plus Gaussian noise."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Gaussian(Randomizer):
 
     @classmethod
     def from_local(cls, *, epsilon0: float, delta0: float) -> Gaussian:
-        """The least noise whose single message is (epsilon0, delta0)-LDP, by the exact Gaussian profile.
+        """Least noise with which one message is (epsilon0, delta0)-LDP, by the exact Gaussian profile.
 
         The returned noise is rounded up: the message's delta at epsilon0 never exceeds delta0.
 

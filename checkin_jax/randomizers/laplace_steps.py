@@ -1,9 +1,9 @@
 """Step laws of Laplace noise on an interval: records on a grid, and a proven remainder for all records between.
 
-Between neighbouring records of the grid, eta apart, every record's density is a mixture of theirs but for a remainder
-of mass 1 - 1/cosh(eta/2) at most [docs/theory_mechanisms.md, section 6]. So the stop-loss transforms of the steps of
-all records are below mixtures of those of triples of the grid and their remainders. Triples have sums of exponentials
-in closed form.
+The density of a record between two neighbouring records of the grid, at distance eta, is a mixture of their densities
+up to a remainder of mass at most 1 - 1/cosh(eta/2) [docs/theory_mechanisms.md, section 6]. So the stop-loss transform
+of every step is below a mixture of the transforms of triples of grid records, plus remainders. The transforms of
+triples are sums of exponentials in closed form.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 
 from checkin_jax.randomizers.step_sets import StepSet
 
-# Cells of the grid, the two at the ends being halves. Lengths of the interval for which it serves: for shorter ones
-# rounding is too large, for longer ones remainders are.
+# Number of cells of the grid; the two at the ends are half cells. Range of lengths of the interval: below it rounding
+# is too large, above it remainders are too large.
 CELLS, SHORTEST, LONGEST = 15, 0.05, 4.0
-# Places on either side of zero.
+# Numbers of places on either side of zero.
 _RIGHT, _LEFT = 15, 16
-# Values of c - 1 at which transforms are computed, as shares of p - 1; chords between them are above.
+# Values of c - 1 at which transforms are computed, as shares of p - 1; chords between them are upper bounds.
 _ABOVE = np.concatenate([[0.0], np.geomspace(4e-4, 1.0, 12)])
-# Laws that are listed, as shares of the interval: the target's records, and the other client's. The target's records
-# are the ends, or one of them and a record between, the other client being at the far end.
+# Listed laws, with records as shares of the interval. The target's records are the two ends, or one end and a record
+# between; the other client is at the far end.
 _BETWEEN, _NEARER = 6, (0.4, 0.7)
 _LISTED = (
     (0.0, 1.0, 0.0),
@@ -34,21 +34,22 @@ _LISTED = (
     *((0.0, share, 1.0) for share in _NEARER),
     *((1.0 - share, 1.0, 0.0) for share in _NEARER),
 )
-# Pairs of them whose mixtures are tried, and shares: neighbours in these rows.
+# Laws whose mixtures are tried: neighbours in these rows.
 _ROWS = ((0, *range(2, 2 + _BETWEEN), 1), (1, 9, 8), (0, 11, 10), (0, 1))
 _PAIRS = tuple(pair for row in _ROWS for pair in itertools.pairwise(row))
 _SHARES = np.square(np.sin(0.5 * np.pi * np.linspace(0.0, 1.0, 25)))
-# Shares of both ends' laws besides, for what is rare and far out.
+# Additional shares of the two ends' laws, for rare large steps.
 _ENDS = (0.0, 0.01, 0.03, 0.1)
 _STRETCHED = (1.0, 1.003, 1.006, 1.01, 1.015, 1.02, 1.03, 1.045, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)
-# Of integrals, relative to the sum of the absolute weights.
+# Rounding error of integrals, relative to the sum of the absolute weights.
 _ROUNDING = 64.0 * 2.0**-53
-# By how much the ends of all steps are moved outwards.
+# Relative amount by which the extreme places of steps are moved outwards.
 _OUTWARDS = 1e-13
 
 
 def positive_part(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The integral of (sum_i w_i m_i)_+, m_i the density of Laplace noise of scale one around record r_i, from above.
+    """Upper bound on the integral of (sum_i w_i m_i)_+, m_i the density of Laplace noise of scale one around record
+    r_i.
 
     Args:
       records: [..., 3]. weights: of any sign, broadcast against them.
@@ -87,21 +88,22 @@ class LaplaceSteps(StepSet):
 
     @property
     def _width(self) -> float:
-        """Of a cell that is not at an end."""
+        """Width of an inner cell."""
         return self.epsilon0 / (self.cells - 1)
 
     @property
     def remainder(self) -> float:
-        """The mass of a record's density that is no mixture of its neighbours', from above."""
-        # 1 - 1/cosh(x) = 2 sinh(x/2)^2 / cosh(x), at x half the width of a cell, or the width of one at an end.
+        """Upper bound on the mass of a record's density beyond the mixture of its neighbours' densities."""
+        # 1 - 1/cosh(x) = 2 sinh(x/2)^2 / cosh(x), where x is half the width of an inner cell, or the width of an end
+        # cell.
         half = 0.5 * self._width
         return 2.0 * math.sinh(0.5 * half) ** 2 / math.cosh(half) * (1.0 + 1e-12)
 
     @functools.cached_property
     def _triples(self) -> tuple[np.ndarray, np.ndarray]:
-        """Records (x, x', y) of the grid with x <= x', and which of them are ends; [triples, 3].
+        """Records (x, x', y) of the grid with x <= x', and flags of those at the ends; [triples, 3].
 
-        Those with x > x' are mirror images.
+        Triples with x > x' are mirror images of these.
         """
         grid = np.concatenate([[0.0], (np.arange(self.cells - 1) + 0.5) * self._width, [self.epsilon0]])
         last = grid.size - 1
@@ -111,7 +113,7 @@ class LaplaceSteps(StepSet):
 
     @functools.cached_property
     def _listed(self) -> np.ndarray:
-        """Which triples are `_LISTED`, or next to these."""
+        """Flags of triples that are `_LISTED`, or next to a listed one."""
         wanted = self.epsilon0 * np.array(_LISTED)[:, None, :]
         return np.argmin(np.abs(self._triples[0] - wanted).sum(axis=-1), axis=1)
 
@@ -125,10 +127,10 @@ class LaplaceSteps(StepSet):
         side = np.where(knots < 0.0, -1.0, 1.0)
         weights = np.stack(np.broadcast_arrays(side * x, -side * c * other, -side * kappa * y), axis=-1)
         found = positive_part(records[:, None, :], weights)
-        # Whatever counts positively has its remainder.
+        # Every term with a positive sign gets its remainder.
         found += rest * np.where(knots < 0.0, c * inside[1], inside[0])
         found += rest * inside[2] * np.maximum(-side * kappa, 0.0)
-        # Steps of records that are a cell away at most go no further.
+        # Bounds the steps of all records within one cell.
         apart = np.abs(records[:, :2] - records[:, 2:]) + 2.0 * self._width
         (most, other_most), (least, other_least) = np.exp(apart).T, np.exp(-apart).T
         high, low = most - c * other_least + c - 1.0, least - c * other_most + c - 1.0
@@ -138,7 +140,7 @@ class LaplaceSteps(StepSet):
         return found
 
     def _places(self, c: float) -> np.ndarray:
-        """Knots from -c (p - 1) to p - 1, where chords of the two laws at the ends cost little; [knots]."""
+        """Knots from -c (p - 1) to p - 1 at which chords of the two ends' laws are close; [knots]."""
         top, rest = math.expm1(self.epsilon0) * (1.0 + _OUTWARDS), -math.expm1(-self.epsilon0)
         records = np.array([[0.0, self.epsilon0, 0.0], [0.0, self.epsilon0, self.epsilon0]])[:, None, :]
 
@@ -147,12 +149,13 @@ class LaplaceSteps(StepSet):
             weights = np.broadcast_arrays(1.0, -c, c - 1.0 - sign * fine)
             value = positive_part(records, sign * np.stack(weights, axis=-1)).sum(axis=0)
             bend = np.maximum(np.diff(np.diff(value) / np.diff(fine)), 0.0)
-            # Chords of a convex function cost least with knots in proportion to the cube root of its bend.
+            # The chords' error is least if the density of knots is proportional to the cube root of the second
+            # derivative.
             dense = np.cbrt(bend * np.square(fine[2:] - fine[:-2]))
             number = np.concatenate([[0.0, 0.0], np.cumsum(dense + 1e-3 * dense.max())])
             found = np.interp(np.linspace(0.0, number[-1], count + 1), number, fine)[1:]
             found[-1] = far
-            # Half the mass of either law: noise on the far side of both records.
+            # An atom with half the mass of each law: noise on the far side of both records.
             found[np.argmin(np.abs(found[:-1] - atom))] = atom
             return found
 
@@ -161,7 +164,7 @@ class LaplaceSteps(StepSet):
 
     @functools.cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """c - 1, knots, and transforms of laws above all triples; [nodes], [nodes, knots], [nodes, laws, knots]."""
+        """(c - 1, knots, transforms) of laws above all triples; [nodes], [nodes, knots], [nodes, laws, knots]."""
         above = math.expm1(self.epsilon0) * _ABOVE
         knots = np.stack([self._places(1.0 + each) for each in above])
         values = np.stack([self._values(1.0 + each, at) for each, at in zip(above, knots, strict=True)])
@@ -190,19 +193,19 @@ class LaplaceSteps(StepSet):
 
 
 def _stretched(laws: np.ndarray, knots: np.ndarray, factor: float) -> np.ndarray:
-    """Transforms, from above, with the places of all laws but the first two times the factor; [nodes, laws, knots]."""
+    """Upper bounds on transforms, the places of all laws except the first two multiplied; [nodes, laws, knots]."""
     found = laws.copy()
     for node, at in enumerate(knots):
         for law in range(2, laws.shape[1]):
-            # Chords are above.
+            # Chords are upper bounds.
             found[node, law, 1:-1] = factor * np.interp(at[1:-1] / factor, at, laws[node, law])
     return found
 
 
 def _above(values: np.ndarray, laws: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """The laws, stretched until every value is below one mixture of them, at both ends of an interval of c the same.
+    """The laws, stretched until every value is below one mixture of them, the same at both ends of an interval of c.
 
-    values, laws: transforms, [nodes, laws, knots]. A stretched law is above the law itself.
+    values, laws: transforms, [nodes, laws, knots]. A stretched law dominates the law itself.
     """
     mixtures = [(ends, share, *pair) for ends in _ENDS for pair in _PAIRS for share in _SHARES]
     candidates = [_stretched(laws, knots, factor) for factor in _STRETCHED]
@@ -210,7 +213,7 @@ def _above(values: np.ndarray, laws: np.ndarray, knots: np.ndarray) -> np.ndarra
     for interval in range(len(knots) - 1):
         both = slice(interval, interval + 2)
         left = _not_below(values[both], candidates[factor][both], mixtures)
-        # Further from c = 1 more is needed.
+        # Larger c needs a larger factor.
         while left.shape[1] and factor + 1 < len(candidates):
             factor += 1
             left = _not_below(left, candidates[factor][both], mixtures)
@@ -220,7 +223,7 @@ def _above(values: np.ndarray, laws: np.ndarray, knots: np.ndarray) -> np.ndarra
     found = np.stack([candidates[factor][node] for node, factor in enumerate(at_node)])
     for interval, left in enumerate(remain):
         if left.shape[1]:
-            # A law above all that remain.
+            # One law that dominates all remaining ones.
             both = slice(interval, interval + 2)
             found[both, 2] = np.maximum(found[both, 2], left.max(axis=1))
     return found
@@ -241,5 +244,5 @@ def _not_below(
 
 @functools.lru_cache(maxsize=16)
 def laplace_steps(epsilon0: float) -> LaplaceSteps:
-    """Those of an interval of epsilon0 scales, made once."""
+    """`LaplaceSteps` of an interval of epsilon0 scales, cached."""
     return LaplaceSteps(epsilon0)

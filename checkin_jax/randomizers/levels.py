@@ -1,7 +1,8 @@
-"""Mixtures of randomized responses of several epsilons, which a public coin chooses from: witnesses of a profile.
+"""Mixtures of binary randomized responses with several epsilons over a public label: instances for a given profile.
 
-With p_i = e^{loss_i} the profile of the mixture is sum_i weight_i (p_i - c)_+ / (p_i + 1), and every profile of a
-symmetric pair is such a sum, as a kink at p_i is one term. `levels` goes the way back, from a function.
+With p_i = e^{loss_i} the profile of the mixture is sum_i weight_i (p_i - c)_+ / (p_i + 1). Every piecewise linear
+profile of a symmetric pair is such a sum, with one term for each kink p_i. `levels` computes the weights from a
+profile.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ import numpy as np
 
 from checkin_jax.randomizers.randomizer import LabelLaws
 
-# What is shown for certain counts as a response of this loss, which as little is ever seen to contradict.
+# Loss that stands for infinite loss, that is, for revealing the record.
 CERTAIN = 45.0
-# Losses at which a function is asked, and how far it is followed down.
+# Number of losses at which a profile is evaluated, the least value that is followed, and the largest loss.
 _KNOTS, _LEAST, _FARTHEST = 128, 1e-30, 300.0
-# Less than this for certain never matters.
+# Mass at infinite loss below this is negligible.
 _CERTAINLY = 1e-30
-# Losses of responses with a third record are followed up to here: rare steps that are larger are not cut off.
+# Largest loss of responses with a third record; their kernels do not cut off larger rare steps.
 _MOST_AMONG_THREE = 12.0
-# Relative: a profile is good to 5e-12, and chords are longer beyond the knots than between them.
+# Relative margin: a profile has relative error 5e-12, which the extension of chords beyond the knots amplifies.
 _BELOW = 1e-9
 
 
 class Levels(NamedTuple):
-    """Losses > 0 in nats and how likely each response is, [levels]; what is missing to 1 tells nothing."""
+    """Losses > 0 in nats and probabilities of the responses, [levels]; the remaining probability has loss 0."""
 
     losses: np.ndarray
     weights: np.ndarray
 
 
 def _ends(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) -> tuple[float, float]:
-    """How far the function is followed, and what is left there of what does not fall any more."""
+    """Largest loss that is followed, and the value there if the function is constant beyond."""
     far = min(largest_loss, _FARTHEST)
     losses = np.geomspace(1e-9 * far, far, 600)
     value = function(losses)
@@ -43,13 +44,13 @@ def _ends(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) -> 
 
 
 def levels(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) -> Levels:
-    """Responses whose profile is below a given one, and near it; none where the function is zero.
+    """Responses whose profile is a close lower bound of the given one; none if it is zero.
 
     Args:
-      function: a privacy profile, relative error below 5e-12. largest_loss: from where on it is zero, or infinity.
+      function: a privacy profile, relative error below 5e-12. largest_loss: loss from which on it is zero, or infinity.
 
-    A chord of a convex function, drawn on beyond its ends, is below the function: between two knots both chords beside
-    are, and so is the convex hull of the points in which these meet.
+    The extension of a chord of a convex function is a lower bound. Between two knots the extensions of both
+    neighbouring chords are lower bounds, and so is the convex hull of their intersections.
     """
     from checkin_jax.numerics import convex
 
@@ -59,7 +60,8 @@ def levels(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) ->
     if not value[0] > 0.0:
         return Levels(np.zeros(0), np.zeros(0))
     slope = np.minimum(np.diff(value) / np.diff(above), 0.0)
-    # Between knots i and i + 1: the chord before, from knot i on, and the one after, from knot i + 1 back.
+    # Between knots i and i + 1: the chord before, extended from knot i, and the one after, extended back from knot i +
+    # 1.
     before, after = slope[:-2], slope[2:]
     start, width = above[1:-2], np.diff(above)[1:-1]
     fall = value[1:-2] - value[2:-1] + after * width
@@ -77,12 +79,12 @@ def levels(function: Callable[[np.ndarray], np.ndarray], largest_loss: float) ->
     found, weights = np.log1p(x[1:]), (x[1:] + 2.0) * np.maximum(bend, 0.0)
     if left > 0.0:
         found, weights = np.append(found, max(CERTAIN, end)), np.append(weights, left * (1.0 - _BELOW))
-    # A function may be above all profiles of one pair.
+    # The given function may exceed the profile of every single pair.
     return Levels(found, weights / max(float(weights.sum()) * (1.0 + 1e-12), 1.0))
 
 
 def _laws(known: Levels, name: str, *, third: bool) -> LabelLaws:
-    """Labels of the two records at every level, of a third one if there is one, and silence."""
+    """Labels of the two records at every level, of a third one if `third`, and a label without information."""
     ratio = np.exp(-known.losses)
     high = known.weights / (1.0 + (2.0 if third else 1.0) * ratio)
     low, gap = high * ratio, -high * np.expm1(-known.losses)
@@ -96,12 +98,13 @@ def _laws(known: Levels, name: str, *, third: bool) -> LabelLaws:
 
 
 def responses(known: Levels, name: str, *, third: bool = True) -> tuple[LabelLaws, ...]:
-    """Witnesses of these levels: all others at one of the two records, and at a third one where that may be.
+    """Label laws of these levels: all others at one of the two records, and at a third one if `third`.
 
-    Of losses that are rarely met and large there is a witness more, without them: sums of such are hard to follow.
+    Rare large losses are hard to follow in sums, so there is another law without them.
 
-    A response among three, (p, 1, 1) / (p + 2), has the profile of one among two that is sent (p + 1) / (p + 2) times
-    as often: it is sent more often, the largest losses first, as far as probabilities go.
+    A 3-ary response with the probabilities (p, 1, 1) / (p + 2) has the profile of a binary response that is sent with a
+    probability smaller by the factor (p + 1) / (p + 2). So 3-ary responses are sent with larger probabilities, the
+    largest losses first, up to a total probability of 1.
     """
     known = Levels(*(part[known.weights > 0.0] for part in known))
     found = [_laws(known, f"{name}, all others at one of the two records", third=False)]

@@ -1,4 +1,4 @@
-"""Everything that satisfies a guarantee: pure or approximate local differential privacy, or a privacy profile."""
+"""Classes of mechanisms: all with pure or approximate local differential privacy, one-bit ones, or a known profile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
 
 def pure_profile(epsilon0: float, loss: np.ndarray) -> np.ndarray:
-    """(p - c)_+ / (p + 1) at c = e^loss, p = e^epsilon0: the profile of randomized response, the worst of its kind."""
+    """(p - c)_+ / (p + 1) at c = e^loss, p = e^epsilon0: the profile of randomized response, which dominates."""
     room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - epsilon0, 0.0))
     return room / (1.0 + math.exp(-epsilon0))
 
@@ -29,8 +29,8 @@ class PureLDP(Randomizer):
 
     Attributes:
       epsilon0: local privacy parameter of one message in nats, in [0, 50], replace-one.
-      total_variation: the largest total variation distance between the laws of a message for two records, in (0, 1].
-        Where it is not known it is left out; from tanh(epsilon0 / 2) on it says nothing.
+      total_variation: upper bound on the total variation distance between the laws of a message at two records, in (0,
+        1]. Leave it out if unknown; values from tanh(epsilon0 / 2) on are no constraint.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -44,12 +44,12 @@ class PureLDP(Randomizer):
 
     @property
     def _share(self) -> float:
-        """Of the total variation that epsilon0 permits."""
+        """Total variation as a share of the largest one that epsilon0 permits."""
         most = math.tanh(0.5 * self.epsilon0)
         return self.total_variation / most if self.total_variation < most else 1.0
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class PureLDP(Randomizer):
         object.__setattr__(self, "total_variation", distance)
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -71,7 +71,7 @@ class PureLDP(Randomizer):
         if self._share == 1.0:
             return ()
         return (
-            f"no two records' messages are farther apart than a total variation of {down(self.total_variation)}",
+            f"the laws of a message at any two records have a total variation of at most {down(self.total_variation)}",
         )
 
     @property
@@ -79,7 +79,7 @@ class PureLDP(Randomizer):
         return self.epsilon0
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        # Convex in c, at most total_variation at 1 and zero at e^epsilon0: below the chord.
+        # Convex in c, at most total_variation at c = 1 and zero at e^epsilon0, hence below the chord.
         return self._share * pure_profile(self.epsilon0, loss)
 
     @property
@@ -88,7 +88,7 @@ class PureLDP(Randomizer):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Randomized response that is silent the rest of the time."""
+        """Randomized response that is sent with some probability, else no information."""
         if self._share == 1.0:
             return ()
         known = Levels(np.array([self.epsilon0]), np.array([self._share]))
@@ -97,15 +97,16 @@ class PureLDP(Randomizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneBit(Randomizer):
-    """Any message of one bit and public coins: given the coins, which no record has a say in, an epsilon0-LDP bit.
+    """Any message of one bit and public coins: given the coins, whose law does not depend on the record, an eps0-LDP
+    bit.
 
-    The l2 mechanism is one (`L2Mechanism`), and so are binary randomized response of any yes-or-no question, of a
-    random coordinate's sign, or of a random Hadamard coefficient.
+    Examples: the l2 mechanism (`L2Mechanism`); binary randomized response of a yes-or-no question, of a random
+    coordinate's sign, or of a random Hadamard coefficient.
 
     Attributes:
       epsilon0: of one message in nats, in (0, 50], replace-one.
-      differ: the largest probability, over the coins, that the bits of two records differ before they are randomized,
-        in (0, 1]: 1/2 for one Hadamard coefficient.
+      differ: upper bound in (0, 1] on the probability, over the coins, that the bits of two records differ before they
+        are randomized; 1/2 for one Hadamard coefficient.
 
     Raises:
       ValueError, TypeError: an argument outside its range or not a number.
@@ -128,18 +129,19 @@ class OneBit(Randomizer):
         apart = (
             ""
             if self.differ == 1.0
-            else f", which records change with probability {down(self.differ)} at most"
+            else f", which two records change with probability at most {down(self.differ)}"
         )
         return f"{down(self.epsilon0)}-LDP messages of one bit and public coins{apart}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        coins = (
-            "every message has fresh public coins, whose law does not depend on the record, and one bit more"
-        )
+        coins = "every message has fresh public coins, whose law does not depend on the record, and one further bit"
         if self.differ == 1.0:
             return (coins,)
-        return (coins, f"two records' bits differ for a share of {down(self.differ)} of the coins at most")
+        return (
+            coins,
+            f"the bits of any two records differ with probability at most {down(self.differ)} over the coins",
+        )
 
     @property
     def largest_loss(self) -> float:
@@ -157,11 +159,11 @@ class OneBit(Randomizer):
         return one_bit_steps(self.epsilon0, self.differ)
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
@@ -170,7 +172,7 @@ class OneBit(Randomizer):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Coins that tell whether the records' bits differ."""
+        """Randomized response, with coins that reveal whether the two records' bits differ."""
         if self.differ == 1.0:
             return ()
         known = Levels(np.array([self.epsilon0]), np.array([self.differ]))
@@ -179,7 +181,7 @@ class OneBit(Randomizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApproximateLDP(Randomizer):
-    """Any randomizer with (epsilon0, delta0)-local differential privacy, by the worst of their profiles [KOV15].
+    """Any randomizer with (epsilon0, delta0)-local differential privacy, by the largest such profile [KOV15].
 
     Attributes:
       epsilon0: in nats, in [0, 50], replace-one. delta0: in [0, 1).
@@ -200,7 +202,7 @@ class ApproximateLDP(Randomizer):
     messages_differ = True
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
@@ -215,12 +217,12 @@ class ApproximateLDP(Randomizer):
         return self.delta0 + (1.0 - self.delta0) * pure_profile(self.epsilon0, loss)
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Randomized response that shows the record with probability delta0."""
+        """Randomized response that reveals the record with probability delta0."""
         if self.delta0 == 0.0:
             return ()
         known = Levels(np.array([self.epsilon0, CERTAIN]), np.array([1.0 - self.delta0, self.delta0]))
@@ -234,13 +236,13 @@ class ApproximateLDP(Randomizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KnownProfile(Randomizer):
-    """A mechanism whose privacy profile is given as a function; refused where samples show that it is none.
+    """A mechanism whose privacy profile is given as a function, which is checked at sample losses.
 
     Attributes:
       function: D at e^loss for an array of losses >= 0 in nats, relative error below 5e-12: an upper bound on the
-        hockey-stick divergence between the laws of a message for any two records, in both orders.
-      largest_loss: the loss in nats from which on the function is zero; else infinity.
-      name: what the messages are, in words.
+        hockey-stick divergence between the laws of a message at any two records, in both orders.
+      largest_loss: loss in nats from which on the function is zero, or infinity.
+      name: description of the messages, in words.
 
     Raises:
       ValueError: some value is not in [0, 1], or the function increases or is not convex in e^loss.
@@ -258,7 +260,7 @@ class KnownProfile(Randomizer):
         value = np.asarray(self.function(losses))
         if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
             raise ValueError("function: expected values in [0, 1], one for each loss")
-        # What float64 may do to the differences of values that are right to 5e-12.
+        # Rounding of differences of values with relative error 5e-12.
         slack = 1e-11 * value[:-1]
         falls = (value[:-1] - value[1:] + slack) / np.expm1(np.diff(losses)) / np.exp(losses[:-1])
         least = (
@@ -282,16 +284,16 @@ class KnownProfile(Randomizer):
         return self.name
 
     @property
-    def dummy_anywhere(self) -> bool:
+    def dummy_may_equal_any_record(self) -> bool:
         return True
 
     @property
-    def sums_tell(self) -> bool:
+    def sum_reveals_counts(self) -> bool:
         return True
 
     @functools.cached_property
     def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]
-        """Randomized responses of epsilons that a public coin chooses, whose profile is this one or a little less."""
+        """Mixture of randomized responses over a public label, whose profile is this one or slightly smaller."""
         known = levels(self.profile, self.largest_loss)
         return responses(known, "randomized responses of that profile") if known.losses.size else ()
 
@@ -300,4 +302,6 @@ class KnownProfile(Randomizer):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        return (f"no two records' messages differ by more than the given profile of {self.name} says",)
+        return (
+            f"the given profile of {self.name} bounds the divergence of a message's laws at any two records",
+        )

@@ -17,12 +17,12 @@ BINARY, TERNARY = "binary randomized response", "3-ary randomized response"
 
 
 class LabelLaws(NamedTuple):
-    """A concrete pair of records, seen through labels: a post-processing of the message with finitely many values.
+    """A concrete pair of records, observed through labels: a post-processing of the message with finitely many values.
 
-    target: probabilities of the labels when the client holds the one record, [labels]. other: when it holds the other
-    record, [labels], positive. name: what it is, in words. others: when any other client holds its record, [labels],
-    positive; `other` if None. apart: target - other, where more digits of it are known; else None. of_sums: whether the
-    sum of all messages tells that of apart / others, and so as much.
+    target, other: label probabilities at the client's two records, [labels]; `other` is positive. name: description, in
+    words. others: label probabilities at the record of all other clients, [labels], positive; None: `other`. apart:
+    target - other if known with more digits; else None. of_sums: True if the sum of all messages determines the sum of
+    apart / others, so that the law also applies to sums.
     """
 
     target: np.ndarray
@@ -36,15 +36,15 @@ class LabelLaws(NamedTuple):
 class Randomizer(ByName, abc.ABC):
     """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
-    Subclasses are frozen dataclasses whose fields are plain public values. Two things must be said, `words` and the
-    privacy profile (`profile` and `largest_loss`); everything else sharpens bounds, or lower ends, where it is known.
-    What the class states is believed: name what nobody has proved in `assumptions`, which every statement prints.
+    Subclasses are frozen dataclasses whose fields are plain public values. `words`, `profile` and `largest_loss` are
+    required; all other facts sharpen bounds or lower ends. Facts are believed without a check: list unproved ones in
+    `assumptions`, which every statement prints.
     """
 
     # The field that `calibrate` may search.
     variable: ClassVar[FreeVariable | None] = None
-    # True if the description covers messages of which no two are ever equal, such as those that carry a long tag.
-    # Clients who collude can then tell whose message they see. Responses with few values are equal now and then.
+    # True if the description includes mechanisms no two messages of which are equal, such as with a long random tag.
+    # Colluding clients then recognise the messages of others. Responses with few values are sometimes equal.
     messages_differ: ClassVar[bool] = False
 
     @property
@@ -55,14 +55,13 @@ class Randomizer(ByName, abc.ABC):
     @property
     @abc.abstractmethod
     def largest_loss(self) -> float:
-        """The largest privacy loss of one message in nats, replace-one; infinity if there is none."""
+        """Largest privacy loss of one message in nats, replace-one; infinity if unbounded."""
 
     @abc.abstractmethod
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        """The largest hockey-stick divergence at e^loss, loss >= 0 in nats, any shape, over pairs of records.
+        """Upper bound on the hockey-stick divergence at e^loss between any two records; loss >= 0 in nats, any shape.
 
-        A true privacy profile bounded from above: in [0, 1], nonincreasing, convex in e^loss, zero from `largest_loss`
-        on; relative error below 5e-12.
+        In [0, 1], nonincreasing, convex in e^loss, zero from `largest_loss` on; relative error below 5e-12.
         """
 
     @property
@@ -74,33 +73,33 @@ class Randomizer(ByName, abc.ABC):
     def gaussian_mu(self) -> float | None:
         """Replacement sensitivity over the standard deviation, if a message is an update plus Gaussian noise.
 
-        Updates lie in a ball around zero of half the sensitivity as its radius, as clipping makes them.
+        Updates are clipped to a ball around zero, whose radius is half the sensitivity.
         """
         return None
 
     @property
     def total_variation(self) -> float:
-        """The largest total variation distance between the laws of a message for two records, from above."""
+        """Upper bound on the total variation distance between the laws of a message at two records."""
         return float(self.profile(np.zeros(1))[0])
 
     @property
     def one_bit(self) -> float | None:
-        """True if a message is made of one bit and of public coins whose law does not depend on the record.
+        """For messages of one bit and public coins, whose law does not depend on the record; None for others.
 
-        The largest probability, over the coins, that two records' bits differ at all (1 if unknown); None: not so.
+        The value is an upper bound on the probability, over the coins, that two records' bits differ (1 if unknown).
         """
         return None
 
     @property
     def kary(self) -> int | None:
-        """The number of values k, if a message is k-ary randomized response (with labels of any names); else None."""
+        """Number of values k if a message is k-ary randomized response, with labels of any names; else None."""
         return None
 
     @property
     def step_set(self) -> StepSet | None:
-        """Laws that are together above all steps of this very mechanism in convex order; None if none are known.
+        """Laws that together dominate all steps of this mechanism in convex order; None if unknown.
 
-        All records count, the one behind a dummy too, and all ordered pairs of the target's records.
+        They cover all records of another client, the dummy's record, and all ordered pairs of the target's records.
         """
         return None
 
@@ -110,29 +109,29 @@ class Randomizer(ByName, abc.ABC):
         return frozenset()
 
     @property
-    def sums_tell(self) -> bool:
-        """True if sums of such messages may tell how many of each there are, as those of one-hot vectors do."""
+    def sum_reveals_counts(self) -> bool:
+        """True if sums of messages may reveal the count of each message, as with one-hot vectors."""
         return False
 
     @property
-    def dummy_anywhere(self) -> bool:
-        """True if the dummy of an empty slot may hold any record, such as the one that all others hold.
+    def dummy_may_equal_any_record(self) -> bool:
+        """True if the dummy of an empty slot may hold any record, such as the record of all others.
 
-        A dummy is the zero update, privatised: for the l2 mechanism a fair bit, which no record is. Where it has a
-        place of its own, lower ends that put it at another record would be false: there are none for hidden dummies.
+        A dummy is the randomized zero update. Under the l2 mechanism it is a fair coin, a law that no record has. If
+        False, lower ends with the dummy at another record would be false, so there are none for hidden dummies.
         """
         return False
 
     @property
-    def fair_at_zero(self) -> bool:
-        """True if a dummy, and the message of a client whose update is zero, is a fair bit of a one-bit message.
+    def fair_coin_at_zero(self) -> bool:
+        """True if a dummy, and the message of a zero update, is a fair coin among one-bit messages.
 
-        And sums tell by how many messages one side prevails (in one dimension, say). Lower ends of hidden dummies and
-        of sums are made from that.
+        Sums must then also reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden
+        dummies, and of sums, use both properties.
         """
         return False
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Concrete pairs of records that no analysis can go below; each is tried as a lower end."""
+        """Concrete pairs of records for lower ends: no valid bound is below them."""
         return ()

@@ -1,10 +1,9 @@
 """Step sets: the laws of one message's likelihood ratios over another record, for all records of a mechanism.
 
-z and z' are the likelihood ratios of a message at the target's two records over the record y of the message whose place
-it takes. At c = e^loss >= 1 a step is d = z - c z' + c - 1, of mean zero under y (docs/theory_mechanisms.md, section
-6).
-A step set holds laws such that every step of the mechanism, for every y and every ordered pair of the target's
-records, is below a mixture of them in convex order. The laws are given by their stop-loss transforms.
+z and z' are the likelihood ratios of a message at the target's two records over the record y of another client. At c =
+e^loss >= 1 a step is d = z - c z' + c - 1, which has mean zero under y (docs/theory_mechanisms.md, section 6). A step
+set holds laws such that every step of the mechanism, for every y and every ordered pair of the target's records, is
+below a mixture of them in convex order. The laws are given by their stop-loss transforms.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Numbers of places at which the laws of a step set are told apart; laws with more places are dilated onto the last.
+# Sizes of the common places of a step set; laws with more places are spread (in convex order) onto the largest size.
 _KNOTS = (16, 32)
 # Relative error of a place: expm1, conversion, a product, a difference, and the division by expm1(epsilon0).
 _ROUNDING = 8.0 * 2.0**-53
-# Places this near to another one, as a share of their span, are one place.
+# Places closer than this share of their span count as one place.
 _TWINS = 1e-9
 
 
 class StepSet(abc.ABC):
-    """Laws of a mechanism's step that are together above all its steps in convex order."""
+    """Laws that together dominate all steps of a mechanism in convex order."""
 
     @abc.abstractmethod
     def knots(self, above: np.ndarray) -> np.ndarray:
         """Places at c - 1 = above [losses], increasing, zero among them; [losses, knots].
 
-        The first is below all steps and the last is above them. Places that are repeated at the end do not count.
+        The first is below all steps and the last is above all steps. Repetitions of the last place are padding.
         """
 
     @abc.abstractmethod
@@ -57,7 +56,7 @@ class FiniteSteps(StepSet):
         return self.apart - moved, _ROUNDING * (np.abs(self.apart) + np.abs(moved))
 
     def knots(self, above: np.ndarray) -> np.ndarray:
-        """Places of the laws: all where these are few, else those between which the laws bend most."""
+        """Places of the laws: all of them if they are few, else the denser the more the transforms bend."""
         steps, errors = self._steps(above)
         with_mass = self.masses > 0.0
         weights = self.masses[with_mass]
@@ -89,10 +88,10 @@ def steps_of(*laws: Sequence[tuple[float, float, float]]) -> FiniteSteps:
 
 
 def one_bit_steps(epsilon0: float, differ: float = 1.0) -> FiniteSteps:
-    """Steps of one epsilon0-LDP bit with public coins, which two records change with probability `differ` at most.
+    """Steps of one eps0-LDP bit with public coins, if two records' bits differ with probability at most `differ`.
 
-    X, where y is the second of the target's records, and Y, where y is the first; and, the bits being the same, a step
-    that they both have [docs/theory_mechanisms.md, section 4].
+    X is the step if y is the second of the target's records, Y if y is the first. If the bits are equal, both have the
+    same step [docs/theory_mechanisms.md, section 4].
     """
     rare, usual = 1.0 / (1.0 + math.exp(epsilon0)), 1.0 / (1.0 + math.exp(-epsilon0))
     same = [(epsilon0, epsilon0, (1.0 - differ) * rare), (-epsilon0, -epsilon0, (1.0 - differ) * usual)]
@@ -103,10 +102,10 @@ def one_bit_steps(epsilon0: float, differ: float = 1.0) -> FiniteSteps:
 
 
 def _distinct(places: np.ndarray) -> np.ndarray:
-    """Sorted places and zero, without those that are next to another one, to `_TWINS` of the span.
+    """Sorted places and zero, without places within `_TWINS` of the span of another one.
 
-    Equal places that are computed in two ways differ by rounding, and a slope between them would be rounding alone. The
-    ends and zero stay. Chords between fewer knots are larger.
+    Equal places computed in two ways differ by rounding, and a slope between them would be rounding only. The ends and
+    zero are kept. Chords between fewer knots are larger, so the result is an upper bound.
     """
     places = np.unique(np.append(places, 0.0))
     apart = _TWINS * (places[-1] - places[0])
@@ -121,13 +120,13 @@ def _distinct(places: np.ndarray) -> np.ndarray:
 
 
 def _spread(places: np.ndarray, weights: np.ndarray, error: float) -> np.ndarray:
-    """At most as many as there may be of these places and zero, the ends moved outwards by an error of theirs."""
+    """At most `_KNOTS[-1]` of these places, with zero; the ends are moved outwards by `error`."""
     knots = _distinct(places)
     at = np.minimum(np.searchsorted(knots, places), knots.size - 1)
     places = knots
     most = _KNOTS[-1]
     if places.size > most:
-        # Chords of a convex function cost least with knots in proportion to the cube root of its second derivative.
+        # The chords' error is least if the density of knots is proportional to the cube root of the second derivative.
         mass, gaps = np.bincount(at, weights, places.size), np.diff(places)
         bend = np.cbrt(0.5 * (mass[1:] + mass[:-1]) * np.square(gaps))
         number = np.append(0.0, np.cumsum(bend + 1e-9 * bend.max()))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
@@ -23,13 +22,12 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import bound_links, evidence
+from checkin_jax.reports import evidence, render
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
 
 # Increased whenever the meaning of a field changes.
 SCHEMA = 2
-GUARANTEES, THEOREMS = "Guarantees", "Theorems"
 _AS_ENTRIES = "as the view of each entry says"
 
 
@@ -156,101 +154,9 @@ def last_of(path: Path) -> Last:
     return found
 
 
-def _bracket(values: dict[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
-    if values[upper] is None:
-        return f"no finite bound (at least {down(values[lower] or 0.0)})"
-    return f"at most {up(values[upper])} (at least {down(values[lower])})"
-
-
-def sections(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Headings and sentences of the values of `record` or `plain`; the source of all formats for people."""
-    unit, mechanism = values["unit"], values["mechanism"]
-    guaranteed, assumed, proved = [], [], []
-    planned, ran = values["guarantees_of_all_planned_rounds"], values["guarantees"]
-    for each in guaranteed_of(values):
-        message = f"{each['message']}. " if each["message"] else ""
-        text = f"{message}View {each['view']!r}, against {each['against']}: epsilon {_bracket(each)} "
-        text += f"at delta {each['delta']!r}"
-        text += f", {each['validity']}; trusted: {each['trusted']}. Method: {each['method']}."
-        if each["attack"]:
-            mu, gain = each["attack"]["mu"], each["attack"]["advantage"]
-            text += f" Advantage of the best attack {_bracket(gain, 'upper', 'lower')}; "
-            text += f"mu {_bracket(mu, 'upper', 'lower')}, but for {mu['delta']!r}."
-        for row in each["by_rate"]:
-            text += f" Clients of check-in rates up to {row['client_rate']:.6g}: epsilon {_bracket(row)}."
-        guaranteed.append(text)
-        assumed += [*each["assumptions"], *each["warnings"]]
-        proved += each["theorems"]
-    if planned:  # they hold for any rule that chose the moment of ending, and come first
-        only = f"{mechanism['rounds']:,} rounds that ran, right only if no result had a part in ending there"
-        guaranteed.insert(0, "Over all rounds that were to run, which is what to quote:")
-        guaranteed.append(f"Over the {only}:")
-        guaranteed += [f"View {each['view']!r}: epsilon {_bracket(each)}." for each in ran]
-    if values["target"] is not None and values["subject"] != "run":
-        wanted = f"epsilon at most {up(values['target']['epsilon'])} in view {values['target']['view']}"
-        named = {each["message"]: each["met"] for each in guaranteed_of(values)}
-        guaranteed[:0] = [
-            f"The target, {wanted}, is {'met' if met else 'not met'}{f' by {name}' if name else ''}."
-            for name, met in named.items()
-        ]
-    if values["last"] is not None:
-        guaranteed.append(last_words(values["last"]))
-    said = {name: text for name, text in values["declared"].items() if isinstance(text, str | int)}
-    declared = [f"{name.replace('_', ' ')}: {text}." for name, text in said.items()]
-    declared += [
-        f"{each['assumption']}: checked by {each['by']} {each['on']}".rstrip() + "."
-        for each in values["declared"]["checked"]
-    ]
-    blank = ", ".join(values["blanks"]) or "nothing"
-    clients = values["data"]["clients"]
-    how_many = "an unknown number of" if clients is None else f"{clients:,}"
-    records = unit["records_per_client"]
-    clip = mechanism["clip_norm"]
-    clipped = "" if clip is None else f"; clip norm {clip:g}"
-    stated = [f"Stated: {values['tuning']['stated']}."] if values["tuning"]["stated"] else []
-    return [
-        ("Data", [f"{values['data']['name']}, {how_many} clients."]),
-        (
-            "Unit of privacy",
-            [
-                f"{unit['protected']}{'' if records is None else f' ({records:,} each)'}, over {unit['time']}.",
-                f"Adjacency {unit['adjacency']}: {unit['in_words']}.",
-            ],
-        ),
-        (
-            "Mechanism",
-            [
-                f"{mechanism['protocol']}: {how_many} clients, {mechanism['in_words']}.",
-                f"{mechanism['randomizer']}{clipped}; {mechanism['rounds']:,} rounds.",
-                *mechanism["steps"],
-            ],
-        ),
-        (GUARANTEES, guaranteed),
-        *([(THEOREMS, [*dict.fromkeys(proved), bound_links.GLOSSARY])] if proved else ()),
-        ("Assumed", list(dict.fromkeys(assumed))),
-        ("Accounting", [f"{values['accounting']['in_words']} ({values['accounting']['software']})."]),
-        ("Audit", list(evidence.audited(values["audit"])) or ["No audit of this run is known here."]),
-        ("Released", values["releases"]),
-        ("Declared by the deployer", [*declared, f"Still blank: {blank}."]),
-        ("Tuning", [*stated, f"Not covered: {values['tuning']['in_words']}."]),
-        ("Notes", values["notes"] or ["None."]),
-        ("Not covered", values["not_covered"]),
-    ]
-
-
 def guaranteed_of(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Guarantees to quote: those of all planned rounds if fewer ran."""
     return values["guarantees_of_all_planned_rounds"] or values["guarantees"]
-
-
-def last_words(last: Mapping[str, Any]) -> str:
-    """The last statement's figures in a sentence."""
-    ends = "; ".join(
-        f"{message + ', ' if message else ''}view {view}: epsilon "
-        f"{'without bound' if epsilon is None else f'at most {up(epsilon, 4)}'}"
-        for message, view, epsilon in last["epsilon"]
-    )
-    return f"Last time, on {last['made']}, at delta {last['delta']!r}: {ends}."
 
 
 def as_json(values: dict[str, Any]) -> str:
@@ -260,14 +166,27 @@ def as_json(values: dict[str, Any]) -> str:
 
 def as_text(values: dict[str, Any]) -> str:
     """Plain text: each heading with its sentences."""
-    parts = (f"{head}\n" + "\n".join(f"  {line}" for line in lines) for head, lines in sections(values))
-    return "Statement of differential privacy\n\n" + "\n\n".join(parts) + "\n"
+    return _sentences(values, title="Statement of differential privacy", heading="", gap="", item="  ")
 
 
 def as_model_card(values: dict[str, Any]) -> str:
     """A section of a model card, in Markdown."""
-    parts = (f"### {head}\n\n" + "\n".join(f"* {line}" for line in lines) for head, lines in sections(values))
-    return "## Differential privacy\n\n" + "\n\n".join(parts) + "\n"
+    return _sentences(values, title="## Differential privacy", heading="### ", gap="\n", item="* ")
+
+
+def _sentences(values: dict[str, Any], **marks: str) -> str:
+    quoted = guaranteed_of(values)
+    return (
+        render.templates()
+        .get_template("statement.txt")
+        .render(
+            values=values,
+            quoted=quoted,
+            verdicts={each["message"]: each["met"] for each in quoted}.items(),
+            audited=evidence.audited(values["audit"]),
+            **marks,
+        )
+    )
 
 
 def as_registry(values: dict[str, Any]) -> str:

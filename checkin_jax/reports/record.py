@@ -17,29 +17,29 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends
-from checkin_jax.accounting.stated import Stated, in_short
+from checkin_jax.accounting.stated import Stated
 from checkin_jax.reports.declared import Deployment, blanks
 from checkin_jax.reports.evidence import Digest
 
 TRUSTED = {
-    "local": "nobody but the client's own device",
-    "messages": "the devices, and whoever removes names and order from the messages (a shuffler)",
-    "aggregate": "the devices, and whoever adds the messages up (a server, or secure aggregation)",
+    "local": "the client's own device alone",
+    "messages": "the clients' devices and the shuffler, which removes names and order from the messages",
+    "aggregate": "the clients' devices and the server or secure aggregation that adds the messages up",
 }
 TUNING = (
-    "choosing the model, its settings or a run among several by looking at these clients' data: every such run adds "
-    "up"
+    "choosing the model, its settings or one of several runs by looking at these clients' data: every such run has a "
+    "privacy loss of its own"
 )
 NOT_COVERED = (
     TUNING,
     "preparing, selecting or labelling the data",
-    "anything else that was released about the same clients, before or after",
-    "what devices, servers and networks leak besides the messages: timing, sizes, logs, faults",
+    "other releases about the same clients, before or after this one",
+    "leaks of devices, servers and networks beside the messages: timing, sizes, logs, faults",
 )
-ACCOUNTING = "brackets of epsilon: composed privacy profiles, every rounding on the safe side"
+ACCOUNTING = "brackets of epsilon from composed privacy profiles, with every rounding on the safe side"
 # Prior beliefs in the table of beliefs.
 PRIORS = (0.01, 0.1, 0.5)
-# From this factor on, a page says in words that odds may change without limit.
+# Above this factor a page says that hardly any protection is left.
 _MOST_FACTOR = 1_000.0
 # Largest epsilon of the tiers of [PHK23], section 5.2, and their names there.
 _TIERS = ((1.0, "strong"), (10.0, "reasonable"))
@@ -212,28 +212,6 @@ class Record:
         return tuple(dict.fromkeys(each for g in self.stated for each in g.warnings))
 
     @property
-    def verdicts(self) -> tuple[str, ...]:
-        """One sentence for each kind of message: epsilon in the view that applies, its tier, the target."""
-        view = self.applies
-        if view is None:
-            return ()
-        return tuple(self._verdict(each, view) for each in self.promises)
-
-    def _verdict(self, promise: Promise, view: str) -> str:
-        g = promise.guarantees[view]
-        name = f"{promise.name}: " if promise.name else ""
-        if not np.isfinite(g.epsilon):
-            return f"{name}nothing is proved against {in_short(g.against)}."
-        met = ""
-        if self.target is not None and promise.met is not None:
-            wanted = f"epsilon at most {up(self.target[0], 6)} in view {self.target[1]}"
-            met = f"The target, {wanted}, is {'met' if promise.met else 'not met'}. "
-        return sentence(
-            f"{name}{met}Formal protection is {tier(g.epsilon)}, in the tiers of [PHK23]: epsilon is at most "
-            f"{number(g.epsilon, up)} at delta {g.delta!r} against {in_short(g.against)}"
-        )
-
-    @property
     def blanks(self) -> tuple[str, ...]:
         """Names of the questions that the deployer has not answered."""
         names = [name for name in blanks(self.deployment) if not (name == "audit" and self.audit)]
@@ -244,50 +222,18 @@ class Record:
         return tuple(names)
 
     @property
-    def compared_with_last(self) -> tuple[str, ...]:
-        """Epsilon of the last statement in the view that applies, one sentence for each kind of message."""
-        if self.last is None:
-            return ()
-        view = self.applies or "local"
-        known = {(message, seen): epsilon for message, seen, epsilon in self.last.epsilon}
-        out = []
-        for each in self.promises:
-            name = f"{each.name}: " if each.name else ""
-            if (each.name, view) not in known:
-                out.append(f"{name}Not in the last statement, of {self.last.made}.")
-                continue
-            epsilon = known[each.name, view]
-            at_most = "no finite bound" if epsilon is None else f"at most {up(epsilon, 4)}"
-            out.append(
-                f"{name}Last time, on {self.last.made}, epsilon was {at_most} at delta {self.last.delta!r}."
-            )
-        return tuple(out)
-
-    @property
-    def delta_among(self) -> str | None:
-        """Delta compared with the number of clients, in a sentence; None if that number is unknown.
+    def clients_in_all(self) -> int | None:
+        """Declared number of clients, or else the recorded one; None if neither is known.
 
         Raises:
           ValueError: the declared number is below the number that takes part at once.
         """
-        declared, delta = self.deployment.num_clients, self.stated[0].delta
-        clients = declared or self.clients
-        if clients is None:
-            return None
-        if self.clients is not None and clients < self.clients:
+        declared = self.deployment.num_clients
+        if declared is not None and self.clients is not None and declared < self.clients:
             raise ValueError(
-                f"num_clients={clients}: expected {self.clients} or more, as many take part at once"
+                f"num_clients={declared}: expected {self.clients} or more, as many take part at once"
             )
-        at_once = " that take part in one round at most" if self.clients_at_once and declared is None else ""
-        return f"Delta times {clients:,} clients{at_once} is {up(delta * clients, 3)}; it should be well below 1."
-
-    @property
-    def delta_is_large(self) -> bool:
-        """True if delta is at least 1 over the declared number of clients, but below 1 over the
-        recorded one.
-        """
-        in_all, delta = self.deployment.num_clients, self.stated[0].delta
-        return in_all is not None and delta * in_all >= 1.0 > delta * (self.clients or 0)
+        return self.clients if declared is None else declared
 
 
 def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> str:
@@ -302,14 +248,16 @@ def number(value: float, cut: Callable[[float, int], str]) -> str:
 
 
 def factor(epsilon: float) -> str:
-    """Largest factor e^epsilon between odds, rounded up; in words from 1,000 on."""
+    """Largest factor e^epsilon between odds, rounded up; in words beyond 1,000."""
+    if not np.isfinite(epsilon):
+        return "no finite bound"
     if epsilon > np.log(_MOST_FACTOR):
-        return "no protection to speak of"
+        return f"above {_MOST_FACTOR:,.0f}: hardly any protection"
     return up(float(np.exp(epsilon)), 3)
 
 
 def tier(epsilon: float) -> str:
-    """Name of epsilon's tier in [PHK23], section 5.2."""
+    """Tier of epsilon in [PHK23], section 5.2."""
     return next((name for most, name in _TIERS if epsilon <= most), _WEAKEST_TIER)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import html
 import io
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -32,10 +34,10 @@ _SOURCE, _END, _HEAD = '<meta name="checkin-source" content="', '">', 4_000
 
 
 @functools.cache
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("checkin_jax.reports"),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -51,7 +53,10 @@ def _templates() -> jinja2.Environment:
         "at_most": lambda value: record.number(value, up),
         "at_least": lambda value: record.number(value, down),
         "up": up,
+        "bracket": _bracket,
+        "thousands": "{:,}".format,
         "factor": record.factor,
+        "tier": record.tier,
         "percent": record.percent,
         "lower_percent": record.lower_percent,
         "in_short": in_short,
@@ -59,7 +64,14 @@ def _templates() -> jinja2.Environment:
         "linked": lambda text, stated: Markup(bound_links.linked(text, stated)),
         "safe_svg": Markup,
     }
+    environment.tests["finite"] = math.isfinite
     return environment
+
+
+def _bracket(values: Mapping[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
+    if values[upper] is None:
+        return f"no finite bound (at least {down(values[lower] or 0.0)})"
+    return f"at most {up(values[upper])} (at least {down(values[lower])})"
 
 
 def page(subject: Record) -> str:
@@ -69,13 +81,14 @@ def page(subject: Record) -> str:
       ValueError: a declared check matches no assumption, or another declaration does not match the record.
     """
     written = (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             subject=subject,
             said=subject.deployment,
             first=subject.stated[0],
             chosen=subject.chosen,
+            clients=subject.clients_in_all,
             checked=list(zip(subject.assumptions, subject.deployment.checks(subject.assumptions))),
             identity=evidence.identity(subject.files),
             stated=list(bound_links.split(subject.theorems)),
@@ -99,16 +112,8 @@ def source_of(path: Path) -> str:
     return html.unescape(rest.partition(_END)[0]) if found else ""
 
 
-class Drawn(Protocol):
-    """A figure that can be written, such as matplotlib's."""
-
-    def savefig(self, fname: Any, *, format: str, transparent: bool, metadata: dict[str, Any]) -> None:
-        """Writes the figure."""
-        ...
-
-
-def figure(drawn: Drawn, title: str, caption: str) -> Figure:
-    """A picture as inline SVG whose text, grid and dark colour follow the page's theme."""
+def figure(drawn: Any, title: str, caption: str) -> Figure:
+    """A figure of matplotlib as inline SVG whose text, grid and dark colour follow the page's theme."""
     stream = io.StringIO()
     drawn.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     svg = stream.getvalue()

@@ -14,8 +14,8 @@ from checkin_jax.reports.record import Last, Promise, Record, beliefs, reliable_
 
 _UNIT = "One client, with all records it holds, over {}."
 _RELEASED = (
-    "What the adversary of each line sees, and whatever is made of it without looking at clients' data again: a model "
-    "after every round, its last parameters, averages of them."
+    "The view of the adversary, and results computed from that view without the clients' data: the model after every "
+    "round, its last parameters, averages of them."
 )
 
 
@@ -80,8 +80,8 @@ def of_ledger(
         unit=_UNIT.format("everything in the ledger"),
         mechanism=tuple(map(_entry, entries)) or tuple(sentence(each) for each in found.composed),
         covered=(
-            "What the ledger lists, once each, whether its results were used or thrown away. Whoever keeps the ledger "
-            "answers for its being complete.",
+            "Every entry of the ledger, once each, whether or not its results were used. The keeper of the ledger "
+            "answers for its completeness.",
         ),
         released=(_RELEASED,),
         files=files,
@@ -148,13 +148,11 @@ def of_plan(
                 beliefs=beliefs(relied_on.attack if relied_on else None),
             )
         )
-    state = [
-        "This is a plan: nothing has run. The figures hold for the run that is described, if it is made so."
-    ]
+    state = ["This is a plan: nothing has run. The figures hold for a run exactly as described."]
     if target is not None and deployment.view not in (None, target[1]):
         state.append(
-            f"The target is in view {target[1]}, but view {deployment.view} applies here, as declared: that the target "
-            "is met says nothing of it."
+            f"The target is in view {target[1]}, but view {deployment.view} applies here, as declared: a target met in "
+            "one view says nothing about another."
         )
     state += [*notes, *(each for each in found if isinstance(each, str))]
     return Record(
@@ -173,7 +171,7 @@ def of_plan(
             sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
             *(sentence(next(iter(each.values())).randomizer.words) for each in kinds),
         ),
-        covered=("The rounds that are planned, all of them, also if the run ends before.",),
+        covered=("All planned rounds, even if the run ends before.",),
         released=(_RELEASED,),
         files=files,
         source=source,

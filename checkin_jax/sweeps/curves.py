@@ -11,15 +11,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from checkin_jax import _validate, plotting
+from checkin_jax import _validate
 from checkin_jax.accounting.bounds import renyi_bounds
-from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, rdp, unit_curve
+from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps.results import Question, Results, refusal
 
 # Settings per call on the host.
@@ -102,7 +100,7 @@ def on_devices(
         found = one.joined(orders[rows], [(label, plan.where, next(answers)) for label, plan in lanes])
         results.attempt(rows, functools.partial(_columns, found))
     every = np.concatenate([rows for _, rows, _ in served]) if served else np.zeros(0, dtype=np.int64)
-    results.seconds[every] = (time.perf_counter() - started) / max(len(every), 1)
+    results.columns["seconds"][every] = (time.perf_counter() - started) / max(len(every), 1)
     return every
 
 
@@ -172,35 +170,3 @@ def log_moments(
             for i, row in zip(some, values):
                 found[i] = row[: len(lanes[i].where)]
     return found
-
-
-def draw(
-    runs: Mapping[str, tuple[CheckInProtocol, Randomizer, str]], orders: Sequence[float] | np.ndarray
-) -> tuple[plotting.Figure, list[dict[str, object]]]:
-    """Draws the divergences of runs as brackets: `rdp` as a line, and a band down to `rdp_lower`.
-
-    Args:
-      runs: protocol, randomizer and view of each, by its name in the legend.
-      orders: as in `rdp`.
-
-    Returns:
-      The figure, and its rows for `plotting.save`: run, order, rdp, lower (nats).
-
-    Raises:
-      TypeError, ValueError: as `rdp`. ModuleNotFoundError: matplotlib is not installed.
-    """
-    drawn, (axis,) = plotting.figure()
-    rows: list[dict[str, object]] = []
-    at = np.sort(np.asarray(orders, dtype=np.float64))
-    for color, (name, (protocol, randomizer, view)) in zip(plotting.SERIES * len(runs), runs.items()):
-        upper, lower = (call(protocol, randomizer, at, view=view) for call in (rdp, rdp_lower))
-        axis.plot(at, upper, color=color, label=name)
-        known = np.where(lower > 0, lower, np.nan)
-        axis.fill_between(at, known, upper, color=color, alpha=0.25, linewidth=0)
-        rows += [
-            {"run": name, "order": order, "rdp": above, "lower": below}
-            for order, above, below in zip(at.tolist(), upper.tolist(), lower.tolist())
-        ]
-    axis.set(xscale="log", yscale="log", xlabel="order", ylabel="Renyi divergence (nats)")
-    plotting.legend(drawn, 2, axis)
-    return drawn, rows

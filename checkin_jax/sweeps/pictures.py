@@ -51,7 +51,8 @@ def _groups(others: Mapping[str, int]) -> tuple[list[str], list[str]]:
         if not in_lines and count > room[False]:
             raise ValueError(
                 f"{name} has {count} values: too many for {_MAX_LINES} lines and {_MAX_PANELS} panels together with "
-                f"the other axes ({', '.join(f'{other} {n}' for other, n in others.items())})"
+                f"the other axes ({', '.join(f'{other} {n}' for other, n in others.items())}); give fewer values, or "
+                "leave the picture out, and draw parts of the table"
             )
         room[in_lines] //= count
         (lines if in_lines else panels).append(name)

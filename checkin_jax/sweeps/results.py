@@ -64,6 +64,9 @@ ANSWERS = frozenset(
 # Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
 
+# Fields that say how many are honest.
+_HONEST = ("num_colluding", "min_reports")
+
 
 @dataclasses.dataclass(frozen=True)
 class Question:
@@ -138,47 +141,40 @@ def _fields(kind: type) -> dict[str, bool]:
 
 def check(question: Question, names: Sequence[str]) -> None:
     """Raises ValueError if the names of the arguments do not fit the question."""
-    fields = question.fields
-    wanted = [name for name, required in fields.items() if required]
-    own = question.randomizers
-    allowed = [*fields, *own]
-    wanted += [name for name, needed in own.items() if needed]
+    # Arguments that are accepted, with True for required ones.
+    accepted = {**question.fields, **question.randomizers}
     if LIMITS[0] in names or LIMITS[1] in names:
-        if "check_in_prob" not in fields or "check_in_prob" in names or question.what == "published":
+        if "check_in_prob" not in accepted or "check_in_prob" in names or question.what == "published":
             raise ValueError(f"{LIMITS[0]}: expected where check_in_prob is an argument, in its place")
-        wanted = [name for name in wanted if name != "check_in_prob"] + list(LIMITS)
-        allowed += ["client_rate"]
-    wanted += question.kind.wants
-    allowed += question.kind.left_out
+        del accepted["check_in_prob"]
+        accepted |= {**dict.fromkeys(LIMITS, True), "client_rate": False}
     if question.what == "published" and question.randomizer is None:
-        wanted, allowed = [*wanted, "epsilon0"], [*fields, "epsilon0"]
+        del accepted["noise_multiplier"]
+        accepted["epsilon0"] = True
+    if question.what == "published":
+        # Published formulas are for coins of all clients, none of whom colludes.
+        accepted = {name: needed for name, needed in accepted.items() if name not in _HONEST}
+    accepted |= dict.fromkeys(question.kind.wants, True) | dict.fromkeys(question.kind.left_out, False)
     free = question.free
     if (question.what == "calibration") != (free is not None):
         raise ValueError(
             f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
         )
-    variables = (
-        [question.randomizer.variable] if question.randomizer else [PureLDP.variable, Gaussian.variable]
-    )
-    searched = [variable.name for variable in variables if variable is not None]
-    if free in searched:
-        if question.randomizer is None and ("epsilon0" in names or "noise_multiplier" in names):
-            raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
-    elif (
-        question.randomizer is None
-        and ("epsilon0" in names) == ("noise_multiplier" in names)
-        and "epsilon0" not in wanted
-    ):
+    kinds = [PureLDP, Gaussian] if question.randomizer is None else [question.randomizer]
+    searched = [kind.variable.name for kind in kinds if kind.variable is not None]
+    given = ("epsilon0" in names) + ("noise_multiplier" in names)
+    if question.randomizer is None and free in searched and given:
+        raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
+    if question.randomizer is None and free not in searched and not accepted["epsilon0"] and given != 1:
         raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
-    kind = f"what={question.what!r} with protocol {question.protocol.__name__}"
-    for name in wanted:
-        if name not in names:
-            raise ValueError(f"{kind} needs {name}")
-    known = dict.fromkeys([*wanted, *allowed])
+    about = f"what={question.what!r} with protocol {question.protocol.__name__}"
+    for name, required in accepted.items():
+        if required and name not in names:
+            raise ValueError(f"{about} needs {name}")
     for name in names:
-        if name not in known:
-            raise ValueError(f"{name}: no argument of {kind}; expected one of {', '.join(known)}")
-    free_ones = [*(name for name in fields if name != "num_colluding"), *searched]
+        if name not in accepted:
+            raise ValueError(f"{name}: no argument of {about}; expected one of {', '.join(accepted)}")
+    free_ones = [*(name for name in question.fields if name not in _HONEST), *searched]
     if free is not None and free not in free_ones:
         raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")
 
@@ -193,57 +189,58 @@ def refusal(check: Callable[[], object]) -> str:
 
 
 class Results:
-    """Result columns of some rows, filled as results arrive.
+    """Columns of results of some rows, filled as results arrive.
 
     Attributes:
-      numbers, words: by name, [rows]. seconds: of each row, its share of a joint evaluation. errors: texts.
+      columns: by name, [rows]: numbers, NaN at first, and words, empty at first. Among them `seconds` of each row,
+        its share of a joint evaluation, and `error`.
     """
 
     def __init__(self, question: Question, count: int) -> None:
-        self.numbers = {name: np.full(count, np.nan) for name in question.kind.numbers}
-        self.words = {name: np.full(count, "", dtype=object) for name in question.kind.words}
-        self.seconds = np.zeros(count)
-        self.errors = np.full(count, "", dtype=object)
+        self.columns = {name: np.full(count, np.nan) for name in question.kind.numbers}
+        self.columns |= {name: np.full(count, "", dtype=object) for name in (*question.kind.words, "error")}
+        self.columns["seconds"] = np.zeros(count)
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Errors of the rows, empty for those without one."""
+        return self.columns["error"]
 
     def put(self, index: np.ndarray, found: Results) -> None:
         """Copies the results of the rows `index`."""
-        for mine, theirs in ((self.numbers, found.numbers), (self.words, found.words)):
-            for name, column in theirs.items():
-                mine[name][index] = column
-        self.seconds[index], self.errors[index] = found.seconds, found.errors
+        for name, column in found.columns.items():
+            self.columns[name][index] = column
 
     def attempt(self, index: Any, answer: Callable[[], Mapping[str, Any]]) -> None:
         """Fills the rows `index` with a result, or with the error of a refused setting."""
         started = time.perf_counter()
         try:
             for name, value in answer().items():
-                (self.numbers if name in self.numbers else self.words)[name][index] = value
+                self.columns[name][index] = value
         except (TypeError, ValueError, ArithmeticError) as error:
             self.errors[index] = str(error)
-        self.seconds[index] = (time.perf_counter() - started) / np.size(index)
+        self.columns["seconds"][index] = (time.perf_counter() - started) / np.size(index)
 
     def table(self, question: Question, inputs: Mapping[str, np.ndarray]) -> pa.Table:
         """Inputs and results, one row each; a row without result or error gets an error that says so."""
-        for name, column in self.numbers.items():
-            self.errors[np.isnan(column) & (self.errors == "")] = f"{name}: the evaluation gave no number"
-        bad = self.errors != ""
-        for column in self.numbers.values():
-            column[bad] = np.nan
-        for column in self.words.values():
-            column[bad] = ""
+        kind = question.kind
+        for name in kind.numbers:
+            lacking = np.isnan(self.columns[name]) & (self.errors == "")
+            self.errors[lacking] = f"{name}: the evaluation gave no number"
+        failed = self.errors != ""
+        for name in (*kind.numbers, *kind.words):
+            self.columns[name][failed] = np.nan if name in kind.numbers else ""
         bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
-        left_out = {name: value for name, value in question.kind.left_out.items() if name not in inputs}
         return arrow(
             {
                 **inputs,
-                **left_out,
-                **self.numbers,
-                **self.words,
+                **{name: value for name, value in kind.left_out.items() if name not in inputs},
+                **{name: self.columns[name] for name in (*kind.numbers, *kind.words)},
                 "protocol": question.protocol.__name__,
                 "bounds": bounds,
-                "seconds": self.seconds,
+                "seconds": self.columns["seconds"],
                 "version": __version__,
                 "error": self.errors,
             },
-            len(bad),
+            len(failed),
         )

@@ -12,7 +12,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from checkin_jax._files import delete, delete_rest, hold, replacing, share
+from checkin_jax._files import delete, delete_rest, hold, replacing
 from checkin_jax.sweeps.tables import Sweep, check, load, of_arrow
 
 _SCHEMA = 2
@@ -92,7 +92,7 @@ class Store:
         if not out.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
         # A file without a folder means a finished sweep: FileNotFoundError.
-        return share(self.folder / _LOCK, f"out={str(out)!r}")
+        return hold(self.folder / _LOCK, f"out={str(out)!r}", shared=True)
 
     def _check(self, plan: Mapping[str, Any]) -> None:
         """Writes the plan of a new sweep; compares the plan of a continued one."""
@@ -166,7 +166,7 @@ def finished_rows(out: str | Path) -> Sweep:
       FileNotFoundError: there is neither the file nor a folder of blocks. ValueError: no block is finished
         yet, or one is damaged.
     """
-    path = check(Path(out))
+    path = check(out=out)
     folder = folder_of(path)
     parts = []
     for each in sorted(folder.glob("[0-9]*.parquet")):

@@ -25,7 +25,6 @@ from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, formulas, settings, tables
-from checkin_jax.sweeps.arguments import Arguments
 from checkin_jax.sweeps.leases import Claims
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Rows, Settings
@@ -53,6 +52,21 @@ class Executor(Protocol):
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
 
 
+class Arguments(settings.Axes, total=False):
+    """Arguments of `sweep` and `sweep_to_file`, for completion in editors."""
+
+    what: str
+    protocol: type[CheckInProtocol]
+    randomizer: type[Randomizer] | None
+    axes: Mapping[str, Any]
+    rows: str
+    table: str | Path | Sweep | Frame | Mapping[str, Any] | None
+    bounds: str | Sequence[str]
+    free: str | None
+    orders: Sequence[int] | None
+    block_rows: int | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Written:
     """A sweep in a file: number of rows, number of rows with an error, and the first error."""
@@ -74,7 +88,8 @@ class Prepared:
     @functools.cached_property
     def blocks(self) -> list[tuple[int, int]]:
         """(first row, row after the last) of every block."""
-        return tables.batched(len(self.settings), self.block_rows)
+        count, size = len(self.settings), self.block_rows
+        return [(start, min(start + size, count)) for start in range(0, count, size)]
 
     def size(self, block: int) -> int:
         """Number of rows of a block."""
@@ -304,7 +319,7 @@ def sweep_to_file(
         damaged or of another version or sweep. BlockingIOError: another sweep into this file is running.
         OSError: the disk is full or cannot be written; finished blocks stay.
     """
-    made, path = prepare(**arguments), tables.check(Path(out))
+    made, path = prepare(**arguments), tables.check(out=out)
     _validate.flag(join=join)
     lease = _validate.real(1.0, 1e9, lease=lease)
     several = jax.process_count() > 1

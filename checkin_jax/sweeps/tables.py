@@ -187,13 +187,15 @@ class Sweep:
         Raises:
           ValueError: another ending. OSError: it cannot be written, or another process is writing it.
         """
-        return write(check(Path(path)), iter([arrow(self.columns, len(self))]))
+        return write(check(path=path), iter([arrow(self.columns, len(self))]))
 
 
-def check(path: Path) -> Path:
-    """The path, if its ending is one that can be written and read here; ValueError otherwise."""
+def check(**file: str | Path) -> Path:
+    """The one keyword's path, if its name ends in .csv or .parquet; ValueError otherwise."""
+    ((name, given),) = file.items()
+    path = Path(given)
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path}: expected a name ending in {', '.join(SUFFIXES)}")
+        raise ValueError(f"{name}={str(path)!r}: expected a name ending in {' or '.join(SUFFIXES)}")
     return path
 
 
@@ -256,7 +258,7 @@ def load(path: str | Path) -> Sweep:
     Raises:
       ValueError: another ending, no rows, or no table. OSError: it cannot be read.
     """
-    path = check(Path(path))
+    path = check(table=path)
     with path.open("rb") as file:
         try:
             table = _read_csv(file) if path.suffix == ".csv" else parquet.read_table(file)
@@ -289,9 +291,3 @@ def _read_csv(file: IO[bytes]) -> pa.Table:
         ],
         names=names,
     )
-
-
-def batched(count: int, size: int) -> list[tuple[int, int]]:
-    """(start, stop) of runs of at most `size`."""
-    edges = [*range(0, count, size), count]
-    return list(itertools.pairwise(edges))

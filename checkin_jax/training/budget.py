@@ -56,18 +56,18 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     most = run.protocol.repeats
     units = largest_count(epsilon, most, target, start=most)
     if not units:
-        what = "one window" if schedule.has_windows else "one round"
+        unit = "window" if schedule.has_windows else "round"
         raise ValueError(
-            f"target_epsilon={target!r}: expected at least {up(epsilon(1))}, what {what} costs"
-            f"{' after all that was run before' if run.before else ''} in view {run.target_view!r}"
+            f"target_epsilon={target!r}: expected at least {up(epsilon(1))}, the epsilon of one {unit}"
+            f"{' and all earlier runs' if run.before else ''} in view {run.target_view!r}"
         )
     return min(units * schedule.rounds_per_unit, schedule.num_rounds)
 
 
 def halted(run: PrivateRun) -> str:
     """Reason, in words, for ending a run whose next round would exceed the budget."""
-    what = "window" if run.schedule.has_windows else "round"
-    return f"the next {what} would exceed epsilon {run.target_epsilon:g} in view {run.target_view!r}"
+    unit = "window" if run.schedule.has_windows else "round"
+    return f"the next {unit} would exceed epsilon {run.target_epsilon:g} in view {run.target_view!r}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Budget:
 
     def __str__(self) -> str:
         state = self.ended or "has not ended"
-        fit = f" of {self.rounds_planned:,}" if self.rounds_within < self.rounds_planned else ""
+        planned = f" ({self.rounds_planned:,} planned)" if self.rounds_within < self.rounds_planned else ""
         budget = (
             "no budget was set"
             if self.target_epsilon is None
@@ -135,8 +135,7 @@ class Budget:
         )
         lines = [
             f"{self.run_dir}: {state}",
-            f"  rounds     {self.rounds:,} logged, {self.rounds_within - self.rounds:,} left of the "
-            f"{self.rounds_within:,} that are to run{fit and f' ({fit[1:]} planned)'}",
+            f"  rounds     {self.rounds:,} of {self.rounds_within:,} logged{planned}",
             f"  budget     {budget}",
             f"  {'view':<11}{'spent':>12}{'at the end':>12}{'left':>12}",
         ]
@@ -155,17 +154,14 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
       account_fn: the accountant.
     """
     run, rounds, within = recorded.run, recorded.rounds, recorded.rounds_within_budget
+    account_fn = functools.cache(account_fn)
     whole = every_view(run, run.schedule.so_far(within), account_fn=account_fn)
-    if rounds == within:
-        spent = whole
-    elif rounds:
-        spent = every_view(run, run.schedule.so_far(rounds), account_fn=account_fn)
-    else:
-        spent = earlier(run, account_fn)
-    rates = {}
     if rounds:
-        how = {"views": (run.target_view,), "account_fn": account_fn}
-        rates = by_rate(run, run.schedule.so_far(rounds), spent, **how)
+        begun = run.schedule.so_far(rounds)
+        spent = every_view(run, begun, account_fn=account_fn)
+        rates = by_rate(run, begun, spent, views=(run.target_view,), account_fn=account_fn)
+    else:
+        spent, rates = earlier(run, account_fn), {}
     ended = None
     if recorded.report is not None:
         ended = f"has ended: {recorded.report.get('stopped') or 'all rounds ran'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -41,13 +42,13 @@ from checkin_jax.training.model import (
 from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
-from checkin_jax.training.reports.report import AccountFn, Report, make_report
+from checkin_jax.training.reports.report import AccountFn, Report, figures, message_privacy
 from checkin_jax.training.reports.running_epsilon import Spent
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, check_optimizer, descent, server
+from checkin_jax.training.server import State, averaged, check_optimizer, server
 
 # Rounds dispatched before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
@@ -212,7 +213,8 @@ def train(
     if evaluate is None:
         _check_target(target_accuracy, names)
     tested = tests(model, dataset, evaluate, performance)
-    account_fn = on_cpu(account_fn) if performance.account_on == "cpu" else account_fn
+    # The report repeats figures of the last evaluation.
+    account_fn = functools.cache(on_cpu(account_fn) if performance.account_on == "cpu" else account_fn)
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # No larger than a likely round: absent clients of a microbatch cost as much as present ones.
     performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))
@@ -320,20 +322,23 @@ def train(
             stopped = INTERRUPTED
         seconds = session.seconds
         tested_at, metrics = session.tested
-        report = make_report(
-            run,
-            settings,
+        found, planned, rates = figures(run, session.rounds, last, account_fn)
+        report = Report(
+            run=run,
+            settings=settings,
             dataset=dataset.name,
             num_records=len(dataset),
             metrics=metrics if tested_at == session.rounds else tested(averaged(seen)),
             rounds=session.rounds,
             seconds=seconds,
             stopped=stopped,
+            guarantees=found,
+            planned=planned,
+            message=message_privacy(run, account_fn),
+            by_rate=rates,
             entropy=session.source,
             holding=dataset.holding(settings["records_per_client"]),
             sharing=dataset.sharing(run.protocol.num_clients, settings["records_per_client"]),
-            known=spent.known(),
-            account_fn=account_fn,
         )
         session.finish(report, named_arrays(averaged(seen)))
     return report
@@ -393,7 +398,7 @@ def _check_target(target_accuracy: float | None, names: set[str]) -> None:
 
 def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
     """SGD at the suggested learning rate, decaying to zero over this many rounds."""
-    return descent(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
+    return optax.sgd(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
 
 
 def _program(

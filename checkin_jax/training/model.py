@@ -22,9 +22,9 @@ from checkin_jax.training.schedules import draws
 # (parameters, one record of the public test set) -> name -> scalar; means over the test set are logged.
 Metrics = Callable[[Parameters, Any], Mapping[str, jax.Array]]
 _MIXES = (
-    "what it computes for one client would depend on other clients' records, or on those of earlier rounds, so that "
-    "clipping one client's update would not bound what its records change; use normalisation within a record "
-    "(GroupNorm, LayerNorm), and keep counters and random keys out of the parameters"
+    "a client's update would depend on records of other clients or of earlier rounds, and clipping would not bound "
+    "the effect of one client's records; use normalisation within a record (GroupNorm, LayerNorm), and keep counters "
+    "and random keys out of the parameters"
 )
 # Primitive of functions with their own batching rule (jax.custom_batching).
 _OWN_BATCHES = "custom_vmap_call"
@@ -192,8 +192,8 @@ class Dataset(ByName):
         if most == 1:
             return None
         return (
-            f"a client holds up to {most:,} records: what is protected, and called its record here, is all of them at "
-            "once, whichever of them a message is made from"
+            f"a client holds up to {most:,} records: all of them together are protected, and are called its record "
+            "here, whichever of them a message uses"
         )
 
     def sharing(self, num_clients: int, each: int | None) -> str | None:
@@ -245,8 +245,8 @@ def check_model(
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if "batch_stats" in name.split("/") or not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
-                f"parameters {name!r} of type {leaf.dtype}: expected floating-point arrays that the loss is "
-                f"differentiated by; as for running statistics of batch normalisation and other state, {_MIXES}"
+                f"parameters {name!r} of type {leaf.dtype}: expected floating-point arrays, with respect to which the "
+                f"loss is differentiated; with running statistics of batch normalisation or other state, {_MIXES}"
             )
     kinds = {type(x).__name__ for x in _variables(parameters)}
     if "BatchStat" in kinds:
@@ -277,18 +277,18 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
         with given(what, arguments[1]):
             traced = jax.make_jaxpr(function)(*arguments)
     except NameError as error:  # an axis of clients, over which batch normalisation would average
-        raise ValueError(f"{what} speaks to others ({error}): {_MIXES}") from error
+        raise ValueError(f"{what} communicates with other clients ({error}): {_MIXES}") from error
     except Exception as error:
         if type(error).__name__ not in _WRITES:
             raise
         told = str(error).partition(" (https")[0]
-        raise ValueError(f"{what} writes what later ones would read ({told}): {_MIXES}") from error
+        raise ValueError(f"{what} writes state that later calls read ({told}): {_MIXES}") from error
     names = {name for name in jaxpr.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
     if traced.effects or names:
         told = ", ".join(sorted({*map(str, traced.effects), *names}))
         raise ValueError(
-            f"{what} calls the host, or has a rule of its own for many clients at once ({told}): what leaves it "
-            "otherwise than through the clipped update is covered by no guarantee, nor is what it sees of others"
+            f"{what} calls the host, or has its own batching rule ({told}): no guarantee covers values that leave "
+            "it other than through the clipped update, nor values of other clients that it reads"
         )
     return traced
 
@@ -407,10 +407,10 @@ def _check_columns(records: Records, name: str) -> None:
             continue
         shown = f"{name} {_name(path)!r}" if path else name
         if column.dtype.kind in "OSUMm":
-            raise TypeError(f"{shown} of type {column.dtype}: expected numbers; words can be owners alone")
+            raise TypeError(f"{shown} of type {column.dtype}: expected numbers; only owners can be words")
         if column.dtype.kind in "iu":
             held = jax.dtypes.canonicalize_dtype(column.dtype)
             if held != column.dtype and (column.astype(held) != column).any():
                 raise ValueError(
-                    f"{shown}: whole numbers from {column.min()} to {column.max()}, expected such as {held} holds"
+                    f"{shown}: whole numbers from {column.min()} to {column.max()}, expected numbers that fit in {held}"
                 )

@@ -77,11 +77,6 @@ def check_optimizer(optimizer: optax.GradientTransformation, shapes: Parameters)
         raise TypeError("optimizer: a step changes the shapes or types of parameters or of its state")
 
 
-def descent(learning_rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
-    """Plain stochastic gradient descent."""
-    return optax.sgd(learning_rate)
-
-
 def averaged(state: State) -> Parameters:
     """The average as parameters, in their own precision, for evaluation and saving."""
     return jax.tree.map(lambda a, p: a.astype(p.dtype), state.average, state.parameters)

@@ -1,7 +1,8 @@
 """What the pages of the site have beyond Markdown. Nothing here needs JavaScript or a request.
 
-Formulae become MathML; the first mention of a bound on a page leads to the glossary; the changelog and the options of
-the command are pages, made from CHANGELOG.md and from the parser; the version stands in the header.
+Formulae become MathML; the first mention of a bound on a page leads to the glossary, whose words are those of
+`checkin explain`; the changelog and the options of the command are pages, made from CHANGELOG.md and from the parser;
+the version stands in the header.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
 from checkin_jax.cli import APP
+from checkin_jax.cli.lookup import glossary
 from checkin_jax.reports.bound_links import mentions
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,8 @@ BEFORE_SIGNS = {"=", "≤", "≥", "<", ">", "(", "[", ",", ";", "∈", "/", ":"
 FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
 # An entry of the glossary: its anchor, the name, the sentence.
 ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
+# The sentence in the place of its words.
+WORDS = "The words stand in `checkin_jax/cli/words.toml`; the site has them here."
 # Words of everyday use.
 AMBIGUOUS = {"clones", "hexagon", "profile", "everybody", "subsampling", "allocation"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
@@ -75,6 +79,12 @@ def _options() -> str:
     head = f"# Options of the command\n\n{opening} [The command](command.md) shows it at work.\n\n"
     body = generate_markdown_docs(APP, generate_toc=False).partition("\n## ")[2]
     return f"{head}## {body}"
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """The glossary with the words that `checkin explain` knows."""
+    words = "\n".join(f"* **{word}**: {sentences}" for word, sentences in glossary().items())
+    return markdown.replace(WORDS, words)
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:

@@ -185,12 +185,12 @@ def test_a_sum_to_which_fewer_contribute_has_less_noise():
         for rate in (0.1, 0.001)
     )
     assert 7.0 * often.epsilon < seldom.lower
-    assert any("as often as is stated" in text for text in often.assumptions)
+    assert any("exactly the stated probability" in text for text in often.assumptions)
     messages = cj.account(often.protocol, noisy, delta=1e-6, bounds="subsampling")
-    assert not any("as often as is stated" in text for text in messages.assumptions)
+    assert not any("exactly the stated probability" in text for text in messages.assumptions)
     averaged = cj.AveragedUpdates(num_clients=1_000, num_slots=10)
     found = cj.account(averaged, noisy, delta=1e-6, view="aggregate", bounds="subsampling")
-    assert any("as often as is stated" in text for text in found.assumptions)
+    assert any("exactly the stated probability" in text for text in found.assumptions)
 
 
 def test_local_view_of_pure_ldp_against_the_binomial_mixture():

@@ -189,8 +189,8 @@ def views(n, m, prob, tree, others, client):
 def test_the_algorithm_is_below(n, m, prob):
     mu = 1.5
     common = among._Common(n, m, prob, mu, MASS)
-    forward, backward = among.AmongDummies(common).upper_sides(LOSSES)
-    replaced = among.RecordsAmongDummies(common).upper(LOSSES)
+    forward, backward = among.DisplacedAddRemove(common).upper_sides(LOSSES)
+    replaced = among.DisplacedReplace(common).upper(LOSSES)
     plain = brute.constant_tree(cells((-1.0, 1.0, 0.3), mu, 12), m)
     for tree in (plain, adaptive(mu, m, 8, n + m)):
         for others in itertools.combinations_with_replacement(range(3), n - 1):
@@ -262,7 +262,7 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
     n, m, mu, stated, true, losses = 2, 1, 6.0, 1.0, 0.75, np.array([0.5, 0.6, 0.7])
     tree = brute.constant_tree(cells((-1.0, 1.0), mu, 60), m)
     common = among._Common(n, m, stated, mu, MASS)
-    bounds = among.AmongDummies(common), OccupiedAllocationGaussian(n, m, stated, mu, MASS)
+    bounds = among.DisplacedAddRemove(common), OccupiedAllocationGaussian(n, m, stated, mu, MASS)
     for prob, exceeded in ((stated, False), (true, True)):
         present, absent = views(n, m, prob, tree, (0,), 1)
         truth = np.array([brute.hockey_stick(absent, present, math.exp(loss)) for loss in losses])
@@ -283,7 +283,7 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
 def test_statements_say_that_rates_are_as_stated(relation, label):
     run = cj.FixedWindow(num_clients=200, num_slots=100)
     g = rows.account(label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation)
-    assert any("as often as is stated" in text for text in g.assumptions)
+    assert any("exactly the stated probability" in text for text in g.assumptions)
 
 
 def test_hardly_ever_anybody_leaves_nobody_to_displace():

@@ -155,7 +155,7 @@ def test_check_ins_and_central_events_in_one_ledger():
     lower, upper = ledger.get_lower_epsilon(1e-6), ledger.get_epsilon(1e-6)
     assert max(low for low, _ in alone) <= lower <= upper <= sum(high for _, high in alone)
     assert upper < 0.8 * sum(high for _, high in alone)
-    assert "the same client's" in ledger.notes[-1]
+    assert "the same client in every event" in ledger.notes[-1]
     assert "50 x PoissonSampledDpEvent" in ledger.describe()
     # Saved and restored, and as dp_accounting's own distribution.
     state = json.loads(json.dumps(ledger.state_dict()))

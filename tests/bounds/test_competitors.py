@@ -121,12 +121,12 @@ class _Wrong(CompetingClients):
 
     mean_load = False
 
-    def _kinds(self, fewest, most, thrown):
-        kinds = super()._kinds(fewest, most, thrown)
+    def _kinds(self, fewest, most, participants):
+        kinds = super()._kinds(fewest, most, participants)
         if not most:
             return kinds
         if self.mean_load:
-            return (*kinds[:-1], kinds[-1]._replace(weight=1.0 / (1.0 + max(thrown, most) / most)))
+            return (*kinds[:-1], kinds[-1]._replace(weight=1.0 / (1.0 + max(participants, most) / most)))
         return (*kinds[:-1], kinds[-1]._replace(mu=0.5 * self.mu))
 
 

@@ -155,7 +155,7 @@ def test_a_link_is_its_inequality():
     """One link by hand, one message told: where it pays, the program is near the best of a few (x, y, B, t)."""
     n, mu, c = 20_000, 1.5, 1.5
     bound = CutWeights(n, mu, MASS, whole=n)
-    inner, (at, masses) = bound.spared, law(mu, c)
+    inner, (at, masses) = bound.next_link, law(mu, c)
     assert inner is not None
     left, alone = n - inner.num_clients, float(gaussian_profile(mu)(np.array(c)))
     u = np.maximum(at, 1e-300)

@@ -11,7 +11,6 @@ from scipy.special import gammaln
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages import gaussian_labels
 from checkin_jax.kernels.messages import gaussian_moments
-from checkin_jax.sweeps import curves
 
 WHOLE = np.array([2, 3, 8, 32, 128])
 
@@ -249,14 +248,3 @@ def test_mass_at_the_lower_node_is_no_bound(monkeypatch):
     exact = by_quadrature(12, 0.4, 1.5, 2.7, symmetric(2.7))
     monkeypatch.setattr(gaussian_moments, "_log_f", wrong)
     assert ours(12, 0.4, 1.5, [2.7])[0] < exact
-
-
-def test_the_figure_has_both_ends():
-    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
-    drawn, rows = curves.draw({"sums": (run, NOISE, "aggregate")}, [8.0, 2.0])
-    assert [row["order"] for row in rows] == [2.0, 8.0]
-    assert [row["rdp"] for row in rows] == cj.rdp(run, NOISE, [2.0, 8.0], view="aggregate").tolist()
-    assert all(0.98 * row["rdp"] < row["lower"] <= row["rdp"] for row in rows)
-    (axis,) = drawn.axes
-    assert axis.get_xlabel() == "order"
-    assert len(axis.lines) == len(axis.collections) == 1

@@ -97,7 +97,7 @@ class TestEqualSteps:
         n, rate = math.ceil(math.exp(log_n)), math.exp(log_rate)
         losses = np.log1p(math.expm1(epsilon0) * np.array([0.0, 1e-6, 1e-4, 1e-2, 0.1, 0.5]))
         ours = TotalVariationBound(Shuffled(n, rate), epsilon0, 1.0, MASS)
-        seen = ours.hiding.sums(MASS)
+        seen = ours.step_cover.sums(MASS)
         found = np.asarray(equal_steps.profile_upper(ours.law, seen, host(epsilon0), host(losses)))
         t1 = np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(losses))
         assert found[0] <= 1.08 * t1[0]
@@ -210,20 +210,21 @@ class TestStagedOneBit:
 
 
 ROUNDS = [
-    lambda hiding, e: KaryBound(hiding, e, 10, MASS),
-    lambda hiding, e: TotalVariationBound(hiding, e, 0.3 * math.tanh(e / 2), MASS),
+    lambda step_cover, e: KaryBound(step_cover, e, 10, MASS),
+    lambda step_cover, e: TotalVariationBound(step_cover, e, 0.3 * math.tanh(e / 2), MASS),
 ]
 
 
 @pytest.mark.parametrize("make", ROUNDS)
 @pytest.mark.parametrize(
-    "hiding", [Shuffled(3000, 0.1), Slots(300, 0.3, 0.25), Occupied(3000, 300, 0.5), Occupied(20, 30, 0.9)]
+    "step_cover",
+    [Shuffled(3000, 0.1), Slots(300, 0.3, 0.25), Occupied(3000, 300, 0.5), Occupied(20, 30, 0.9)],
 )
 @pytest.mark.parametrize("epsilon0", [0.1, 1.5, 6.0, 40.0])
 @pytest.mark.thorough(but=4)
-def test_profiles_are_those_of_symmetric_pairs(make, hiding, epsilon0):
+def test_profiles_are_those_of_symmetric_pairs(make, step_cover, epsilon0):
     """Convex on (0, inf), both halves together; nonincreasing; zero from the largest loss on; below T1, T2, T2'."""
-    one = make(hiding, epsilon0)
+    one = make(step_cover, epsilon0)
     losses, upper = one.profile
     assert losses[0] == 0.0
     assert (np.diff(losses) > 0).all()
@@ -232,16 +233,16 @@ def test_profiles_are_those_of_symmetric_pairs(make, hiding, epsilon0):
     assert (np.diff(slopes) >= -1e-8 * np.abs(slopes[1:])).all()
     assert -slopes[0] <= 0.5 * (1.0 - upper[0]) * (1 + 1e-6) + 1e-11
     assert one.upper(np.array([one.top, one.top + 1.0])).tolist() == [0.0, 0.0]
-    worst = TotalVariationBound(hiding, epsilon0, 1.0, MASS)
+    worst = TotalVariationBound(step_cover, epsilon0, 1.0, MASS)
     loss = losses[:-1]
     assert (one.upper(loss) <= worst.upper(loss) * 1.03 + 1e-9).all()
 
 
-@pytest.mark.parametrize("hiding", [Shuffled(500, 0.2), Slots(100, 0.2, 0.18), Occupied(500, 100, 0.7)])
+@pytest.mark.parametrize("step_cover", [Shuffled(500, 0.2), Slots(100, 0.2, 0.18), Occupied(500, 100, 0.7)])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 @pytest.mark.thorough(but=2)
-def test_instances_lie_below(hiding, epsilon0):
-    for one in (KaryBound(hiding, epsilon0, k, MASS) for k in (2, 3, 20)):
+def test_instances_lie_below(step_cover, epsilon0):
+    for one in (KaryBound(step_cover, epsilon0, k, MASS) for k in (2, 3, 20)):
         (instance,) = one.instances
         loss = np.linspace(1e-3, 0.9 * one.top, 40)
         upper = one.upper(loss)
@@ -303,10 +304,10 @@ def test_figures_of_kary_response(epsilon0, k, upper):
     assert spread.upper <= 1.0002 * found.upper
 
 
-def one_bit_by_stages(hiding, epsilon0, mass):
+def one_bit_by_stages(step_cover, epsilon0, mass):
     """Own laws of one bit, or T1's law where that is smaller."""
-    staged = StagedClones(hiding, one_bit_game(epsilon0), mass)
-    return least([staged, TotalVariationBound(hiding, epsilon0, 1.0, mass)])
+    staged = StagedClones(step_cover, one_bit_game(epsilon0), mass)
+    return least([staged, TotalVariationBound(step_cover, epsilon0, 1.0, mass)])
 
 
 def test_own_laws_of_one_bit_with_their_full_hull():
@@ -318,8 +319,8 @@ def test_own_laws_of_one_bit_with_their_full_hull():
 @pytest.mark.thorough
 def test_slots_gain_as_check_in_does():
     """One bit at eps0 = 2 in A_fix and A_avg; T2 and T2' give 1.443 and 1.438."""
-    for hiding, most in ((Slots(6000, 0.1, 0.095), 1.098), (Occupied(60_000, 6000, 0.5), 1.093)):
-        found = bracket(lambda mass, hiding=hiding: one_bit_by_stages(hiding, 2.0, mass))
+    for step_cover, most in ((Slots(6000, 0.1, 0.095), 1.098), (Occupied(60_000, 6000, 0.5), 1.093)):
+        found = bracket(lambda mass, step_cover=step_cover: one_bit_by_stages(step_cover, 2.0, mass))
         assert found.upper <= most
     averaged = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1), 2.0, mass))
     assert averaged.upper <= 1.098

@@ -106,9 +106,12 @@ def test_the_command_prints_and_writes_a_table_with_its_source(capsys, tmp_path)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["clones"], "no table clones: expected one of clones-2021, "),
+        (["clones"], "--table clones: expected one of clones-2021, "),
         (["clones-2021", "--out", "rows.txt"], "--out rows.txt: expected a name ending in .csv or .parquet"),
-        (["clones-2021", "--out", "nowhere/rows.csv"], "--out nowhere/rows.csv: expected a file in a folder"),
+        (
+            ["clones-2021", "--out", "nowhere/rows.csv"],
+            "--out nowhere/rows.csv: expected a file in an existing folder",
+        ),
     ],
 )
 def test_the_command_refuses_before_any_work(words, told, capsys):

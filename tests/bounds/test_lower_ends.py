@@ -10,7 +10,7 @@ import pytest
 from oracles import exact_rounds
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.composition import compose
@@ -160,7 +160,7 @@ def divergence(law, other, c):
 
 @pytest.mark.parametrize("p", [1.5, 4.0, 40.0])
 @pytest.mark.parametrize(
-    ("clients", "hiding", "law"),
+    ("clients", "step_cover", "law"),
     [
         (5, Shuffled(5, 0.3), lambda odds: sums_of_check_ins(5, 0.3, odds)),
         (4, Shuffled(4, 1.0), lambda odds: sums_of_check_ins(4, 1.0, odds)),
@@ -170,7 +170,7 @@ def divergence(law, other, c):
     ],
     ids=["check-in", "shuffle", "hidden", "hidden, rare", "visible"],
 )
-def test_fair_bits_are_what_the_mechanism_leaks(p, clients, hiding: Hiding, law):
+def test_fair_bits_are_what_the_mechanism_leaks(p, clients, step_cover: StepCover, law):
     """The pair is the algorithm's, of three or five clients: no more, and no less but for the mean over N."""
     epsilon0 = math.log(p)
     others = [0.5] * (clients - 1)
@@ -180,7 +180,7 @@ def test_fair_bits_are_what_the_mechanism_leaks(p, clients, hiding: Hiding, law)
     cs = np.exp(np.linspace(0.02, 0.95, 14) * epsilon0)
     with jax.enable_x64(True):
         lines, mirrored = FairBits(
-            TotalVariationBound(hiding, epsilon0, 1.0, 30.0), hiding, epsilon0, 30.0
+            TotalVariationBound(step_cover, epsilon0, 1.0, 30.0), step_cover, epsilon0, 30.0
         ).lower(np.log(cs))
     exact = [divergence(first, second, c) for c in cs]
     assert np.allclose(exact, [divergence(second, first, c) for c in cs], atol=1e-14)

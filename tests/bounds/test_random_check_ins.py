@@ -98,8 +98,8 @@ def test_published_figures_of_the_fixed_window_are_ten_times_larger():
     ):
         alone = ends(cj.FixedWindow(num_clients=10, **many), epsilon0, 1e-6)[1]
         assert alone == pytest.approx(few_clients, rel=0.005)
-        crowd = ends(cj.FixedWindow(num_clients=10**5, **many), epsilon0, 1e-6)[1]
-        assert crowd == pytest.approx(many_clients, rel=0.005)
+        unequal_cover = ends(cj.FixedWindow(num_clients=10**5, **many), epsilon0, 1e-6)[1]
+        assert unequal_cover == pytest.approx(many_clients, rel=0.005)
 
 
 @pytest.mark.parametrize(("n", "window"), [(1000, 400), (1000, 700), (40, 40), (5, 1)])

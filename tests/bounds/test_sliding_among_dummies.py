@@ -183,10 +183,10 @@ def test_the_algorithm_is_below(n, m, target, number):
 @pytest.mark.thorough
 def test_the_algorithm_is_below_what_is_evaluated():
     n, m, mu = 5, 3, 2.0
-    forward, backward = overlapping_windows.SlidingAmongDummies(
+    forward, backward = overlapping_windows.OverlapAddRemove(
         overlapping_windows.Windows(m, mu, MASS, 0.0, 1.0)
     ).upper_sides(LOSSES)
-    replaced = overlapping_windows.RecordsSliding(overlapping_windows.Windows(m, mu, MASS, 1.0, 0.2)).upper(
+    replaced = overlapping_windows.OverlapReplace(overlapping_windows.Windows(m, mu, MASS, 1.0, 0.2)).upper(
         LOSSES
     )
     for others in ((1,) * n, (1, 0) * n):
@@ -198,7 +198,7 @@ def test_the_algorithm_is_below_what_is_evaluated():
 def test_nothing_jumps_at_loss_zero():
     """Compositions cut the steepest part of a profile into the finest cells: a jump at zero cost G6 a factor of 17."""
     losses = np.array([0.0, 1e-9, 1e-6])
-    for found in overlapping_windows.SlidingAmongDummies(
+    for found in overlapping_windows.OverlapAddRemove(
         overlapping_windows.Windows(3, 2.0, MASS, 0.0, 1.0)
     ).upper_sides(losses):
         assert found == pytest.approx(found[-1], rel=1e-5)

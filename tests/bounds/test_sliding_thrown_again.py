@@ -55,7 +55,7 @@ def test_those_who_share_the_slot_are_a_random_part(m):
 
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
-    again, every = resampled_neighbours.ThrownAgain(m, 1.0, MASS), loads(m)
+    again, every = resampled_neighbours.ResampledNeighbours(m, 1.0, MASS), loads(m)
     empty = np.array([sum(not load for load in each) for each in every])
     mean = np.array([sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m for each in every])
     tails = np.cumsum([mass for mass, _, _ in again._levels])
@@ -130,7 +130,7 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
 @pytest.mark.parametrize("mu", [1.2, 2.0, 3.0])
 def test_the_algorithm_is_below(n, m, target, number, mu):
     """Clients in the middle and at the ends; the theorem with exact laws, and both theorems as they are evaluated."""
-    again, forward = resampled_neighbours.ThrownAgain(m, mu, MASS), exact(m, mu)
+    again, forward = resampled_neighbours.ResampledNeighbours(m, mu, MASS), exact(m, mu)
     alone = resampled_neighbours.RevealedLoads(m, m - 1, m, mu, MASS)
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
@@ -147,7 +147,7 @@ def test_records_that_turn_are_below(n, m, target, number, mu):
     """All records anew after every message."""
     rng, again, forward = (
         np.random.default_rng(n),
-        resampled_neighbours.ThrownAgain(m, mu, MASS),
+        resampled_neighbours.ResampledNeighbours(m, mu, MASS),
         exact(m, mu),
     )
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))

@@ -22,17 +22,17 @@ LOSSES = np.geomspace(0.002, 0.06, 25)
 @pytest.mark.thorough
 def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
     n, mu = 2500, 0.5
-    value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    value = left_out.LeftOutGaussian(n, mu, MASS).upper(LOSSES)
     for at_other in (0, n // 5, n // 2, n - 1):
         for edge in (-0.7, 0.0, 0.5):
             assert (value >= oracle.bits(n, mu, at_other, edge, LOSSES) * (1.0 - 1e-9) - 1e-14).all()
-    four_times_as_many = left_out.SparedGaussian(4 * n, mu, MASS).upper(LOSSES)
+    four_times_as_many = left_out.LeftOutGaussian(4 * n, mu, MASS).upper(LOSSES)
     assert (four_times_as_many < oracle.bits(n, mu, n // 2, 0.0, LOSSES)).any()
 
 
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
     n, mu = 10**4, 0.5
-    value = left_out.SparedGaussian(n, mu, MASS).upper(LOSSES)
+    value = left_out.LeftOutGaussian(n, mu, MASS).upper(LOSSES)
     (instance, *_) = AllCut(n, LocalGaussian(1.0, mu), MASS).instances
     below = np.max(
         [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0
@@ -80,7 +80,7 @@ def test_epsilon_at_rate_one():
 @pytest.mark.parametrize(("n", "mu"), [(1, 0.5), (10**9, 0.5), (2, 3.0), (3, 0.5), (10**12, 5.0), (10, 15.0)])
 @pytest.mark.thorough(but=3)
 def test_any_setting_gives_a_profile(n, mu):
-    value = left_out.SparedGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
+    value = left_out.LeftOutGaussian(n, mu, MASS).upper(np.linspace(0.0, 5.0, 30))
     assert np.all(np.isfinite(value))
     assert np.all(np.diff(value) <= 1e-12)
     assert value[0] <= 1.0 + 1e-7

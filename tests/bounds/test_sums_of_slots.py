@@ -208,16 +208,16 @@ def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
 def test_ways_of_a_client_among_sums():
     """As many whole sums as its slots fill, what is left by itself; parts that divide both."""
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = reductions.hidden_ways(
+    whole, parts = reductions.hidden_reductions(
         window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
     )
     assert (whole.number, whole.used, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert reductions.hidden_ways(window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0) == [
-        reductions.Way(10, 1.0, 2.0)
-    ]
+    assert reductions.hidden_reductions(
+        window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0
+    ) == [reductions.Reduction(10, 1.0, 2.0)]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = reductions.hidden_ways(
+    (whole, parts) = reductions.hidden_reductions(
         sliding.slots, False, reductions.sums_of(sliding.slots, "aggregate"), 2.0
     )
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)

@@ -143,15 +143,15 @@ def test_windows_have_brackets_that_say_whom_they_cover(protocol, randomizer, vi
     assert 0 <= g.lower <= g.epsilon < math.inf
     assert g.at_rate(0.05).epsilon < g.epsilon
     text = str(g)
-    assert "check-in rates up to 0.3, which is everybody" in text
+    assert "all clients: check-in rates up to 0.3" in text
     if view != "local":
-        assert "no fresh coin" in text
+        assert "does not count as a random choice" in text
 
 
 def test_statement_names_rates_and_theorem():
     text = str(cj.account(run(MIXED), cj.PureLDP(epsilon0=1.0), delta=DELTA, client_rate=0.05))
     assert "check-ins at rates from 0.05 to 0.3" in text
-    assert "clients of check-in rates up to 0.05, and nobody faster" in text
+    assert "clients with check-in rates up to 0.05; faster clients are not covered" in text
     assert "theorem    clones: " in text
     assert "every client has the same check-in rate" not in text
 
@@ -174,7 +174,7 @@ def test_rates_go_through_json_and_ledger():
     restored = cj.CheckInAccountant()
     restored.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
     assert restored.get_epsilon(DELTA) == accountant.get_epsilon(DELTA) > g.epsilon / 20
-    assert "clients' check-in rates are those given" in restored.describe()
+    assert "clients' check-in rates are as given" in restored.describe()
 
 
 @pytest.mark.thorough
@@ -267,7 +267,7 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
         ("rate\n0.1\nnan\n", "line 3: rate=nan"),
         ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected whole"),
         ("rate\n0.1\nfast\n", "line 3: 'fast': expected numbers"),
-        ("rate\n", "expected one rate at least"),
+        ("rate\n", "expected at least one rate"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -252,7 +252,7 @@ def test_the_trainer_as_it_is_passes():
     assert first.startswith("PASS: none of 6 lower bounds exceeds")
     assert audited_line == f"  audited    {SMALL.num_clients} clients, {SMALL.what}"
     assert "(num_clients=" not in str(found)
-    assert str(found).count("clients are too few") == 3
+    assert str(found).count("the protocol has too few clients") == 3
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_run_that_halts_is_the_run_that_planned_so_few_rounds(tmp_path, protoc
     # It says so, and looking at results had no part in it.
     assert f"would exceed epsilon {target:g} in view 'messages'" in report.stopped
     (note,) = [note for note in report.notes() if "ended after" in note]
-    assert "known before the first one" in note
+    assert "fixed before the first round" in note
     assert not report.planned
     assert report.guarantees["messages"].epsilon <= target
     assert note in run_page.build(recorded.read(tmp_path / "run"), quick_account).replace("&#39;", "'")
@@ -105,7 +105,7 @@ def test_a_run_stopped_earlier_by_results_is_covered_by_all_rounds_that_fit(tmp_
     assert report.rounds == 3
     assert report.stopped.startswith("reached accuracy")
     assert report.planned["messages"].epsilon == pytest.approx(0.016)
-    assert any("the 8 rounds that fit come first" in note for note in report.notes())
+    assert any("the figures to quote are those of the 8 rounds that fit" in note for note in report.notes())
 
 
 def test_the_ledger_is_read_while_the_run_goes_on(tmp_path):
@@ -126,7 +126,7 @@ def test_the_ledger_is_read_while_the_run_goes_on(tmp_path):
     train(folder, config(target_epsilon=0.0161), look)
     assert [(each.rounds, each.rounds_within, each.ended) for each in seen] == [(1, 8, None), (5, 8, None)]
     assert seen[1].left == pytest.approx(0.0161 - 0.01)
-    assert "5 logged, 3 left of the 8 that are to run (of 12 planned)" in str(seen[1])
+    assert "5 of 8 logged (12 planned)" in str(seen[1])
     done = budget_of(recorded.read(folder), quick_account)
     assert done.ended is not None
     assert "would exceed" in done.ended
@@ -207,7 +207,7 @@ def test_the_commands_halt_with_exit_code_0_and_read_the_ledger(tmp_path, capsys
             ["train", "digits", "--run-dir", str(tmp_path / "none"), *options, "--target-epsilon", "0.1"]
         )
     assert stop.value.code == 2
-    assert "what one round costs in view 'local'" in capsys.readouterr().err
+    assert "the epsilon of one round in view 'local'" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
     with pytest.raises(SystemExit) as stop:
         cli.main(["budget", str(tmp_path)])

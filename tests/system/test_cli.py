@@ -373,7 +373,7 @@ def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
     cli.main(args)
     words = capsys.readouterr().out
     assert "  advantage  between 0." in words
-    assert "  fpr 0.01   comes with a true positive rate between 0.0" in words
+    assert "  fpr 0.01   true positive rate of the best attack between 0.0" in words
     header, *rows = (tmp_path / "curve.csv").read_text().split()
     assert header == "name,fpr,tpr_lower,tpr_upper"
     assert all(float(row.split(",")[2]) <= float(row.split(",")[3]) for row in rows)
@@ -681,7 +681,7 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
     [
         (
             ["calibrate", "--num-clients", "5", "--target-epsilon=1"],
-            "number of clients, window). One of epsilon0, noise-multiplier",
+            "number of clients, or window). One of epsilon0, noise-multiplier",
         ),
         (["plan"], "PLAN is needed: the file (see checkin plan --help)"),
         (["plan", "--json"], "PLAN is needed: the file (see"),
@@ -689,8 +689,8 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
             ["ledger", "add", "--num-clients", "5"],
             "LEDGER is needed: the file (see checkin ledger add --help)",
         ),
-        (["sweep", "--num-clients=10"], "--out is needed: file to write"),
-        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: file to write"),
+        (["sweep", "--num-clients=10"], "--out is needed: output file"),
+        (["sweep", "--outt", "a.csv"], "--out is needed, not --outt: output file"),
         (["sweep", "--out", "--json"], "--out without a value: expected a path"),
         (["epsilon", "--view", "--json"], "--view without a value: expected one of local"),
         (["epsilon", "--num-clients"], "--num-clients without a value: expected a whole number"),
@@ -836,7 +836,7 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
     path.write_text("rate,count\n0.05,5000\n0.3,5000\n")
     cli.main([*RATES, "--rates", str(path), "--by-rate"])
     out = capsys.readouterr().out
-    assert "clients of check-in rates up to 0.3, which is everybody" in out
+    assert "all clients: check-in rates up to 0.3" in out
     assert [line.split()[0] for line in out.splitlines()[-4:-2]] == ["0.05", "0.3"]
     cli.main([*RATES, "--rates", str(path), "--verbose"])
     assert "one client's record among 10,000" in capsys.readouterr().out
@@ -849,6 +849,10 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
     table = json.loads(capsys.readouterr().out)["messages"]["by_rate"]
     assert [row["client_rate"] for row in table] == [0.3 * 0.5**k for k in range(5, -1, -1)]
     assert (np.diff([row["epsilon"] for row in table]) > 0).all()
+    ends = ["--largest-rate", "0.3", "--smallest-rate", "0.16", "--num-clients", "10001"]
+    cli.main([*RATES, *ends, "--json"])
+    found = json.loads(capsys.readouterr().out)["messages"]["protocol"]["check_in_prob"]
+    assert found == {"kind": "RateLimits", "largest": 0.3, "expected_check_ins": 1600.0}
 
 
 @pytest.mark.parametrize(
@@ -860,6 +864,11 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
         (["--rates", "0.1,0.2", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
         (["--rates", "0.1,0.2", "--largest-rate", "0.1"], "leaves no room"),
         (["--largest-rate", "0.1", "--num-clients", "3"], "go together"),
+        (["--smallest-rate", "0.1", "--largest-rate", "0.2"], "goes with --largest-rate and --num-clients"),
+        (
+            ["--smallest-rate", "0.3", "--largest-rate", "0.2", "--num-clients", "3"],
+            "--smallest-rate 0.3: expected",
+        ),
         (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
         (["--rates", "0.1,0.2", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),
         (["--check-in-prob", "0.1", "--num-clients", "3", "--by-rate"], "--by-rate goes with --rates"),

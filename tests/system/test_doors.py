@@ -406,9 +406,13 @@ def _counting(key):
     [
         (_batch_norm_nnx, TypeError, "running statistics of batch normalisation"),
         (_batch_norm_linen, TypeError, "batch_stats.*running statistics of batch normalisation"),
-        (functools.partial(_batch_norm_linen, "clients"), ValueError, "speaks to others.*clients"),
-        (_batch_norm_nnx_of_parameters, ValueError, "writes what later.*BatchStat.*GroupNorm"),
-        (_batch_norm_linen_of_parameters, ValueError, "writes what later.*batch_stats.*GroupNorm"),
+        (
+            functools.partial(_batch_norm_linen, "clients"),
+            ValueError,
+            "communicates with other clients.*clients",
+        ),
+        (_batch_norm_nnx_of_parameters, ValueError, "writes state that later.*BatchStat.*GroupNorm"),
+        (_batch_norm_linen_of_parameters, ValueError, "writes state that later.*batch_stats.*GroupNorm"),
         (
             functools.partial(_with, lambda p, record: record["features"] @ p["weights"]),
             TypeError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import errno
 import io
@@ -12,9 +11,7 @@ import math
 import os
 import re
 import shutil
-import sys
 import time
-import types
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +21,6 @@ from stand_in import quick_account, without_progress
 import checkin_jax as cj
 from checkin_jax import _files, cli
 from checkin_jax.sweeps.store import Store
-from checkin_jax.training.runs import checkpoints
 from checkin_jax.training.runs.run_directory import RunDirectory
 
 TRAIN = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
@@ -344,28 +340,6 @@ def test_clocks_that_jump_change_nothing(folder, monkeypatch, capsys, trained, s
     assert resumed == list(range(7, 13))
     assert _outcome(folder / "run") == _outcome(trained)
     assert 0 < json.loads(capsys.readouterr().out)["seconds"] < 600
-
-
-def test_late_callbacks_of_a_failed_checkpoint_are_quiet(monkeypatch):
-    """They come to an event loop that Orbax has closed; all else is told as before."""
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
-    checkpoints._quiet_late_callbacks.__wrapped__()
-    loop = asyncio.new_event_loop()
-    loop.close()
-
-    def outside(error: Exception) -> None:
-        sys.unraisablehook(types.SimpleNamespace(exc_traceback=error.__traceback__, exc_value=error))
-
-    try:
-        loop.call_soon_threadsafe(print)
-    except RuntimeError as error:
-        whole = error.__traceback__
-        assert whole is not None
-        outside(error.with_traceback(whole.tb_next))
-        assert told == []
-        outside(error.with_traceback(whole))  # from somebody's own code
-    assert len(told) == 1
 
 
 class _KilledError(Exception):

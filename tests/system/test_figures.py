@@ -17,12 +17,13 @@ import checkin_jax as cj
 from checkin_jax import cli, plotting
 from checkin_jax._plot_style import DARK, name_ends
 from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.auditing.auditor import OperatingPoint
+from checkin_jax.protocols import VIEWS
 from checkin_jax.sweeps import pictures
 from checkin_jax.sweeps.figures import page_figures, paper_figures
 from checkin_jax.sweeps.figures.named_figures import FIGURES, write
 from checkin_jax.training.reports import accuracy_curve, recorded, run_page
-from checkin_jax.training.reports.accuracy_curve import SpentEnds
 from checkin_jax.training.run import PrivateRun
 
 # The size of a column, and of the pages.
@@ -247,6 +248,8 @@ def run_of(folder, rounds=20):
             line = {"round": index, "check_ins": 90 + index}
             if index % 10 == 0:
                 line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
+                line |= {"spent": dict.fromkeys(VIEWS, index / 10)}
+                line |= {"spent_lower": dict.fromkeys(VIEWS, index / 20)}
                 line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
     return folder
@@ -324,7 +327,9 @@ def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp
 def test_pictures_are_dark_where_the_page_or_the_name_is(tmp_path):
     def drawn():
         figure, (axis,) = plotting.figure()
-        plotting.bracket(axis, [1, 2], [SpentEnds(1, 2), SpentEnds(2, 3)], "", plotting.COLORS["certified"])
+        plotting.bracket(
+            axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", plotting.COLORS["certified"]
+        )
         axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
         return figure
 

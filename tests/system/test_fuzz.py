@@ -241,6 +241,43 @@ def composing(protocol, randomizer, values, count):
     assert call(accountant.would_exceed, event, count, **targets) or math.isinf(found) or not found
 
 
+@case(
+    CASES,
+    any_randomizer,
+    arguments([], 1, target_epsilon=PROPER["target_epsilon"], target_delta=spread(1e-300, 0.999)),
+    arguments([], 1, min_reports=whole(1e6), count=whole(1e6)),
+    covers=(cj.DeviceBudget,),
+    few=6,
+    many=800,
+)
+def keeping_a_budget(randomizer, target, message):
+    device = call(cj.DeviceBudget, **target)
+    if call(device.may_send, randomizer, **message):
+        device.send(randomizer, **message)
+        assert 0.0 <= device.spent <= 1.0 + 1e-12
+    else:
+        with pytest.raises(ValueError, match="expected messages within the budget"):
+            device.send(randomizer, **message)
+    again = cj.DeviceBudget(**target, state=json.loads(json.dumps(device.ledger.state_dict())))
+    assert again.spent == device.spent
+
+
+@case(
+    CASES,
+    st.dictionaries(st.text(max_size=3), st.one_of(st.tuples(any_protocol, any_randomizer), odd), max_size=2),
+    arguments(["delta", "view"], 1),
+    covers=(cj.account_groups,),
+    few=6,
+    many=400,
+)
+def accounting_for_groups(groups, values):
+    found = call(cj.account_groups, groups, bounds="fast", **values)
+    assert set(found) == set(groups)
+    assert list(found.values()) == sorted(found.values(), key=lambda g: -g.epsilon)
+    for g in found.values():
+        check_guarantee(g)
+
+
 events = st.builds(
     cj.CheckInDpEvent,
     st.one_of(any_protocol, any_protocol.map(lambda protocol: protocol.repeated(1)), odd),
@@ -263,7 +300,15 @@ def supporting(event):
     any_protocol,
     any_randomizer,
     arguments(["target_epsilon", "delta", "view"], 1),
-    st.sampled_from([None, *sweep_settings.WHOLE, "check_in_prob", "epsilon0", "gossip"]),
+    st.sampled_from(
+        [
+            None,
+            *(name for name, kind in sweep_settings.KINDS.items() if kind is int),
+            "check_in_prob",
+            "epsilon0",
+            "gossip",
+        ]
+    ),
     covers=(cj.calibrate, cj.Calibration),
     few=6,
     many=500,
@@ -438,13 +483,18 @@ def reading_published_values(table):
         assert value.lower <= value.epsilon
 
 
+def value_of(name: str) -> st.SearchStrategy:
+    if name == "order":
+        return spread(1.01, 4096.0)
+    return PROPER[name] if name in PROPER else st.sampled_from(BOUNDS)
+
+
 # Axes of sweeps as people write them.
 def axis_of(name: str) -> st.SearchStrategy:
-    if name in sweep_settings.WORDS:
-        values = PROPER[name] if name in PROPER else st.sampled_from(BOUNDS)
+    values = value_of(name)
+    if sweep_settings.KINDS[name] is str:
         lists = st.lists(values, min_size=1, max_size=3)
         return st.one_of(values, lists, lists.map(",".join))
-    values = spread(1.01, 4096.0) if name == "order" else PROPER[name]
     lists = st.lists(values, min_size=1, max_size=3)
     ends = st.tuples(values, values, st.sampled_from(["log", "lin"]), st.integers(2, 4))
     ranges = ends.map(lambda part: f"{part[0]}:{part[1]}:{part[2]}{part[3]}")
@@ -461,7 +511,10 @@ not_an_axis = st.one_of(
 
 
 def sweeping_arguments(axis, spoilt):
-    """Keyword arguments of `sweep`: what it evaluates needs most of them, one that is `spoilt` may be among them."""
+    """Keyword arguments of `sweep`: those its question needs, two of them axes at most, and perhaps a `spoilt` one.
+
+    With five axes a product has thousands of rows, which take minutes and show no more than a few do.
+    """
 
     def of(what, protocol):
         names = [name for name in fields(protocol) if name != "drop_out_prob"]
@@ -475,15 +528,20 @@ def sweeping_arguments(axis, spoilt):
         names += needed.get(what, ["delta"])
         extra = st.lists(st.sampled_from(sweep_settings.NAMES), max_size=1)
         free = st.sampled_from([None, "num_rounds", "num_epochs", "check_in_prob", "nothing"])
-        common = {"what": st.just(what), "protocol": st.just(protocol)}
+        varied = st.lists(st.sampled_from(names), max_size=2, unique=True)
+        common = {"what": st.just(what), "protocol": st.just(protocol), "bounds": st.just("fast")}
         common["rows"] = st.sampled_from(["product", "zip"])
         if what == "calibration":
             common["free"] = free
-        return st.tuples(randomizer, extra).flatmap(
+        return st.tuples(randomizer, extra, varied).flatmap(
             lambda drawn: st.builds(
                 dict.__or__,
                 st.fixed_dictionaries(
-                    common | {name: axis(name) for name in dict.fromkeys([*names, drawn[0]])}
+                    common
+                    | {
+                        name: axis(name) if name in drawn[2] else value_of(name)
+                        for name in dict.fromkeys([*names, drawn[0]])
+                    }
                 ),
                 st.one_of(st.just({}), st.just({}), st.fixed_dictionaries(dict.fromkeys(drawn[1], spoilt))),
             )
@@ -637,6 +695,10 @@ def published_directions(values):
         available=st.lists(whole(1e12), min_size=1, max_size=5),
         coin=spread(1e-12, 1.0),
         drop_out_prob=PROPER["drop_out_prob"],
+        num_colluding=PROPER["num_colluding"],
+        min_reports=PROPER["min_reports"],
+        smallest=spread(1e-12, 1.0),
+        num_clients=PROPER["num_clients"],
         rates=st.lists(spread(1e-12, 1.0), min_size=1, max_size=5),
         largest=spread(1e-12, 1.0),
         expected_check_ins=PROPER["expected_check_ins"],
@@ -652,12 +714,16 @@ def published_directions(values):
     many=3_000,
 )
 def describing_fleets(values):
-    of_log = ("available", "coin", "drop_out_prob")
+    of_log = ("available", "coin", "drop_out_prob", "num_colluding", "min_reports")
     log = call(cj.from_availability, **{name: values[name] for name in of_log})
     assert log.num_rounds == len(values["available"])
     rates = call(cj.Rates, values=values["rates"])
     assert rates.num_clients == len(values["rates"])
     call(cj.RateLimits, **{name: values[name] for name in ("largest", "expected_check_ins")})
+    ends = call(
+        cj.RateLimits.between, **{name: values[name] for name in ("smallest", "largest", "num_clients")}
+    )
+    ends.check_clients(values["num_clients"])
 
 
 training_fields = {

@@ -66,9 +66,7 @@ def test_an_interrupt_ends_the_run_with_a_report_and_says_what_is_kept(
     assert "ended after 7 of 12 rounds (interrupted)" in said.out
     evaluated, first, last = said.err.splitlines()
     assert re.fullmatch(r"round 5 of 12: accuracy \d+\.\d%, epsilon [\d.e-]+ \(view messages\)", evaluated)
-    assert first.startswith(
-        "interrupted: the rounds that have run are being summed up in a report (once more:"
-    )
+    assert first.startswith("interrupted: writing a report of the rounds so far (a second interrupt")
     kept = "metrics of 7 rounds, parameters and report, and checkpoints"
     assert last == f"run keeps the {kept}: the same command with --resume goes on"
     cli.main([*command.split(), "--resume"])

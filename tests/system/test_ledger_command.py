@@ -40,7 +40,7 @@ def test_a_ledger_says_what_the_accountant_says(capsys):
     said = run(capsys, "ledger", "add", "fleet.json", *RUN, "--epsilon0", "1")
     assert "20 rounds" in said
     mixed = run(capsys, "ledger", "add", "fleet.json", *RUN, "--noise-multiplier", "4", "--view", "aggregate")
-    assert "note: units are composed in different views" in mixed
+    assert "note: units have different views" in mixed
     accountant = CheckInAccountant()
     accountant.compose(to_event(PROTOCOL, cj.PureLDP(epsilon0=1.0)))
     with pytest.warns(MixedViewsWarning):
@@ -137,6 +137,12 @@ def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
     again = run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
     assert "warning: entry 1 of 2026-01-31 is the same run" in again
     assert "checkin ledger remove x.json 3" in again
+    march = [*RUN, "--epsilon0", "2", "--on", "2026-03-31"]
+    assert "warning" not in run(capsys, "ledger", "add", "other.json", *march)
+    assert "warning" not in run(capsys, "ledger", "add", "other.json", *march[:-1], "2026-04-30")
+    assert "warning: entry 2 of 2026-04-30" in run(
+        capsys, "ledger", "add", "other.json", *march[:-1], "2026-04-30"
+    )
     assert (here / "x.json").read_bytes().startswith(kept), "lines are appended, and never changed"
     three = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert (three["delta"], three["target_epsilon"]) == (1e-8, 1.0)
@@ -227,7 +233,7 @@ def test_a_line_cut_short_by_a_kill_does_not_count(two_entries, capsys):
     cli.main(["ledger", "list", "x.json", "--json"])
     out, err = capsys.readouterr()
     assert len(json.loads(out)["entries"]) == 1
-    assert "the last line was cut short" in err
+    assert "the last line is incomplete" in err
     run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "2")
     assert two_entries.read_bytes() == whole
 
@@ -271,6 +277,6 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     both = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert both["epsilon"] == pytest.approx(spent["spent"]["messages"], rel=1e-9)
     assert both["rounds_left"] == 0
-    assert "--epsilon0 is said by --run" in refused(
+    assert "--epsilon0 is given by --run" in refused(
         capsys, "ledger", "add", "x.json", "--run", "runs", "--epsilon0", "1"
     )

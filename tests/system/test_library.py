@@ -208,7 +208,7 @@ def test_a_resumed_run_draws_the_records_of_its_rounds_again(tmp_path):
         ({"records_per_round": 0}, "records_per_round=0"),
         (
             {"client_update": cj.training.ClientUpdate(lambda p, r, w: jax.lax.pmean(p, "clients"))},
-            "the update of one client speaks to others",
+            "the update of one client communicates with other clients",
         ),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_run_that_ended_early_leads_with_all_planned_rounds_everywhere(tmp_pat
     assert report.guarantees["messages"].epsilon == pytest.approx(0.004)
     assert report.leading["messages"].epsilon == pytest.approx(0.012)
     text = (folder / "report.txt").read_text()
-    _, planned = text.split("Over all 6 rounds that were to run")
+    _, planned = text.split("Over all 6 planned rounds")
     planned, ran = planned.split("Over the 2 rounds that ran")
     assert "0.012" in planned
     assert "0.004" not in planned

@@ -115,7 +115,7 @@ def test_handlers_are_as_before_and_ignored_signals_stay_ignored(capsys):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         cli.main(["--version"])
-        with cli.AtOnce():
+        with cli.ExitOnSignal():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -139,7 +139,7 @@ def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, mon
     with pytest.raises(SystemExit) as stop:
         cli.main([what, *run, "folder.png" if out == "." else out])
     assert stop.value.code == 2
-    assert "expected a file in a folder that is there" in capsys.readouterr().err
+    assert "expected a file in an existing folder" in capsys.readouterr().err
 
 
 def entry(folder, name, content, age=0.0):

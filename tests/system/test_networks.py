@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from checkin_jax.training.examples import networks
+from checkin_jax.training.model import named_arrays
 
 LAYERS = [
     (28, 1, 16, 8, 2, "SAME"),
@@ -87,7 +88,7 @@ def test_networks_have_the_stated_sizes(side, pool_stride, count, activation):
     assert logits.dtype == jnp.float32
     one_by_one = jax.jit(jax.vmap(apply, (None, 0)))(parameters, images)
     np.testing.assert_allclose(logits, one_by_one, rtol=1e-5, atol=1e-6)
-    arrays = networks.named_arrays(parameters)
+    arrays = named_arrays(parameters)
     assert sum(array.size for array in arrays.values()) == count
     assert all("/" in name for name in arrays)
 
@@ -103,8 +104,7 @@ def test_tanh_is_that_of_double_precision_and_so_is_its_derivative():
 
 def test_initial_parameters_depend_on_the_key_only():
     first, second, other = (
-        networks.named_arrays(networks.functional(networks.build(8, jax.random.key(seed)))[0])
-        for seed in (0, 0, 1)
+        named_arrays(networks.functional(networks.build(8, jax.random.key(seed)))[0]) for seed in (0, 0, 1)
     )
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not np.array_equal(first["conv/kernel"], other["conv/kernel"])

@@ -82,7 +82,7 @@ def test_a_plan_in_markdown(planned):
         "| epsilon, at least and at most | messages | local | aggregate | met | noise of the mean |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    assert "\n* [ ] every client" in text or "\n* [ ] who is available" in text
+    assert "\n* [ ] every client" in text or "\n* [ ] being available" in text
 
 
 def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
@@ -99,13 +99,16 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     ("text", "told"),
     [
         ("[fleet", "no plan"),
-        (FLEET + TARGET, "one [[message]] at least"),
+        (FLEET + TARGET, "at least one [[message]]"),
         (TARGET + MESSAGES, "expected a table [fleet]"),
         (FLEET + MESSAGES, "expected a table [target]"),
         (FLEET + "[target]\nepsilon = 1.0\n" + MESSAGES, "[target] needs delta"),
         (FLEET + "[target]\ndelta = 1e-5\n[[message]]\n", "expected an epsilon in [target]"),
         (FLEET + TARGET + "free = 'weeks'\n" + MESSAGES, "free='weeks'"),
-        (FLEET + TARGET + "free = 'cycles'\n[[message]]\n", "nothing else free"),
+        (
+            FLEET + TARGET + "free = 'cycles'\n[[message]]\n",
+            "expected one of the two where cycles is searched",
+        ),
         (FLEET + "[fleets]\n" + TARGET + MESSAGES, "did you mean fleet?"),
         (FLEET + TARGET + "[[message]]\nepsilon = 1.0\n", "did you mean epsilon0?"),
         (FLEET + TARGET + "[[message]]\nmechanism = 'l3'\n", "mechanism='l3'"),
@@ -117,6 +120,15 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
         (FLEET.replace("= 3", "= 0") + TARGET + MESSAGES, "cycles=0"),
         (FLEET + TARGET.replace("1e-5", "2.0") + MESSAGES, "delta=2.0"),
         (FLEET + TARGET.replace("0.5", "-1.0") + MESSAGES, "epsilon=-1.0"),
+        (FLEET + "num_colluding = 1000\n" + TARGET + MESSAGES, "num_colluding=1000: expected at most 999"),
+        (FLEET + "min_reports = 2001\n" + TARGET + MESSAGES, "min_reports=2001"),
+        (FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\nshare = 0.0\n", "share=0.0"),
+        (FLEET + TARGET + "[[message]]\nshare = 0.7\n[[message]]\nshare = 0.7\n", "not 1.4"),
+        (FLEET + TARGET + "[[message]]\nshare = 0.7\n[[message]]\n", "expected one in each message"),
+        (
+            FLEET + "min_reports = 9\n" + TARGET + "[[message]]\nshare = 0.7\n",
+            "says nothing of the messages of one",
+        ),
     ],
 )
 def test_what_is_no_plan_is_refused_in_one_line(planned, capsys, text, told):
@@ -164,3 +176,33 @@ def test_a_year_of_hours_is_said_once(planned):
     text = planned(fleet + TARGET + "[[message]]\nepsilon0 = 0.1\n", "--json", "--bounds", "fast")
     assert json.loads(text)["messages"][0]["num_rounds"] == 8_760
     assert len(text) < 200_000
+
+
+def test_honest_reporters_of_a_plan(planned):
+    for term, value in (("num_colluding", 300), ("min_reports", 40)):
+        target = TARGET.replace("0.5", "9.0")
+        text = FLEET + f"{term} = {value}\n" + target + "[[message]]\nepsilon0 = 1.0\n"
+        (row,) = json.loads(planned(text, "--json", "--bounds", "fast"))["messages"]
+        run = cj.from_availability([2000, 1000] * 3, coin=0.05, drop_out_prob=0.1, **{term: value})
+        exact = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-5, bounds="fast")
+        assert row["messages"]["epsilon"] == exact.epsilon
+
+
+def test_groups_of_a_plan_have_to_meet_the_target_each(planned, capsys, tmp_path):
+    groups = "[[message]]\nepsilon0 = 1.0\nshare = 0.75\n[[message]]\nepsilon0 = 4.0\nshare = 0.25\n"
+    with pytest.raises(SystemExit) as stop:
+        planned(FLEET + TARGET + groups, "--json", "--bounds", "fast")
+    assert stop.value.code == 1
+    first, second = json.loads(capsys.readouterr().out)["messages"]
+    assert (first["met"], second["met"]) == (True, False)
+    for row, available, epsilon0 in ((first, [1500, 750], 1.0), (second, [500, 250], 4.0)):
+        own = cj.from_availability(available * 3, coin=0.05, drop_out_prob=0.1)
+        exact = cj.account(own, cj.PureLDP(epsilon0=epsilon0), delta=1e-5, bounds="fast")
+        assert row["messages"]["epsilon"] == exact.epsilon
+        assert any("only clients of its own group" in each for each in row["messages"]["assumptions"])
+    kept = planned(FLEET + TARGET.replace("0.5", "9.0") + groups, "--bounds", "fast")
+    assert "all lines have to meet the target" in kept
+    assert "1,500 clients: 1-LDP" in kept
+    with pytest.raises(SystemExit):
+        cli.main(["statement", str(tmp_path / "plan.toml")])
+    assert "a statement is of one group" in capsys.readouterr().err

@@ -12,8 +12,8 @@ import pytest
 
 from checkin_jax import cli, plotting
 from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.training.reports import accuracy_curve
-from checkin_jax.training.reports.accuracy_curve import SpentEnds
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def assert_picture(path):
 
 def test_save_writes_the_picture_and_its_numbers(tmp_path):
     drawn, (axis,) = plotting.figure()
-    ends = [SpentEnds(lower=0.1, epsilon=0.2), SpentEnds(lower=0.2, epsilon=0.3)]
+    ends = [RateRow(0.1, 0.1, 0.2), RateRow(0.1, 0.2, 0.3)]
     assert plotting.bracket(axis, [1, 2], ends, "bracket", plotting.SERIES[0]) == [0.2, 0.3]
     picture, table = plotting.save(drawn, tmp_path / "a.png", [{"x": 1, "y": 0.1}])
     assert_picture(picture)

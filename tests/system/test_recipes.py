@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -15,11 +14,7 @@ import numpy as np
 import pytest
 from stand_in import quick_account
 
-from checkin_jax.protocols import FixedWindow
-from checkin_jax.randomizers import PureLDP
-from checkin_jax.training.reports import accuracy_curve, recorded
-from checkin_jax.training.reports.report import every_view
-from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.reports import recorded
 
 ROOT = Path(__file__).parents[2]
 # Of one size where that is possible: they compile once.
@@ -73,22 +68,6 @@ def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatc
     assert capsys.readouterr().out.count("is there already") == 4
     with pytest.raises(ValueError, match=r"only=\['other'\]: expected names out of at_epsilon_0.5"):
         program.main(tmp_path, only=("other",))
-
-
-def test_points_account_for_whole_windows_and_end_with_the_last():
-    window = FixedWindow(num_clients=50, num_slots=12, num_epochs=3, minibatch=4)
-    run = PrivateRun(protocol=window, randomizer=PureLDP(epsilon0=1.0))
-    metrics = [{"round": t, "check_ins": 4} | ({"accuracy": t / 10} if t % 2 else {}) for t in range(1, 10)]
-    found = accuracy_curve.points(run, metrics, 3, {}, quick_account)
-    assert [point.round for point in found] == [1, 5, 9]
-    windows = [dataclasses.replace(window, num_epochs=k) for k in (1, 2, 3)]
-    assert [point.spent for point in found] == [
-        {view: (g.lower, g.epsilon) for view, g in every_view(run, begun, account_fn=quick_account).items()}
-        for begun in windows
-    ]
-    assert len({point.spent["local"] for point in found}) == 3
-    assert [point.accuracy for point in found] == [0.1, 0.5, 0.9]
-    assert accuracy_curve.points(run, metrics[1::2], 3, {}, quick_account) == []
 
 
 SHARED = """

@@ -118,6 +118,7 @@ REFUSED = [
     (f"epsilon {RUN} --num-slots 5", "--num-slots is not an option of --protocol shuffled-check-in"),
     (f"epsilon {RUN} --num-values 5", "--num-values goes with --mechanism k-ary"),
     (f"epsilon {RUN} --largest-rate 0.1", "--largest-rate and --expected-check-ins go together"),
+    (f"epsilon {RUN} --smallest-rate 0.1", "--smallest-rate goes with --largest-rate and --num-clients"),
     (f"epsilon {COINS}", "exactly one of --epsilon0 and --noise-multiplier"),
     ("epsilon --epsilon0 1", "needs --num-clients"),
     (f"calibrate {COINS} --epsilon0 1 --free num-rounds", "one of --target-epsilon and --target-advantage"),
@@ -143,15 +144,20 @@ REFUSED = [
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
     # Files that are to be written.
     (f"compare {RUN} --out bounds.xls", "--out bounds.xls: expected a name ending in"),
+    ("sweep --num-clients 9 --out rows.xls", "--out rows.xls: expected a name ending in .csv or .parquet"),
+    ("sweep --table rows.xls --out rows.csv", "--table rows.xls: expected a name ending in .csv or .parquet"),
     (f"compare {RUN} --out .", "--out .: expected a name"),
-    (f"compare {RUN} --out nodir/x.png", "--out nodir/x.png: expected a file in a folder that is there"),
-    (f"epsilon {RUN} --trade-off nodir/x.png", "--trade-off nodir/x.png: expected a file in a folder"),
+    (f"compare {RUN} --out nodir/x.png", "--out nodir/x.png: expected a file in an existing folder"),
+    (
+        f"epsilon {RUN} --trade-off nodir/x.png",
+        "--trade-off nodir/x.png: expected a file in an existing folder",
+    ),
     ("report good.json --out .", "--out .: expected a file"),
     ("report good.json --out /", "--out /: expected a file"),
     ("report good.json --out ..", "--out ..: expected a file"),
-    ("report good.json --out nodir/x.html", "--out nodir/x.html: expected a file in a folder that is there"),
-    ("report good.json --out good.json", "--out good.json: the page is made of that file"),
-    ("report good.json --out page.html", "page.html is there, and no page of this command"),
+    ("report good.json --out nodir/x.html", "--out nodir/x.html: expected a file in an existing folder"),
+    ("report good.json --out good.json", "--out good.json: that file is an input of the page"),
+    ("report good.json --out page.html", "page.html exists and was not written by checkin report"),
     ("report good.toml --out .", "--out .: expected a file"),
     ("ledger report good.json --out .", "--out .: expected a file"),
     (f"ledger add nodir/led.json {RUN}", "nodir/led.json: No such file or directory"),
@@ -173,13 +179,13 @@ REFUSED = [
     ("report good.json --deployment deployment.toml", "deployment.toml: "),
     ("report good.toml --delta 1e-6", "--delta is given by the plan"),
     ("report log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
-    ("report missing", "missing: there is no such folder or file"),
+    ("report missing", "missing: no such folder or file"),
     ("statement nothing.json", "nothing.json: no guarantee: nothing was composed"),
     ("statement good.toml --delta 1e-6", "--delta is given by the plan"),
     ("statement good.json --last log.csv", "log.csv: expected a statement made by"),
     ("statement log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
-    ("statement missing", "missing: there is no such folder or file"),
-    ("statement good.json --out nodir/x.txt", "--out nodir/x.txt: expected a file in a folder that is there"),
+    ("statement missing", "missing: no such folder or file"),
+    ("statement good.json --out nodir/x.txt", "--out nodir/x.txt: expected a file in an existing folder"),
     ("budget log.csv", "checkin budget is for the folder of a run, or a ledger"),
     ("budget nothing.json", "nothing.json: no guarantee: nothing was composed"),
     ("ledger list cut.json", "cut.json: no ledger"),
@@ -196,14 +202,14 @@ REFUSED = [
     ("plan good.json", "good.json: no plan"),
     ("plan good.toml --json --markdown", "expected one of --json and --markdown"),
     ("plan", "PLAN is needed"),
-    ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected one round at least"),
+    ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected at least one round"),
     ("epsilon --availability header.csv --epsilon0 1", "header.csv: line 1 has the columns availble, coin"),
     ("epsilon --availability coin.csv --epsilon0 1", "coin.csv: line 3: coin=1.5"),
     ("epsilon --availability half.csv --epsilon0 1", "half.csv: line 2: available=9.5"),
     ("epsilon --availability words.csv --epsilon0 1", "words.csv: line 2"),
     ("epsilon --availability back.csv --epsilon0 1", "back.csv: line 3: round="),
     ("epsilon --availability missing.csv --epsilon0 1", "missing.csv: No such file"),
-    (f"epsilon --availability log.csv {RUN}", "--availability goes with shuffled-check-in, and says"),
+    (f"epsilon --availability log.csv {RUN}", "--availability goes with shuffled-check-in, and gives"),
     ("epsilon --rates 0.1,0.2,foo --epsilon0 1", "--rates 0.1,0.2,foo: expected numbers between commas"),
     ("epsilon --rates 0.1,1.7 --epsilon0 1", "--rates 0.1,1.7: "),
     ("epsilon --rates rates.csv --epsilon0 1", "--rates rates.csv: "),
@@ -302,7 +308,7 @@ def test_a_plan_that_nothing_meets_exits_with_1(folder, capsys, epsilon, code, f
     assert ended == code
     if form != ["--json"]:
         assert f"{'no' if code else 'yes'} (quick)" in out
-        assert "by quick theorems alone" in out
+        assert "by fast bounds only" in out
 
 
 @pytest.mark.parametrize("name", ["epsilon", "calibrate", "ledger show"])
@@ -313,6 +319,6 @@ def test_an_answer_by_quick_theorems_says_so(folder, capsys, name):
         "ledger show": "ledger show good.json",
     }[name]
     cli.main([*line.split(), "--bounds", "fast"])
-    assert "by quick theorems alone" in " ".join(capsys.readouterr().out.split())
+    assert "by fast bounds only" in " ".join(capsys.readouterr().out.split())
     cli.main(line.split())
     assert "quick" not in capsys.readouterr().out

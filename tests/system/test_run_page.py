@@ -23,7 +23,8 @@ from checkin_jax import cli
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.bounds.table import WORDS
-from checkin_jax.training.reports import accuracy_curve, recorded, run_page
+from checkin_jax.protocols import VIEWS
+from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.run import PrivateRun
 
 PROTOCOLS = [
@@ -49,6 +50,7 @@ def run_dir(tmp_path, request):
             line = {"round": index, "check_ins": int(rng.binomial(number, rate))}
             if index % 20 == 0:
                 line |= {"accuracy": index / 100, "epsilon": 1.0, "epsilon_lower": 0.5}
+                line |= {"spent": dict.fromkeys(VIEWS, 1.0), "spent_lower": dict.fromkeys(VIEWS, 0.5)}
                 line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
         file.write('{"round": 41, "che')
@@ -102,15 +104,20 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert len(re.findall("<svg", text)) == (4 if fixed else 5)
 
 
-def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, monkeypatch):
-    drawn = {}
-    drawn_for_page = run_page.render.figure
+@pytest.fixture
+def drawn(monkeypatch):
+    """Title -> figure, of the pages built in a test."""
+    kept, drawn_for_page = {}, run_page.render.figure
 
-    def kept(drawing, title, caption):
-        drawn[title] = drawing
+    def figure(drawing, title, caption):
+        kept[title] = drawing
         return drawn_for_page(drawing, title, caption)
 
-    monkeypatch.setattr(run_page.render, "figure", kept)
+    monkeypatch.setattr(run_page.render, "figure", figure)
+    return kept
+
+
+def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, drawn):
     run = recorded.read(run_dir)
     few = [line for line in run.metrics if "accuracy" not in line or line["round"] == 40]
     run_page.build(dataclasses.replace(run, metrics=few), quick_account)
@@ -182,7 +189,7 @@ def test_a_damaged_folder_is_refused_with_the_file_named(run_dir):
         run_page.build(recorded.read(run_dir))
 
 
-def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_again(run_dir):
+def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_again(run_dir, drawn):
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]]
     ends = {"spent": {"local": 9.0, "messages": 0.75, "aggregate": None}}
     ends["spent_lower"] = {"local": 8.0, "messages": 0.5, "aggregate": None}
@@ -198,15 +205,28 @@ def test_the_curves_show_what_the_run_recorded_and_nothing_is_accounted_for_agai
     run = recorded.read(run_dir)
     run_page.build(run, counted)
     assert set(asked) == {run.run.schedule.so_far(40)}
-    (first, last) = accuracy_curve.points(run.run, run.metrics, 10, {}, counted)
-    assert (first.round, last.round) == (20, 40)
-    assert last.spent["messages"] == (0.5, 0.75)
-    assert last.spent["aggregate"] == (np.inf, np.inf)
+    for title, x, y in (
+        ("Accuracy against epsilon", [0.75, 0.75], [20, 40]),
+        ("Epsilon over the rounds", [20, 40], [0.75, 0.75]),
+    ):
+        curves = {line.get_label(): line for line in drawn[title].axes[0].lines}
+        assert curves["messages"].get_xdata().tolist() == x
+        assert curves["messages"].get_ydata().tolist() == y
+        assert curves["aggregate"].get_xdata().size == 0  # null is infinite
     for wrong in ({"spent": {"local": 1.0}}, {"spent_lower": {**ends["spent"], "local": -1}}, {"spent": 7}):
         lines[19] |= ends | wrong
         (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         with pytest.raises(ValueError, match=r"metrics\.jsonl: damaged"):
             recorded.read(run_dir)
+
+
+def test_an_accuracy_that_was_not_finite_is_left_out(run_dir, drawn):
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]]
+    lines[19]["accuracy"] = None
+    (run_dir / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run_page.build(recorded.read(run_dir), quick_account)
+    (curve,) = drawn["Accuracy over the rounds"].axes[0].lines
+    assert curve.get_xdata().tolist() == [40]
 
 
 def test_a_folder_that_cannot_be_written_leaves_nothing_behind(run_dir):
@@ -240,9 +260,9 @@ def test_without_matplotlib_the_page_has_all_but_figures(run_dir, monkeypatch):
     drawn = run_page.build(recorded.read(run_dir), quick_account, made=made)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = run_page.build(recorded.read(run_dir), quick_account, made=made)
-    assert "matplotlib is not installed where this page was made" in text
+    assert "matplotlib was not installed" in text
     assert "<svg" not in text
-    assert "matplotlib is not installed" not in drawn
+    assert "matplotlib was not installed" not in drawn
     whole = re.sub(r"<figure.*?</figure>", "", drawn, flags=re.DOTALL)
     for heading in re.findall(r"<h2>.*?</h2>", whole):
         assert heading in text
@@ -324,19 +344,19 @@ def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages
     for words, told in (
         ([str(plan), *fast, "--out", str(tmp_path / PAGES["ledger"])], "a page about 'fleet.json'"),
         ([str(run_dir), "--out", str(tmp_path / PAGES["fleet"])], "a page about 'fleet.toml'"),
-        ([str(plan), *fast, "--out", str(plan)], "made of that file"),
+        ([str(plan), *fast, "--out", str(plan)], "that file is an input of the page"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(["report", *words])
         assert ended.value.code == 2
         assert told in capsys.readouterr().err
-    assert "by quick theorems alone" in before[PAGES["fleet"]].decode().lower()
+    assert "by fast bounds only" in before[PAGES["fleet"]].decode().lower()
     notes = tmp_path / "notes.html"
     notes.write_text("<html>mine")
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", str(plan), *fast, "--out", str(notes)])
     assert ended.value.code == 2
-    assert "notes.html is there, and no page of this command" in capsys.readouterr().err
+    assert "notes.html exists and was not written by checkin report" in capsys.readouterr().err
     assert notes.read_text() == "<html>mine"
     notes.unlink()
     other = tmp_path / "composed.toml"
@@ -363,7 +383,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
     for g in (found, cj.account(PROTOCOLS[0], cj.PureLDP(epsilon0=1.0), delta=1e-7, bounds="fast")):
         assert g.compared in html.unescape(texts["ledger"])
     assert up(found.epsilon, 4) in texts["ledger"]
-    assert "Nobody has stated yet" in texts["ledger"]
+    assert "has not declared which" in texts["ledger"]
     assert texts["ledger"].count("<small>view ") == 4
     seen = re.findall("<small>view (.*?)</small>", texts["ledger"])
     assert [view for view in seen if view in cj.protocols.VIEWS] == [*cj.protocols.VIEWS]
@@ -376,7 +396,7 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere.json"], "nowhere.json: there is no such folder or file"),
+        (["nowhere.json"], "nowhere.json: no such folder or file"),
         (["x.txt"], "expected the folder of a run, a ledger"),
         (["fleet.toml", "--delta", "1e-6"], "--delta is given by the plan"),
         (["fleet.toml", "--attack"], "--attack goes with the folder of a run"),

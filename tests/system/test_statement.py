@@ -116,11 +116,11 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 
 def test_theorems_are_stated(run_dir):
     record = statement.record(recorded.read(run_dir), attack=False)
-    (said,) = (lines for head, lines in formats.sections(record) if head == formats.THEOREMS)
-    assert said.pop() == bound_links.GLOSSARY
-    assert said
-    for each in said:
-        assert f"  {each}\n" in formats.as_text(record)
+    _, _, below = formats.as_text(record).partition("\n\nTheorems\n")
+    *said, pointer = [line.removeprefix("  ") for line in below.partition("\n\n")[0].splitlines()]
+    assert pointer == bound_links.GLOSSARY
+    quoted = formats.guaranteed_of(record)
+    assert said == [*dict.fromkeys(theorem for each in quoted for theorem in each["theorems"])] != []
 
 
 def test_a_run_without_rounds_is_refused_with_one_line(run_dir, capsys):
@@ -241,3 +241,28 @@ def test_the_first_part_of_a_page_is_for_a_decider(subjects):
         "version",
     ):
         assert told in " ".join(words)
+
+
+@pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
+def test_factors_above_a_thousand_are_words_and_a_gap_is_explained(subjects, subject):
+    page = as_read(subjects(*subject, "--format", "html"))
+    found = re.findall(r'data-head="factor of odds at most">([^<]*)<', page)
+    assert len(found) >= 3
+    if subject == ["fleet.toml"]:
+        assert "no protection to speak of" in found, "names on messages of epsilon0 = 4"
+    assert all(each == "no protection to speak of" or 1.0 <= float(each) <= 1000.0 for each in found)
+    assert "A wide gap says that less is known, not that less is kept" in " ".join(page.split())
+
+
+@pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
+def test_a_report_is_the_page_of_the_statement(subjects, subject):
+    stated = subjects(*subject, "--format", "html")
+    cli.main(["report", *subject, "--bounds", "fast", "--out", "page.html"])
+    assert Path("page.html").read_text().strip() == stated.strip()
+
+
+def test_no_word_of_a_table_is_broken(subjects):
+    style = re.search("<style>(.*?)</style>", subjects("fleet.toml", "--format", "html"), re.DOTALL)[1]
+    anywhere = re.findall(r"([^{}]*){[^{}]*overflow-wrap:anywhere", style)
+    assert {selector.strip() for selector in anywhere} == {"code", "pre"}
+    assert "word-break" not in style

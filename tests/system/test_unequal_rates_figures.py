@@ -1,4 +1,4 @@
-"""The figures of docs/theory_rates.md as `account` gives them, and what they cost against a common rate."""
+"""Fleets of unequal rates (docs/theory_rates.md): what `account` says, and what they cost against a common rate."""
 
 import runpy
 import time
@@ -53,7 +53,7 @@ def test_clients_that_always_come_are_cover_too():
     found = cj.account(run, MESSAGES, delta=DELTA, client_rate=0.1)
     assert 0.147 < found.lower < found.epsilon < 0.1585
     assert "clones" in found.method
-    assert "cap coins at 0.99" in found.warnings[0]
+    assert "cap rates at 0.99" in found.warnings[0]
     assert any("no client's message depends on another" in text for text in found.assumptions)
     alone = rows.account("T1h", run, MESSAGES, delta=DELTA, client_rate=0.1)
     assert alone.epsilon == pytest.approx(0.567, rel=2e-3)

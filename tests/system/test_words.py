@@ -118,10 +118,10 @@ def said_as_seen(chosen, run, randomizer, view):
         assert "a sum whose noise adds up" in told
         assert not chosen.caveats
     if "counts no gain from shuffling" in told:
-        assert ("or from adding messages up" in told) == (view == "aggregate")
+        assert ("or from summation" in told) == (view == "aggregate")
     if "only subsampling" in told:
         summed = view == "aggregate" and getattr(run, "minibatch", 1) > 1
-        assert ("two-steps for sums of slots" in told) == summed
+        assert ("smaller for sums of slots" in told) == summed
 
 
 def test_a_bound_for_a_stronger_adversary_rests_on_no_theorem_about_a_weaker_one():

@@ -4,7 +4,8 @@ G2 (everybody sends) and R3 (slots whose empty ones are visible), all data sets 
 (an output that one record never gives) included.
 """
 
-from itertools import permutations, product
+import math
+from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 import pytest
@@ -119,6 +120,43 @@ def test_clients_of_unequal_rates_send_messages_of_a_profile():
                         cheaper += (truth > 1.5 * free + 1e-9).any()
     # Cutting is not free.
     assert cheaper > 4
+
+
+def t1_at_rate_one(n, p, c):
+    """T1's bound for n messages, all sent, by its multinomial law."""
+    total = 0.0
+    for high, low in product(range(n + 1), repeat=2):
+        if high + low <= n:
+            ways = math.comb(n, high) * math.comb(n - high, low)
+            chance = ways * (p + 1.0) ** -(high + low) * ((p - 1.0) / (p + 1.0)) ** (n - high - low)
+            total += chance * max(high * (p - c) + low * (1.0 - c * p), 0.0)
+    return total / n
+
+
+@pytest.mark.parametrize("clients", [2, 3])
+def test_what_a_cut_costs_line_by_line(clients):
+    """The laws at the two records lose different masses; whoever counts one of them for both is exceeded."""
+    rng, missed = np.random.default_rng(5), 0
+    for channel in channels(5, 60):
+        for a, b in permutations(range(3), 2):
+            p = np.exp(rng.uniform(0.05, 1.5))
+            first, second = np.minimum(channel[a], p * channel[b]), np.minimum(channel[b], p * channel[a])
+            lost, other = 1.0 - first.sum(), 1.0 - second.sum()
+            blanket = np.maximum(first, second) / p
+            for c in (1.0, 0.5 * (1.0 + p), p):
+                moved = max(other - p * lost, 0.0) * (p - c) + max(p * other - lost, 0.0) * (c * p - 1.0)
+                assert moved <= (p * p - 1.0) * (c * max(lost, other) + 1e-14)
+                cut = t1_at_rate_one(clients, p, c) + lost
+                for held in combinations_with_replacement(range(3), clients - 1):
+                    one, two = (
+                        exact.histogram([*channel[list(held)], channel[x]], [1.0] * clients) for x in (a, b)
+                    )
+                    replaced = sum(np.maximum(blanket - channel[i], 0.0).sum() for i in held)
+                    truth = np.maximum(one - c * two, 0.0).sum()
+                    found = cut + (1.0 + c) * replaced
+                    assert truth <= found + moved / (p * p - 1.0) + 1e-12
+                    missed += truth > found + c * lost + 1e-9
+    assert missed
 
 
 @pytest.mark.parametrize(("clients", "slots"), [(2, 1), (3, 1), (3, 2), (2, 2), (2, 3)])

@@ -49,6 +49,9 @@ RUNS = {
     "shuffling": cj.Shuffle(num_clients=3),
     "shuffling with colluders": cj.Shuffle(num_clients=3, num_colluding=1),
     "log": cj.from_availability([2, 3], coin=[0.8, 0.5], drop_out_prob=0.25),
+    "log with colluders": cj.from_availability([3, 4], coin=[0.8, 0.5], num_colluding=1),
+    "batches of two": cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.6, drop_out_prob=0.5, min_reports=2),
+    "batches of two of a log": cj.from_availability([2, 3], coin=[0.8, 0.5], min_reports=2),
     "averages": cj.AveragedUpdates(num_clients=3, num_slots=2, check_in_prob=0.6),
     "averages of a fleet": cj.AveragedUpdates(num_clients=3, num_slots=2, check_in_prob=cj.Rates(FLEET)),
     "averages within limits": cj.AveragedUpdates(num_clients=3, num_slots=2, check_in_prob=LIMITS),
@@ -178,6 +181,18 @@ def round_pairs(run, channel, num_clients=None):
         yield from permutations(laws, 2)
 
 
+def batch_pairs(run, channel, coin):
+    """All neighbouring pairs of a round whose batch has as few messages as it may, if the client reports."""
+    for held in product(range(len(channel)), repeat=run.min_reports - 1):
+        rows = [channel[i] for i in held]
+        laws = [
+            (1 - coin) * exact.histogram([*rows, own], [1.0] * len(rows) + [0.0])
+            + coin * exact.histogram([*rows, own], [1.0] * (len(rows) + 1))
+            for own in channel
+        ]
+        yield from permutations(laws, 2)
+
+
 def average_pairs(run, channel):
     """All neighbouring pairs of averaged updates whose slots show all their messages, and how many."""
     for held, others, rate in data_sets(len(channel), fleet_of(run)):
@@ -194,7 +209,11 @@ def average_pairs(run, channel):
 def log_pairs(run, channel):
     """Rounds of a log put together: how many are available is known, and the client always is."""
     rounds = [
-        list(round_pairs(run, channel, (int(n), float(coin))))
+        list(
+            batch_pairs(run, channel, float(coin))
+            if run.min_reports
+            else round_pairs(run, channel, (int(n) - run.num_colluding, float(coin)))
+        )
         for n, coin in zip(run.log.available, run.log.coin)
     ]
     for first, second in product(*rounds):
@@ -208,15 +227,18 @@ def knowing(run, relation, channel, *, counted=False, colluders=False):
     # Here the number of messages is seen, and those of the colluders are taken out.
     if isinstance(run, cj.AveragedUpdates):
         return average_pairs(run, channel)
-    return log_pairs(run, channel) if run.title.endswith("available") else round_pairs(run, channel)
+    if run.title.endswith("available"):
+        return log_pairs(run, channel)
+    return batch_pairs(run, channel, run.rate) if run.min_reports else round_pairs(run, channel)
 
 
 # What sentences permit, in their words, and who knows it.
 PERMITTED = {
     "how many messages arrive may be known": {"counted": True},
-    "who is available does not depend on anybody's data and may be known": {},
-    "collude with the adversary, who knows when they come and what they send": {"colluders": True},
+    "does not depend on anybody's data and may be known": {},
+    "collude with the adversary, who knows when they check in and what they send": {"colluders": True},
     "every message has fresh public coins": {},
+    "which others report may be known": {},
 }
 PERMITS = re.compile(r"\b(may|might|can be|knows?|known|public|reveal\w*|told|tells?|learns?|visible|seen)\b")
 # Words that forbid what they are about.

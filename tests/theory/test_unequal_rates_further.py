@@ -12,7 +12,11 @@ from scipy.stats import norm
 
 from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
+from checkin_jax.accounting.bounds.unequal.always_present import (
+    AlwaysPresentOthers,
+    RevealedParticipants,
+    SlotsWithColluders,
+)
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
 from checkin_jax.numerics.counts import pools
@@ -35,9 +39,12 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         pool, sure = int(rng.integers(1, 4)), int(rng.integers(1, 4))
         truth = brute.worst(channel, rate, [theta] * pool + [1.0] * sure, cs)
         losses = np.log(cs)
-        not_below(AmongSure(rate, theta, pools.certain(pool), sure, math.log(p), MASS).upper(losses), truth)
+        not_below(
+            AlwaysPresentOthers(rate, theta, pools.certain(pool), sure, math.log(p), MASS).upper(losses),
+            truth,
+        )
         present = pools.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
-        not_below(AmongPresent(rate, present, math.log(p), MASS).upper(losses), truth)
+        not_below(RevealedParticipants(rate, present, math.log(p), MASS).upper(losses), truth)
 
 
 def test_t1m_without_the_spread_of_w_is_false():

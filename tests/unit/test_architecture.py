@@ -43,7 +43,7 @@ OWNERS = {
     "jax_privacy": ("training.schedules",),
     "loky": ("sweeps",),
     "matplotlib": ("plotting", "sweeps.figures", "sweeps.pictures", "training.reports"),
-    "optax": ("training",),
+    "optax": ("auditing", "training"),
     "orbax": ("training.runs",),
     "pyarrow": ("sweeps",),
     "rich": ("cli",),

@@ -72,7 +72,7 @@ def test_a_file_is_read(tmp_path):
     [
         ("", "line 1 has the columns none: expected available"),
         ("available\n5\n", "expected coin"),
-        ("available,coin\n", "expected one round"),
+        ("available,coin\n", "expected at least one round"),
         ("available,coin\n5,0.1\n5\n", "line 3: '5': expected two numbers"),
         ("available,coin\n5,a\n", "line 2: '5,a': expected two numbers"),
         ("available,coin\n5,0.1\n5.5,0.1\n", "line 3: available=5.5"),
@@ -92,7 +92,7 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("available", "coin", "message"),
     [
-        ([], 0.1, "expected one round"),
+        ([], 0.1, "expected at least one round"),
         ([5, -1], 0.1, "available, row 2: -1.0"),
         ([5, float("nan")], 0.1, "available, row 2: nan"),
         ([5], [0.1, 0.2], "coin=2 numbers: expected one for each of the 1 rounds"),
@@ -172,7 +172,7 @@ def test_the_first_rounds_of_a_log_are_a_log():
     assert "among 400 to 900 available" in run.repeated(2).what
     assert "dropping out" not in run.what
     few = cj.from_availability([500, 500], coin=0.1, drop_out_prob=0.05)
-    assert few.what.endswith("among 500 available, 0.05 of those who check in dropping out")
+    assert few.what.endswith("among 500 available, a share 0.05 of check-ins dropping out")
     assert run.rate == pytest.approx(0.2)
     longer = run.repeated(5)
     assert longer.log.available.tolist() == [900, 400, 30, 900, 400]
@@ -221,7 +221,7 @@ def test_a_log_composed_in_parts_is_the_whole_log(parts):
 
 def test_rounds_that_differ_have_no_rdp_of_one_kind():
     run = log_of(900, 400)
-    with pytest.raises(ValueError, match="rounds are alike"):
+    with pytest.raises(ValueError, match="identical rounds"):
         cj.rdp(run, cj.PureLDP(epsilon0=1.0), [2.0])
 
 

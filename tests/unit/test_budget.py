@@ -79,13 +79,15 @@ def test_what_was_run_before_is_within_the_budget():
     run = run_of(target_epsilon=0.0501, before=[(CHECK_IN.repeated(10), Gaussian(noise_multiplier=1.0))])
     assert rounds_within(run, quick_account) == 15
     with pytest.raises(
-        ValueError, match=r"expected at least .* one round costs after all that was run before"
+        ValueError, match=r"expected at least .* the epsilon of one round and all earlier runs"
     ):
         rounds_within(dataclasses.replace(run, target_epsilon=0.021), quick_account)
 
 
 def test_a_budget_that_nothing_fits_into_says_what_a_round_costs():
-    with pytest.raises(ValueError, match=r"target_epsilon=0.001: expected at least 0.002, what one round"):
+    with pytest.raises(
+        ValueError, match=r"target_epsilon=0.001: expected at least 0.002, the epsilon of one round"
+    ):
         rounds_within(run_of(target_epsilon=1e-3), quick_account)
 
 

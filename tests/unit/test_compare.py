@@ -8,7 +8,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting import compare as comparison
 from checkin_jax.accounting import published
-from checkin_jax.protocols import PROTOCOLS, Analysis, Throws
+from checkin_jax.protocols import PROTOCOLS, Analysis, SlotChoices
 from tests.oracles import gaussian
 
 DELTA = 1e-6
@@ -92,8 +92,8 @@ class Lottery(cj.CheckInProtocol):
     assumptions = ("the drum is fair",)
 
     @property
-    def used_throws(self):
-        return Throws(self.num_clients, self.tickets, 1.0)
+    def used_slot_choices(self):
+        return SlotChoices(self.num_clients, self.tickets, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

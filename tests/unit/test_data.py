@@ -155,21 +155,21 @@ def _half_a_download(folder):
 
 
 DAMAGES = [
-    (_truncate, "truncated or damaged IDX file, 15679 bytes of data where its header promises 15680"),
-    (_lengthen, "15681 bytes of data where its header promises 15680"),
-    (_cut_header, "truncated IDX header, 6 of 16 bytes"),
-    (_empty, "train-images-idx3-ubyte: an empty file; download it again"),
+    (_truncate, "truncated or damaged IDX file, 15695 bytes where its header promises 15696"),
+    (_lengthen, "15697 bytes where its header promises 15696"),
+    (_cut_header, "truncated or damaged IDX file, 6 bytes where its header promises 16"),
+    (_empty, "train-images-idx3-ubyte: not an IDX file .*it begins with ''.; download it again"),
     (_cut_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
     (_damage_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
     (_not_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-    (_magic, "train-images-idx3-ubyte: not an IDX file of unsigned bytes"),
+    (_magic, "train-images-idx3-ubyte: not an IDX file of images or labels"),
     (_labels_for_images, "expected 28x28 images"),
     (_images_for_labels, "expected a list of labels"),
     (_wrong_size, "expected 28x28 images"),
     (_count, "expected 20 uint8 labels"),
     (_label, "10 found, expected 0..9"),
     (_no_records, "there are none"),
-    (_empty_gzip, "train-labels-idx1-ubyte.gz: an empty file; download it again"),
+    (_empty_gzip, "train-labels-idx1-ubyte.gz: not an IDX file .*; download it again"),
 ]
 
 

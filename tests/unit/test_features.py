@@ -6,14 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from public_features import crops, oriented_gradients, regression_problem, softmax_regression
 
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.features import (
-    crops,
-    oriented_gradients,
-    regression_problem,
-    softmax_regression,
-)
 from checkin_jax.training.private import clients, noise
 
 

@@ -3,13 +3,15 @@
 import ast
 import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 
 import checkin_jax as cj
 from checkin_jax import _lazy
 
-PACKAGES = ("checkin_jax", "checkin_jax.training", "checkin_jax.auditing", "checkin_jax.flower")
+TABLES = ("checkin_jax.training", "checkin_jax.auditing")
+STUBS = ("checkin_jax", "checkin_jax.flower")
 
 
 def seen_by_editors(package):
@@ -24,7 +26,7 @@ def seen_by_editors(package):
     }
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", TABLES)
 def test_editors_see_the_names_that_there_are(name, monkeypatch):
     package = importlib.import_module(name)
     tables = []
@@ -36,10 +38,29 @@ def test_editors_see_the_names_that_there_are(name, monkeypatch):
     assert not expected
 
 
+@pytest.mark.parametrize("name", STUBS)
+def test_every_name_of_a_stub_is_what_the_stub_imports(name):
+    package = importlib.import_module(name)
+    tree = ast.parse(Path(inspect.getfile(package)).with_suffix(".pyi").read_text())
+    imported = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert len(imported) >= 4
+    for node in imported:
+        for alias in node.names:
+            if alias.name == "ClientMod":  # it needs flwr
+                continue
+            given, place = getattr(package, alias.name), f"{name}.{node.module}".removesuffix(".None")
+            if inspect.ismodule(given):
+                assert given.__name__ == f"{place}.{alias.name}"
+            else:
+                assert given is getattr(importlib.import_module(place), alias.name)
+            assert alias.name in dir(package)
+
+
 def test_a_function_with_the_name_of_its_module_is_the_function():
     assert inspect.isfunction(cj.account)
     assert inspect.isfunction(cj.sweep)
     assert inspect.ismodule(cj.training)
+    assert inspect.ismodule(cj.published)
     assert cj.account is cj.account
     assert {"account", "training", "Rates"} <= set(dir(cj))
 

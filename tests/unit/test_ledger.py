@@ -136,12 +136,9 @@ def test_mixed_views_and_populations_are_named():
     assert accountant.notes == ()
     accountant.compose(cj.to_event(window, PURE))
     (populations,) = accountant.notes
-    assert (
-        "2 populations, of 400 to 900 clients; epsilon is that of a client who is in all of them"
-        in populations
-    )
+    assert "2 populations, of 400 to 900 clients; epsilon is for a client in all of them" in populations
     assert accountant.describe().startswith(populations)
-    with pytest.warns(MixedViewsWarning, match="against all of these as one") as warned:
+    with pytest.warns(MixedViewsWarning, match="one adversary who has all of them") as warned:
         accountant.compose(cj.to_event(window, PURE, view="aggregate"))
     assert warned[0].filename == __file__
     views, also = accountant.notes
@@ -193,7 +190,7 @@ def test_describe_names_theorems_references_and_assumptions():
         "same randomizer",
         "assumes",
         "over 3 rounds",
-        "could with some probability as well be a copy",
+        "a clone of the client's own message",
     ):
         assert part in text
     assert cj.CheckInAccountant(bounds="fast").describe() == "nothing was composed"

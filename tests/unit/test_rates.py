@@ -125,7 +125,7 @@ def test_rates_count_clients_and_leave_one_out():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), r"values=\[\]: expected one rate"),
+        (([],), r"values=\[\]: expected at least one rate"),
         (([0.1, 0.0],), r"values\[1\]=0.0: expected numbers in \(0, 1\]"),
         (([0.1, math.nan],), r"values\[1\]=nan"),
         (([1.1],), r"values\[0\]=1.1"),

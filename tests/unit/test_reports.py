@@ -94,11 +94,11 @@ def test_what_guidelines_ask_is_on_the_page_in_order(found):
 
 
 def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path):
-    assert "Nobody has stated yet" in built([found])
+    assert "has not declared which" in built([found])
     assert 'class="applies"' not in built([found])
     (tmp_path / "x.toml").write_text(FULL)
     text = built([found], deployment=declared.read(tmp_path / "x.toml"))
-    assert "Nobody has stated yet" not in text
+    assert "has not declared which" not in text
     (marked,) = re.findall(r'<tr class="applies">.*?</tr>', text)
     assert "view messages" in marked
     for words in (

@@ -14,18 +14,10 @@ from scipy import stats
 from checkin_jax.accounting.published import utility
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.training.schedules import draws, exported
-from checkin_jax.training.schedules.schedule import binomial_cdf, schedule_of
+from checkin_jax.training.schedules.schedule import schedule_of
 
 ACCEPT = 1e-4
 DRAWS = 6_000
-
-
-@pytest.mark.parametrize(("number", "rate"), [(1, 0.5), (40, 1.0), (200_000, 0.01)])
-def test_the_expected_numbers_of_messages_are_binomial(number, rate):
-    x = np.linspace(-2, min(number, 2_500) + 2, 101)
-    assert binomial_cdf(x, number, rate) == pytest.approx(
-        stats.binom(number, rate).cdf(x), rel=1e-9, abs=1e-300
-    )
 
 
 def _plain_fixed_window(rng, n, m, p):
@@ -186,16 +178,6 @@ def test_shuffling_uses_everybody_every_round():
     draw = schedule_of(Shuffle(num_clients=20, num_rounds=2)).draw(1)
     for t in (0, 1):
         assert sorted(draw(t)) == list(range(20))
-
-
-def test_the_iterator_yields_the_rounds():
-    schedule = schedule_of(FixedWindow(num_clients=6, num_slots=9, minibatch=2))
-    draw = schedule.draw(4)
-    for index, batch in enumerate(schedule.batch_iterator(6, 4)):
-        np.testing.assert_array_equal(batch, draw(index))
-    assert index == 4
-    with pytest.raises(ValueError, match="num_examples=7"):
-        schedule.batch_iterator(7, 4)
 
 
 @pytest.mark.parametrize(

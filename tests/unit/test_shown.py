@@ -148,7 +148,7 @@ def test_a_mixed_ledger_names_every_adversary_and_every_unit():
     for words in (
         "every privatised message of every round",
         "together with its name",
-        "a trusted server releases",
+        "the outputs of a trusted server",
     ):
         assert words in g.headline
     assert len(g.composed) == 3

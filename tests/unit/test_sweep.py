@@ -262,6 +262,11 @@ def test_axes_as_text(name, given, right):
         ({"num_clients": []}, ValueError, "at least one value"),
         ({"clients": 5}, ValueError, "clients=5: no argument of a sweep"),
         (
+            {"what": "published", "bound": "clones-2021", "num_colluding": 5},
+            ValueError,
+            "num_colluding: no argument of what='published' with protocol ShuffledCheckIn",
+        ),
+        (
             {"num_slots": 5},
             ValueError,
             "num_slots: no argument of what='bracket' with protocol ShuffledCheckIn",

@@ -276,13 +276,13 @@ class ShuffledPureLDP(_Instances):
 class SlotsPureLDP(_Instances):
     """T2: the target's message is in a uniform one of `slots` slots with probability `used`; one message a slot.
 
-    seen: lower bound on the probability that the message is used, whatever the others do; for the instances.
+    used_lower: lower bound on the probability that the message is used, whatever the others do; for the instances.
     removal: a client is added or removed, dummies hidden. T2 holds there, too, with fewer instances.
     """
 
     slots: int
     used: float
-    seen: float
+    used_lower: float
     epsilon0: float
     log_inverse_mass: float
     removal: bool = False
@@ -314,11 +314,11 @@ class SlotsPureLDP(_Instances):
         return float(self.slots)
 
     def ternary(self) -> Ternary:
-        return Ternary(self, self._mixture(self.seen, False))
+        return Ternary(self, self._mixture(self.used_lower, False))
 
     def binary(self) -> Binary:
-        slots, seen, one = (host([value]) for value in (self.slots, self.seen, 1.0))
-        messages = binary_response.slot_messages(slots, seen, one, host(self.epsilon0))
+        slots, used_lower, one = (host([value]) for value in (self.slots, self.used_lower, 1.0))
+        messages = binary_response.slot_messages(slots, used_lower, one, host(self.epsilon0))
         return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=True)
 
 

@@ -1,4 +1,4 @@
-"""Messages of a known profile where every client sends (G2); replacement of one record.
+"""everybody for messages of a known profile (G2): all clients send, one record is replaced.
 
 Proofs: docs/theory_gaussian.md.
 """
@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
-# What cutting may cost in all, as exponents below exp(17 - log_inverse_mass), about delta over the rounds.
+# Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
@@ -47,7 +47,7 @@ class CutMessages(TabulatedMessages):
       others: expected number of the others' messages, from above.
     """
 
-    alone: LocalGaussian | LocalMessages
+    alone: LocalGaussian | LocalMessages  # type: ignore[assignment]
     log_inverse_mass: float
     used: float
     others: float
@@ -68,7 +68,7 @@ class CutMessages(TabulatedMessages):
         return log_profile + np.log(self.used + 2.0 * self.others * np.exp(-epsilon0))
 
     def cut(self, allowed: float) -> float | None:
-        """About the least eps0 at which cutting costs exp(-allowed) at most; None if it is out of range."""
+        """Approximately the least eps0 at which cutting costs at most exp(-allowed); None if it is out of range."""
         low, high = 0.0, MAX_EPSILON0
         for _ in range(3):
             grid = np.linspace(low, high, 512)
@@ -136,7 +136,7 @@ class AllCut(CutMessages):
         return self._instances
 
     def least(self, losses: np.ndarray) -> np.ndarray:
-        """The bound is not below this, but for rounding: the divergence of the messages' mean, what cutting costs.
+        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting.
 
         Gaussian messages only.
         """
@@ -154,26 +154,26 @@ def one_message(randomizer: Randomizer) -> LocalGaussian | LocalMessages:
 
 @functools.lru_cache(maxsize=32)
 def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> AllCut:
-    """Made once: for when all take part, and for whoever is shown what the others would have sent."""
     return AllCut(num_clients, LocalGaussian(1.0, mu), log_inverse_mass)
 
 
 @functools.lru_cache(maxsize=32)
 def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
-    """T* for Gaussian messages, with G2 for when all take part; made once, since several bounds start from it."""
+    """T* for Gaussian messages, with G2 in the event that all clients take part; cached for several bounds."""
     everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
     return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
 
 
 @dataclasses.dataclass(frozen=True)
 class HiddenGaussian:
-    """T* for Gaussian messages at a common rate below 1, G2 for when all take part, and G2 at every rate; symmetric.
+    """Minimum of T* and G2 for Gaussian messages at a common rate below 1. Symmetric.
 
-    Whoever sees everybody's messages can throw each away with probability 1 - rate: rate 1 is an upper bound.
+    T* uses G2 in the event that all clients take part. G2 itself holds at every rate: a round at rate gamma is a
+    post-processing of the round in which all clients send, each message being dropped with probability 1 - gamma.
 
     Attributes:
       num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      log_inverse_mass: -log of the negligible mass.
     """
 
     num_clients: int
@@ -182,7 +182,7 @@ class HiddenGaussian:
     log_inverse_mass: float
 
     top = math.inf
-    # Theorems that are never below this one where it applies.
+    # Theorems that are never below this bound, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property

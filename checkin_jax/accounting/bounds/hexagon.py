@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
 from checkin_jax.accounting.bounds.interface import Instance, Values
-from checkin_jax.accounting.bounds.messages.cover import Hiding
+from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool
@@ -61,13 +61,17 @@ class Staged(abc.ABC):
         return self._problem is not None
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         """Largest probability that the target's message is observed."""
         return 1.0
 
     @property
     def top(self) -> float:
-        return largest_loss(self.steps.epsilon0, self._seen) if self._seen < 1.0 else self.steps.epsilon0
+        return (
+            largest_loss(self.steps.epsilon0, self._observed_prob)
+            if self._observed_prob < 1.0
+            else self.steps.epsilon0
+        )
 
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
@@ -79,13 +83,13 @@ class Staged(abc.ABC):
 class StagedClones(Staged):
     """T1+, or own-laws: all messages have the same weight, as in shuffled check-in."""
 
-    hiding: Hiding
+    step_cover: StepCover
     steps: Steps
     log_inverse_mass: float
 
     @property
-    def _seen(self) -> float:
-        return self.hiding.used
+    def _observed_prob(self) -> float:
+        return self.step_cover.used
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -93,7 +97,7 @@ class StagedClones(Staged):
 
     def _stated(self) -> staged_clones.Problem | None:
         mass = self.log_inverse_mass
-        return staged_clones.problem(self.hiding.sums(mass), self.steps, self.hiding.everybody, mass)
+        return staged_clones.problem(self.step_cover.sums(mass), self.steps, self.step_cover.everybody, mass)
 
 
 @functools.lru_cache(maxsize=4)

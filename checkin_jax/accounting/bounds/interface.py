@@ -280,7 +280,7 @@ class LocalOnly:
     local: UnitBound
 
     instances: tuple[Instance, ...] = ()
-    name = "the local bound (no theorem that applies here counts a gain)"
+    name = "local-view bound (no applicable theorem counts a gain)"
 
     @property
     def top(self) -> float:

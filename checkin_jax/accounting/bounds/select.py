@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from checkin_jax import _validate
@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.interface import (
     rescalable,
 )
 from checkin_jax.accounting.bounds.table import Bound
+from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
@@ -63,8 +64,8 @@ class Chosen(NamedTuple):
         """Caveats of the bound, if it is the only one."""
         if len(self.rows) != 1 or self.rows[0].caveat is None:
             return ()
-        told = self.rows[0].caveat(self.unit)
-        return (told,) if told else ()
+        caveat = self.rows[0].caveat(self.unit)
+        return (caveat,) if caveat else ()
 
 
 def check_bounds(bounds: Any) -> str | tuple[str, ...]:
@@ -85,7 +86,7 @@ def check_bounds(bounds: Any) -> str | tuple[str, ...]:
 
 
 def once_called(labels: Sequence[Any]) -> str:
-    """Half a sentence that gives the word of the first label of the proofs; empty if there is none."""
+    """Hint for an error: the word of the first label that is one of the proofs; empty if there is none."""
     for label in labels:
         if isinstance(label, str) and (word := table.word_of(label)) is not None:
             return f"; {label} is a case of {word!r}"
@@ -108,7 +109,7 @@ def units_alike(protocol: CheckInProtocol) -> bool:
 def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
     if not units_alike(protocol):
         raise ValueError(
-            f"protocol={_validate.shown(protocol)}: expected one whose rounds are alike; `account` takes others"
+            f"protocol={_validate.shown(protocol)}: expected a protocol with identical rounds; pass others to `account`"
         )
     return protocol
 
@@ -117,6 +118,11 @@ def check_randomizer(randomizer: Any) -> Randomizer:
     if not isinstance(randomizer, Randomizer):
         raise TypeError(
             f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+            + (
+                "; one for all clients of a round: `account_groups` takes groups with randomizers of their own"
+                if isinstance(randomizer, Mapping | list | tuple)
+                else ""
+            )
         )
     return randomizer
 
@@ -188,6 +194,11 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     local = theorems.local(unit)
     if view == "local" or unit.alone:
         return Chosen(local, (), unit)
+    if unit.protocol.reported is not None:
+        own = _chosen(dataclasses.replace(unit, protocol=unit.protocol.reported, client_rate=None), bounds)
+        if isinstance(own.bound, LocalOnly):
+            return Chosen(LocalOnly(local), (), unit)
+        return own._replace(bound=reported(own.bound, unit.rate))
     built = built_bounds(unit, bounds)
     if relation != REPLACE:
         if not built:
@@ -198,7 +209,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
         return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
     else:
         # Any view is a post-processing of the named messages.
-        beside = unit.epsilon0 is None and (unit.slots is not None or isinstance(local, LocalMessages))
+        in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
+        beside = unit.epsilon0 is None and (in_slots or isinstance(local, LocalMessages))
         known = [made for _, made in built] + ([local] if beside else [])
     instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
@@ -208,7 +220,7 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     return Chosen(found, tuple(bound for bound, _ in built), unit)
 
 
-def stronger(
+def local_cap(
     protocol: CheckInProtocol,
     randomizer: Randomizer,
     view: str,
@@ -240,12 +252,12 @@ class WholeRun(NamedTuple):
     """Bounds of a run and of the runs before it, for the composition.
 
     chosen: bounds on each kind of unit, run by run, this run first. units: bounds with their numbers of units.
-    stronger: local-view bounds with their numbers of units; empty unless every unit has one.
+    local_caps: local-view bounds with their numbers of units; empty unless every unit has one.
     """
 
     chosen: list[list[Chosen]]
     units: list[tuple[UnitBound, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def whole_run(
@@ -259,7 +271,7 @@ def whole_run(
     client_rate: float | None = None,
     before: Sequence[tuple[CheckInProtocol, Randomizer]] = (),
 ) -> WholeRun:
-    """`unit_bound` and `stronger` for all units of the run, and of the runs before it.
+    """`unit_bound` and `local_cap` for all units of the run, and of the runs before it.
 
     Raises:
       ValueError: as `unit_bound`.
@@ -273,15 +285,15 @@ def whole_run(
         one = bounds_by_kind(whole, its, view, total, delta, **how)
         run.chosen.append([chosen for chosen, _ in one.kinds])
         run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
-        run.stronger.extend(one.stronger)
-    return run if len(run.stronger) == len(run.units) else run._replace(stronger=[])
+        run.local_caps.extend(one.local_caps)
+    return run if len(run.local_caps) == len(run.units) else run._replace(local_caps=[])
 
 
 class BoundsByKind(NamedTuple):
     """Bounds on each kind of unit with their numbers of units, and the local-view bounds likewise."""
 
     kinds: list[tuple[Chosen, int]]
-    stronger: list[tuple[Exact, int]]
+    local_caps: list[tuple[Exact, int]]
 
 
 def bounds_by_kind(
@@ -295,7 +307,7 @@ def bounds_by_kind(
     relation: str,
     client_rate: float | None = None,
 ) -> BoundsByKind:
-    """`unit_bound` and `stronger` of each kind of unit of a protocol.
+    """`unit_bound` and `local_cap` of each kind of unit of a protocol.
 
     Args:
       total: number of units that are composed, these and others.
@@ -311,20 +323,20 @@ def bounds_by_kind(
     with float64():
         for above, below, count in kinds:
             # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
-            seen = "messages" if view == "aggregate" and above.rate != below.rate else view
-            one = unit_bound(above, randomizer, seen, total, delta, bounds=wanted, **how)
+            shown_view = "messages" if view == "aggregate" and above.rate != below.rate else view
+            one = unit_bound(above, randomizer, shown_view, total, delta, bounds=wanted, **how)
             if below != above:
-                low = unit_bound(below, randomizer, seen, total, delta, bounds=FAST_ONES, **how).bound
+                low = unit_bound(below, randomizer, shown_view, total, delta, bounds=FAST_ONES, **how).bound
                 # An instance without a scale of its own gets the bound as its scale. Instances in another view than
                 # the run's do not count.
                 scaled = [
                     dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
-                    for each in (low.instances if seen == view else ())
+                    for each in (low.instances if shown_view == view else ())
                 ]
                 one = one._replace(bound=least((one.bound,), scaled))
             found.kinds.append((one, count))
-            if (alone := stronger(above, randomizer, view, **how)) is not None:
-                found.stronger.append((alone, count))
+            if (alone := local_cap(above, randomizer, view, **how)) is not None:
+                found.local_caps.append((alone, count))
     return found
 
 

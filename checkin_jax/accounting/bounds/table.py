@@ -31,60 +31,62 @@ from checkin_jax.accounting.bounds.windows import (
 FAST = 0.06
 
 # More clients leave fewer empty slots.
-_COUNTED = "the number of clients is as stated, no lower bound on it"
+_COUNTED = "the stated number of clients is exact; a lower bound on it is not enough"
 # A lower rate leaves more slots empty, and less noise in a sum.
-_STATED_RATE = "clients take part as often as is stated, not less"
+_STATED_RATE = "clients take part with exactly the stated probability; an upper bound on it is not enough"
 _STATED_NOISE = (
-    f"{_STATED_RATE}, drop-outs included: noise adds up in sums, and fewer messages bring less of it"
+    f"{_STATED_RATE}, and drop-outs count as not taking part: fewer messages bring less noise into a sum"
 )
 _NOT_ADAPTIVE = "no client's message depends on another message of the same round"
 _SAME_BALL = (
-    "all clients' updates are clipped to the same ball, and none depends on a message of the same round"
+    "every client clips its update to the same ball, and no update depends on a message of the same round"
 )
 
 # Word -> sentence and reference.
 WORDS: dict[str, tuple[str, str]] = {
     "clones": (
-        "eps0-LDP messages hide each other, as each could with some probability as well be a copy of the client's own "
-        "message; copies are counted",
+        "every eps0-LDP message is, with some probability, a clone of the client's own message; the bound counts "
+        "clones",
         "docs/theory.md, docs/theory_mechanisms.md, docs/theory_rates.md; the privacy blanket of [BBGN19] with convex "
         "order, [FMT23]",
     ),
     "hexagon": (
-        "eps0-LDP messages hide each other: the worst of all laws that their likelihood ratios can have, message by "
+        "the worst case over all laws that the likelihood ratios of eps0-LDP messages can have, chosen message by "
         "message",
         "docs/theory.md, docs/theory_hexagon.md, docs/theory_rates.md",
     ),
     "own-laws": (
-        "messages of a mechanism that is known hide each other: the worst of its own laws, every other client holding "
-        "whichever record hides least",
+        "the worst case over the laws of likelihood ratios of this one mechanism, chosen message by message: every "
+        "other client holds the record that hides the client least",
         "docs/theory_mechanisms.md, docs/theory_hexagon.md, docs/theory_rates.md",
     ),
     "profile": (
-        "messages hide each other: the worst of all laws that their privacy profile allows, message by message",
+        "the worst case over all laws of likelihood ratios that the privacy profile of one message allows, chosen "
+        "message by message",
         "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md",
     ),
     "gaussian-cover": (
-        "Gaussian messages hide each other: two laws in place of the worst of all, as every message of the others is "
-        "below a mixture of the two",
+        "two laws replace the worst case over all laws of likelihood ratios: every other client's Gaussian message is "
+        "below a mixture of the two in convex order",
         "docs/theory_gaussian.md",
     ),
     "everybody": (
-        "where all clients send, the client's message takes the place of another one, whose own message joins those "
-        "of a few clients that are left out; or the laws of messages are cut where the likelihood ratio is large",
+        "if all clients send, the client's message displaces another client's message, which is hidden among those of "
+        "a few clients that are left out; or the laws of messages are cut where the likelihood ratio is large",
         "docs/theory_gaussian.md, docs/theory_shuffle.md; compare [BBGN19], Section 5",
     ),
     "subsampling": (
-        "the client's message is used with some probability, by itself or in a sum whose noise adds up; nothing else "
-        "is taken to hide it",
-        "docs/accounting.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
+        "the client's message is used with some probability, by itself or in a sum whose noise adds up; other "
+        "messages are not counted as hiding it",
+        "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
     ),
     "allocation": (
         "a Gaussian message is in one of several slots, hidden among dummies, empty slots and other clients",
         "docs/theory_allocation.md; random allocation is [FS25]",
     ),
     "two-steps": (
-        "a record is replaced in two steps, through the world in which the client's message is never used",
+        "replacing a record is composed of two steps: from one record to no message of the client, and from there to "
+        "the other record",
         "docs/theory_allocation.md",
     ),
 }
@@ -157,18 +159,35 @@ def _only_subsampling(unit: Unit) -> str:
     if unit.sums_noise:
         return ""
     if unit.slots is not None:
-        seen = "sums of slots" if unit.summed_slots else "messages"
-        return f"only subsampling is counted; profile and two-steps for {seen}, where they apply, may be far below"
+        observed = "sums of slots" if unit.summed_slots else "messages"
+        return f"only subsampling was used; where profile and two-steps apply, they may be far smaller for {observed}"
     if unit.view == "aggregate":
         return (
-            "subsampling counts no gain from shuffling or from adding messages up; the truth may be far below"
+            "subsampling counts no gain from shuffling or from summation; the true epsilon may be far smaller"
         )
-    return "subsampling counts no gain from shuffling; the truth may be far below, as the lower end shows"
+    return "subsampling counts no gain from shuffling; the true epsilon may be far smaller, as the lower end shows"
 
 
 def _of_own_laws(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed where labels are randomized: in common slots with hidden dummies."""
     return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
+
+
+def _of_common_slots(unit: Unit) -> tuple[str, ...]:
+    """More clients than are stated displace each other more often, at twice the distance of a dummy."""
+    return (_COUNTED,) if unit.protocol.used_slot_choices is not None else ()
+
+
+def _of_few_clients(unit: Unit) -> tuple[str, ...]:
+    """The stated number is assumed where some slots of a common window are known to hold dummies."""
+    slots = unit.slots
+    return _of_common_slots(unit) if slots is not None and slots.others < slots.number else ()
+
+
+def _of_visible_sums(unit: Unit) -> tuple[str, ...]:
+    """The stated rate is assumed where sums count on a message in every slot: an empty one brings no noise."""
+    slots = unit.slots
+    return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
 BOUNDS: tuple[Bound, ...] = (
@@ -188,12 +207,12 @@ BOUNDS: tuple[Bound, ...] = (
     _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes=(_SAME_BALL,)),
-    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling),
-    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime),
-    _row("two-steps", "R2", 0.5, gaussian_slots.r2),
+    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),
+    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime, assumes_of=_of_common_slots),
+    _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_visible_sums),
     _row("profile", "R3", 0.5, gaussian_slots.r3),
     _row("allocation", "R4", 0.5, displaced.r4, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G3", 0.05, gaussian_slots.g3),
+    _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G5", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
@@ -212,7 +231,14 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2c", 0.02, populations.t2c),
     _row("profile", "T*h", 3.0, populations.t_star_h, assumes=(_NOT_ADAPTIVE,)),
-    _row("subsampling", "G1h", 0.03, populations.g1h, caveat=_only_subsampling),
+    _row(
+        "subsampling",
+        "G1h",
+        0.03,
+        populations.g1h,
+        caveat=_only_subsampling,
+        assumes_of_sums=(_STATED_NOISE,),
+    ),
     _row("subsampling", "G4h", 0.02, populations.g4h),
 )
 

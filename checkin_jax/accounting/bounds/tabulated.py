@@ -12,7 +12,7 @@ from checkin_jax.numerics import convex
 
 
 class TabulatedMessages(abc.ABC):
-    """A symmetric upper bound, convex in e^loss and at most the bound on one message by itself, `alone`."""
+    """A symmetric upper bound, convex in e^loss and at most `alone`, the bound on one message."""
 
     alone: UnitBound
 

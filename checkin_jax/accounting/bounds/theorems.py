@@ -22,11 +22,11 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     least,
 )
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
-from checkin_jax.accounting.bounds.messages.left_out import SparedGaussian
-from checkin_jax.accounting.bounds.messages.left_out_pure import SparedPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOutGaussian
+from checkin_jax.accounting.bounds.messages.left_out_pure import LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,
@@ -66,8 +66,8 @@ def t1_plus(unit: Unit) -> UnitBound | None:
     return _staged(unit, Shuffled(*unit.cover), AnyMessage(unit.epsilon0))
 
 
-def _staged(unit: Unit, hiding: Hiding, steps: Steps) -> UnitBound | None:
-    bound = StagedClones(hiding, steps, unit.log_inverse_mass)
+def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None:
+    bound = StagedClones(step_cover, steps, unit.log_inverse_mass)
     return bound if bound.gains else None
 
 
@@ -84,16 +84,16 @@ def own_laws(unit: Unit) -> UnitBound | None:
     steps, cover, averaged = (
         _own_steps(unit.randomizer),
         unit.cover,
-        unit.protocol.averaged_throws is not None,
+        unit.protocol.averaged_slot_choices is not None,
     )
     assert steps is not None
-    if unit.crowd is not None:
+    if unit.unequal_cover is not None:
         return populations.staged(unit, steps)
     found = [_labelled(unit, steps)]
     if found == [None]:
-        found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _hidings(unit, Slots))]
+        found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _step_covers(unit, Slots))]
     if unit.randomizer.kary is None:
-        found += [_staged(unit, each, steps) for each in _hidings(unit, Occupied)]
+        found += [_staged(unit, each, steps) for each in _step_covers(unit, Occupied)]
     # B0 is smaller for messages of one bit, t_k for k-ary randomized response.
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
     if cover is not None and cover.rate < 1.0 and not sharper:
@@ -107,26 +107,26 @@ def _known(unit: Unit) -> bool:
     return unit.randomizer.kary is not None or unit.randomizer.one_bit == 1.0
 
 
-def _hidings(unit: Unit, *kinds: type) -> list[Hiding]:
+def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
     """Covers of the target under replacement, restricted to `kinds` if any is given."""
     if not unit.replaced:
         return []
-    found: list[Hiding] = []
+    found: list[StepCover] = []
     protocol, shown = unit.protocol, unit.slots
     if protocol.cover is not None:
         found.append(Shuffled(*protocol.cover))
     if shown is not None and shown.hidden:
         found.append(Slots(*shown[:3]))
-    if protocol.used_throws is not None:
-        found.append(Occupied(*protocol.used_throws))
+    if protocol.used_slot_choices is not None:
+        found.append(Occupied(*protocol.used_slot_choices))
     return [each for each in found if not kinds or isinstance(each, kinds)]
 
 
-def _each(unit: Unit, made: Callable[[Hiding], UnitBound]) -> UnitBound | None:
+def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | None:
     """The smallest of the bounds made from the covers of the target."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
-    found = [made(hiding) for hiding in _hidings(unit)]
+    found = [made(step_cover) for step_cover in _step_covers(unit)]
     if len(found) <= 1:
         return found[0] if found else None
     # Instances are those of the first cover: hidden dummies count as messages there.
@@ -138,11 +138,13 @@ def total_variation(unit: Unit) -> UnitBound | None:
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
-    if unit.crowd is not None:
+    if unit.unequal_cover is not None:
         return populations.with_step(
             unit, total_variation_law(epsilon0, beta), "clones (of a total variation)"
         )
-    return _each(unit, lambda hiding: TotalVariationBound(hiding, epsilon0, beta, unit.log_inverse_mass))
+    return _each(
+        unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.log_inverse_mass)
+    )
 
 
 def t_k(unit: Unit) -> UnitBound | None:
@@ -150,15 +152,20 @@ def t_k(unit: Unit) -> UnitBound | None:
     values, epsilon0 = unit.randomizer.kary, unit.epsilon0
     if values is None or epsilon0 is None:
         return None
-    if unit.crowd is not None:
+    if unit.unequal_cover is not None:
         return populations.with_step(unit, kary_law(epsilon0, values), "own-laws (k-ary randomized response)")
-    return _each(unit, lambda hiding: KaryBound(hiding, epsilon0, values, unit.log_inverse_mass))
+    return _each(unit, lambda step_cover: KaryBound(step_cover, epsilon0, values, unit.log_inverse_mass))
 
 
 def b0(unit: Unit) -> UnitBound | None:
     """Needs: one-bit messages in a sample of clients at a rate below 1, none depending on another of its round."""
     differ, epsilon0, cover = unit.randomizer.one_bit, unit.epsilon0, unit.cover
-    if differ is None or cover is None or cover.rate >= 1.0 or unit.protocol.averaged_throws is not None:
+    if (
+        differ is None
+        or cover is None
+        or cover.rate >= 1.0
+        or unit.protocol.averaged_slot_choices is not None
+    ):
         return None
     if epsilon0 is None or epsilon0 == 0.0:
         return None
@@ -203,25 +210,25 @@ def t2_plus_plus(unit: Unit) -> UnitBound | None:
 
 def labels_are_false(unit: Unit) -> bool:
     """True for common slots with hidden dummies, several clients of equal rates, and a record replaced."""
-    shown, throws = unit.slots, unit.protocol.used_throws
+    shown, choices = unit.slots, unit.protocol.used_slot_choices
     hidden = unit.replaced and shown is not None and shown.hidden
-    return hidden and throws is not None and throws.num_clients > 1
+    return hidden and choices is not None and choices.num_clients > 1
 
 
 def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
-    throws = unit.protocol.used_throws
-    if throws is None or not labels_are_false(unit):
+    choices = unit.protocol.used_slot_choices
+    if choices is None or not labels_are_false(unit):
         return None
-    labelled = LabelledSlots(*throws, steps, unit.log_inverse_mass)
+    labelled = LabelledSlots(*choices, steps, unit.log_inverse_mass)
     return labelled if labelled.gains else None
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:
     """Needs: common slots that use one client each; eps0-LDP messages; a record replaced."""
-    throws, epsilon0 = unit.protocol.used_throws, unit.epsilon0
-    if not unit.replaced or throws is None or epsilon0 is None:
+    choices, epsilon0 = unit.protocol.used_slot_choices, unit.epsilon0
+    if not unit.replaced or choices is None or epsilon0 is None:
         return None
-    return OccupiedPureLDP(*throws, epsilon0, unit.log_inverse_mass)
+    return OccupiedPureLDP(*choices, epsilon0, unit.log_inverse_mass)
 
 
 def t_star(unit: Unit) -> UnitBound | None:
@@ -240,7 +247,7 @@ def t_star(unit: Unit) -> UnitBound | None:
 def t_two(unit: Unit) -> UnitBound | None:
     """Needs: as T*; Gaussian messages, none depending on another of its round; some messages a round."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
     return TwoLawGaussian(*cover, mu, unit.log_inverse_mass) if gains(*cover, mu) else None
 
@@ -278,12 +285,12 @@ def g2(unit: Unit) -> UnitBound | None:
 def e_star(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages, none depending on another of its round; all clients send, or may well do so."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_throws is not None:
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
     if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
         return None
-    everybody = SparedGaussian(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = LeftOutGaussian(cover.num_clients, mu, unit.log_inverse_mass)
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
@@ -293,18 +300,18 @@ def e_plus(unit: Unit) -> UnitBound | None:
     A mechanism that declares the laws of its steps has its own.
     """
     cover, randomizer = unit.cover, unit.randomizer
-    if cover is None or not unit.epsilon0 or unit.protocol.averaged_throws is not None:
+    if cover is None or not unit.epsilon0 or unit.protocol.averaged_slot_choices is not None:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
     if randomizer.kary is not None or missed > unit.log_inverse_mass:
         return None
-    everybody = SparedPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer))
+    everybody = LeftOutPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer))
     return everybody if everybody.gains else None
 
 
 @functools.lru_cache(maxsize=16)
 def _all_sent(randomizer: Randomizer) -> left_out_clones.Steps:
-    """Steps of messages that all clients send: a mechanism's own ones, of one bit, or any."""
+    """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
     own = _own_steps(randomizer)
     if own is None or randomizer.one_bit is not None:
         return left_out_clones.any_message(randomizer.largest_loss, randomizer.one_bit)
@@ -315,10 +322,10 @@ def _all_sent(randomizer: Randomizer) -> left_out_clones.Steps:
 
 def g4(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots of which only sums are observed; Gaussian noise; a record replaced."""
-    throws, mu = unit.protocol.averaged_throws, unit.randomizer.gaussian_mu
-    if not unit.replaced or unit.view != "aggregate" or throws is None or mu is None:
+    choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
+    if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
         return None
-    return averaged(*throws, mu, unit.log_inverse_mass)
+    return averaged(*choices, mu, unit.log_inverse_mass)
 
 
 def local(unit: Unit) -> UnitBound:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Crowd, Slots
+from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Slots, UnequalCover
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer, pure_profile
 
 # A profile within this relative distance of the worst for its epsilon0 counts as the worst.
@@ -54,9 +54,9 @@ class Unit:
         return self.protocol.cover if self.replaced else None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def unequal_cover(self) -> UnequalCover | None:
         """Clients of unequal rates that hide the target under replacement."""
-        return self.protocol.crowd if self.replaced else None
+        return self.protocol.unequal_cover if self.replaced else None
 
     @property
     def sums_noise(self) -> bool:

@@ -63,14 +63,14 @@ def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
 
 
 def bracket(
-    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, local_caps: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
     """Bracket of epsilon of the (adaptive) composition of all units at this delta.
 
     Args:
       units: (unit, number of units) pairs.
       delta: in [1e-300, 1].
-      stronger: the local-view bounds on the same units, whose upper end caps that of the units; empty if there are
+      local_caps: the local-view bounds on the same units, whose upper end caps that of the units; empty if there are
         none.
 
     Returns:
@@ -82,30 +82,30 @@ def bracket(
     Raises:
       ArithmeticError: the ends cross, a defect of this package.
     """
-    return capped(_solve(units, delta, True), stronger, delta)
+    return capped(_solve(units, delta, True), local_caps, delta)
 
 
 def upper_end(
-    units: Sequence[tuple[UnitBound, int]], delta: float, stronger: Sequence[tuple[Exact, int]] = ()
+    units: Sequence[tuple[UnitBound, int]], delta: float, local_caps: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
     """`bracket` with a lower end of zero, in half the time."""
-    return capped(_solve(units, delta, False), stronger, delta)
+    return capped(_solve(units, delta, False), local_caps, delta)
 
 
-def capped(found: Bracket, stronger: Sequence[tuple[Exact, int]], delta: float) -> Bracket:
+def capped(found: Bracket, local_caps: Sequence[tuple[Exact, int]], delta: float) -> Bracket:
     """The bracket, with the upper end of the local-view bounds if that is smaller.
 
     Raises:
       ArithmeticError: that end is below the lower one, a defect of this package.
     """
-    if not stronger or found.upper == 0.0:
+    if not local_caps or found.upper == 0.0:
         return found
-    if any(local_view.surely_above(one, count, found.upper, delta) for one, count in stronger):
+    if any(local_view.surely_above(one, count, found.upper, delta) for one, count in local_caps):
         return found
-    alone = _solve(stronger, delta, False)
+    alone = _solve(local_caps, delta, False)
     if not alone.upper < found.upper:
         return found
-    name = " and ".join(dict.fromkeys(one.name for one, _ in stronger))
+    name = " and ".join(dict.fromkeys(one.name for one, _ in local_caps))
     found = dataclasses.replace(alone, lower=found.lower, lower_method=found.lower_method, bound=name)
     return ordered(found)
 
@@ -222,12 +222,12 @@ class _Composer(Search):
         lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
         counts, best = np.asarray(self.counts)[:, None], 0.0
         for side in (0, 1):
-            apart, seen = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
-            seen = np.minimum(seen * (1.0 + ROUNDING), 1.0)
-            shown = np.minimum(apart * (1.0 - ROUNDING) + seen, 1.0)
+            apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
+            mass = np.minimum(mass * (1.0 + ROUNDING), 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) + mass, 1.0)
             with np.errstate(divide="ignore"):
                 first, second = (
-                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, seen)
+                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, mass)
                 )
             known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
             gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)

@@ -20,7 +20,7 @@ from checkin_jax.kernels import FLUSHED, binomial, host
 from checkin_jax.kernels.composition import outcome_counts
 from checkin_jax.numerics import randomized_response
 
-METHOD = "given how often it is sent"
+METHOD = "mixture over the number of messages"
 # Sizes for the number of values of the number of messages (each compiles once); more are composed like other units.
 _SIZES, _MOST_GAUSSIAN = (64, 512, 2048), 512
 # Losses that are evaluated at once.

@@ -59,13 +59,13 @@ def curve(
     units: Sequence[tuple[UnitBound, int]],
     delta: float,
     found: Bracket,
-    stronger: Sequence[tuple[Exact, int]] = (),
+    local_caps: Sequence[tuple[Exact, int]] = (),
     both: bool = True,
 ) -> Curve:
     """The profile of the composed units, for losses from 0 to where it is far below delta.
 
     Args:
-      units, delta, stronger: as of `compose.bracket`; delta in [1e-300, 1).
+      units, delta, local_caps: as of `compose.bracket`; delta in [1e-300, 1).
       found: its bracket for them, which becomes part of the curve; at loss 0 it changes nothing.
       both: True to include lower bounds of concrete pairs.
     """
@@ -76,8 +76,8 @@ def curve(
         top = (math.fsum(one.top * count for one, count in units) + tiny) * (1.0 + 1e-12)
         losses, upper, lower = _evaluated(units, delta, found, both)
         above = [_shifted(losses, each, tiny) for each in (upper.forward, upper.backward)]
-        for one, count in stronger:
-            if len(stronger) == 1 and not local_view.surely_above(one, count, 0.0, float(above[0][0])):
+        for one, count in local_caps:
+            if len(local_caps) == 1 and not local_view.surely_above(one, count, 0.0, float(above[0][0])):
                 known = local_view.profile_of(one, count, delta)
                 if known is not None:
                     above = [np.minimum(each, _sampled(known.upper, losses)) for each in above]

@@ -35,7 +35,7 @@ from checkin_jax.accounting.bounds.select import (
     bounds_by_kind,
     check_bounds,
     check_relation,
-    stronger,
+    local_cap,
     units_alike,
 )
 from checkin_jax.accounting.calibration import largest_count
@@ -190,15 +190,15 @@ class CheckInAccountant(PrivacyAccountant):
             for unit, count in joined(self._counts)
         ]
 
-    def _stronger(self) -> list[tuple[Exact, int]]:
+    def _local_caps(self) -> list[tuple[Exact, int]]:
         """Exact local-view bounds on all units, with their numbers; empty if one is missing or none is a cap."""
         units = [(to_unit(event), count) for event, count in self._counts.items()]
-        if self._central or self._relation != REPLACE or all(seen.view == "local" for seen, _ in units):
+        if self._central or self._relation != REPLACE or all(unit.view == "local" for unit, _ in units):
             return []
         found: dict[Exact, int] = {}
-        for seen, count in units:
-            for kind, _, number in seen.protocol.alike(False):
-                alone = stronger(kind, seen.randomizer, "messages", self._relation)
+        for unit, count in units:
+            for kind, _, number in unit.protocol.alike(False):
+                alone = local_cap(kind, unit.randomizer, "messages", self._relation)
                 if alone is None:
                     return []
                 found[alone] = found.get(alone, 0) + number * count
@@ -217,7 +217,7 @@ class CheckInAccountant(PrivacyAccountant):
         if target_delta < MIN_DELTA:
             # Pure differential privacy: the largest losses of the units add up.
             return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._units(target_delta), target_delta, self._stronger()).upper
+        return composer.upper_end(self._units(target_delta), target_delta, self._local_caps()).upper
 
     @named
     def get_lower_epsilon(self, target_delta: float) -> float:
@@ -230,7 +230,7 @@ class CheckInAccountant(PrivacyAccountant):
         return (
             math.inf
             if self._non_private
-            else composer.bracket(self._units(target_delta), target_delta, self._stronger()).lower
+            else composer.bracket(self._units(target_delta), target_delta, self._local_caps()).lower
         )
 
     @named
@@ -246,7 +246,7 @@ class CheckInAccountant(PrivacyAccountant):
         target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
-        units, own = self._units(target_delta), self._stronger()
+        units, own = self._units(target_delta), self._local_caps()
         if found is None:
             found = composer.bracket(units, target_delta, own)
         return attack_terms(units, target_delta, found, own)
@@ -276,7 +276,7 @@ class CheckInAccountant(PrivacyAccountant):
             found, names = Bracket(math.inf, math.inf, "a non-private event", "a non-private event"), []
         else:
             units = self._units(delta)
-            found = composer.bracket(units, delta, self._stronger())
+            found = composer.bracket(units, delta, self._local_caps())
             names = found.names or [one.name for one, _ in units]
         return LedgerGuarantee.of(
             found,

@@ -42,9 +42,7 @@ _KINDS: dict[str, type[DpEvent]] = {
     )
     if kind is not None
 }
-ASSUMED = (
-    "each record of a central event is one client's, the same client's in all of them; its server is trusted"
-)
+ASSUMED = "each record of a central event belongs to one client, the same client in every event; its server is trusted"
 _MOST_NOISE, _LEAST_RATE = 1e6, 1e-9
 
 

@@ -22,9 +22,9 @@ from checkin_jax.accounting.stated import Stated
 from checkin_jax.protocols import REPLACE
 
 # Words for central events; the data sets are those of a ledger without check-ins.
-_CENTRAL = "somebody who sees what a trusted server releases"
+_CENTRAL = "somebody who sees the outputs of a trusted server"
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
-_ONE_CLIENT = "one client is there or not"
+_ONE_CLIENT = "data sets with and without one client"
 
 
 def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
@@ -32,18 +32,20 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
 
     with_central: True if the ledger has central events.
     """
-    seen = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
+    observed = dict.fromkeys((unit.view, unit.protocol.observed(unit.view)) for unit in units)
     out = []
-    if len({view for view, _ in seen}) > 1:
-        whom = "; ".join(f"{view!r}: {words}" for view, words in seen)
-        out.append(f"units are composed in different views; epsilon is against all of these as one: {whom}")
+    if len({view for view, _ in observed}) > 1:
+        whom = "; ".join(f"{view!r}: {words}" for view, words in observed)
+        out.append(
+            f"units have different views; epsilon holds against one adversary who has all of them: {whom}"
+        )
     if with_central and units:
         out.append(central.ASSUMED)
     sizes = sorted({unit.protocol.num_clients for unit in units})
     if len(sizes) > 1:
         out.append(
-            f"units are of {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is that "
-            "of a client who is in all of them, and a client who is in some loses no more"
+            f"units cover {len(sizes):,} populations, of {sizes[0]:,} to {sizes[-1]:,} clients; epsilon is for a "
+            "client in all of them, and other clients are protected at least as well"
         )
     return tuple(out)
 
@@ -120,7 +122,7 @@ class LedgerGuarantee(Stated):
         names: of all bounds composed. notes: further warnings.
         """
         method = found.bound or "; ".join(dict.fromkeys(names))
-        told = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        texts = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
         return cls(
             epsilon=found.upper,
             lower=found.lower,
@@ -131,7 +133,7 @@ class LedgerGuarantee(Stated):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*told, (central.ASSUMED,) if events else ()]),
+            assumptions=once([*texts, (central.ASSUMED,) if events else ()]),
             warnings=once(
                 [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
             ),
@@ -141,10 +143,10 @@ class LedgerGuarantee(Stated):
     @property
     def against(self) -> str:
         """The adversary in the protocols' words; one adversary has all views."""
-        seen = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
+        observed = dict.fromkeys(unit.protocol.observed(unit.view) for unit, _ in self.units)
         if self.central:
-            seen[_CENTRAL] = None
-        first, *others = seen or (_CENTRAL,)
+            observed[_CENTRAL] = None
+        first, *others = observed or (_CENTRAL,)
         return "; and of other units ".join(
             [first, *(each.removeprefix("somebody who sees ") for each in others)]
         )
@@ -153,8 +155,8 @@ class LedgerGuarantee(Stated):
     def compared(self) -> str:
         """Neighboring data sets in words."""
         relation = self.neighboring_relation
-        told = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
-        return "; ".join(told) or _ONE_RECORD.get(relation, _ONE_CLIENT)
+        texts = dict.fromkeys(unit.protocol.compared(relation) for unit, _ in self.units)
+        return "; ".join(texts) or _ONE_RECORD.get(relation, _ONE_CLIENT)
 
     @property
     def composed(self) -> tuple[str, ...]:
@@ -177,7 +179,7 @@ class LedgerGuarantee(Stated):
         return finite(kept | {"version": __version__})
 
     @property
-    def _seen(self) -> str:
+    def _view_words(self) -> str:
         views = dict.fromkeys(unit.view for unit, _ in self.units)
         return (
             f"view{'s' * (len(views) > 1)} {' and '.join(map(repr, views))}" if views else "a trusted server"

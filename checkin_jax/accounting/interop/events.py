@@ -90,7 +90,7 @@ def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[Unit, int]]:
     for event, count in counts.items():
         unit = to_unit(event)
         if isinstance(unit.protocol, AvailableCheckIn):
-            key = unit.protocol.drop_out_prob, unit.randomizer, unit.view, count
+            key = unit.protocol.terms, unit.randomizer, unit.view, count
             logs.setdefault(key, []).append(unit.protocol)
         else:
             out.append((unit, count))

@@ -79,8 +79,9 @@ def load(
             keys = _validate.shown(sorted(map(str, entry)))
             raise ValueError(f"ledger entry with keys {keys}: expected {sorted(expected)}")
         view = _validate.choice(VIEWS, view=entry["view"])
-        protocol = from_plain(entry["protocol"], CheckInProtocol)
-        randomizer = from_plain(entry["randomizer"], Randomizer)
+        # Fields that did not exist when the entry was written have their defaults, which change nothing.
+        protocol = from_plain(entry["protocol"], CheckInProtocol, complete=False)
+        randomizer = from_plain(entry["randomizer"], Randomizer, complete=False)
         event = unit_event(protocol, randomizer, view)
         if event.protocol != protocol:
             raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")

@@ -197,7 +197,8 @@ def add(
       delta, epsilon: the target, which a file records once.
 
     Returns:
-      The ledger with the entry, and the last earlier entry with the same run, or None.
+      The ledger with the entry, and the last earlier entry that may be the same run, or None: with the same
+      parameters, and the same date unless one was left out.
 
     Raises:
       ValueError: another relation or target than the file's; no date; or as `read`.
@@ -210,7 +211,8 @@ def add(
     with _changing(path, neighboring_relation) as change:
         found = change.ledger
         same = (each for each in reversed(found.counted) if _canonical(each.ran) == _canonical(ran))
-        earlier = next(same, None)
+        # Months of equal logs, whose dates are given, are no run twice.
+        earlier = next((each for each in same if on is None or each.on in (None, kept["on"])), None)
         kept_target = target(found, delta, epsilon)
         lines: list[dict[str, Any]] = [{"kind": _ENTRY, "id": len(found.entries) + 1, **kept}]
         if kept_target != {"delta": found.delta, "epsilon": found.epsilon}:

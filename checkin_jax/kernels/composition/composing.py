@@ -1,6 +1,6 @@
-"""Steps of `accounting.composition.search`: scales of a law, its ends and its profile on a grid, its RDP.
+"""Kernels of `accounting.composition.search`: scales of a composed law, its ends and profile on a grid, its RDP.
 
-Atoms are stacked [events, atoms], counts are [events]; those that build laws return stacks of one event.
+Atoms are stacked [events, atoms], and counts are [events].
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from checkin_jax.kernels.round_off import UNIT
 class Scales(NamedTuple):
     """Inputs of a grid.
 
-    far_order, far_log_mgf: Chernoff's at the delta asked for. bare_variance: of all rounds, at order 0. means,
-    variances, bare_variances: of one round of every event, tilted and at order 0; [events].
+    far_order, far_log_mgf: order of Chernoff's bound at the target delta, and log moment there. bare_variance: variance
+    of all rounds without tilt. means, variances: of one round of every event under the tilt, [events]. bare_variances:
+    of one round of every event without tilt, [events].
     """
 
     far_order: Array
@@ -34,7 +35,7 @@ class Scales(NamedTuple):
 
 @quietly
 def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> Scales:
-    """See `Scales`."""
+    """`Scales` of the composed law at this tilting order."""
     far = pld.chernoff_tilt(atoms, counts, log_delta)
 
     each = pld.rounds_at(atoms, xp.stack([xp.zeros(()), order]))
@@ -63,7 +64,7 @@ def end(
     upper: bool,
     delta: Array,
 ) -> End:
-    """The end of the composed law at delta, on the grid that `pld.compose` is given."""
+    """The end of epsilon at delta for the composed law, on the grid of `pld.compose`, rounded outwards."""
     tilt = pld.tilt_at(atoms, counts, order)
     composed = curve(atoms, index, counts, spacing, order, first, points, upper)
     found = (_smallest if upper else _largest)(composed, delta)
@@ -81,13 +82,13 @@ def curve(
     points: int,
     upper: bool,
 ) -> pld.Composed:
-    """The whole profile of the composed law on the grid that `pld.compose` is given."""
+    """The whole profile of the composed law on the grid of `pld.compose`."""
     tilt = pld.tilt_at(atoms, counts, order)
     return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
 
 
 def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
-    """Smallest epsilon of the grid's piecewise linear (in e^epsilon) delta that meets the target, and its error."""
+    """Smallest epsilon at which delta, linear in e^epsilon between grid points, meets the target; and its error."""
     epsilon, value, error = composed
     above = ~(value <= delta)
     count = value.shape[0]
@@ -95,16 +96,16 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     here, before = xp.minimum(i, count - 1), xp.maximum(i - 1, 0)
     share = (delta - value[here]) / (value[before] - value[here])
     back = log1p(share * xp.expm1(epsilon[before] - epsilon[here]))
-    # Where all of the grid meets the target, so does its first point.
+    # If the first grid point meets the target, it is the result.
     found = xp.maximum(xp.where(i == 0, epsilon[0], epsilon[here] + back), 0.0)
     unknown = i == count
     return xp.where(unknown, xp.inf, found), xp.where(unknown, 0.0, error[here])
 
 
 def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
-    """Largest epsilon at which even the lower delta reaches the target; 0 if there is none.
+    """Largest epsilon at which the lower bound on delta reaches the target; 0 if there is none.
 
-    The law's losses are on the grid: between two points its delta is linear in e^epsilon, so bounds at both give one.
+    The law's losses are grid points, so its delta is linear in e^epsilon between them, and so is the lower bound.
     """
     epsilon, value, _ = composed
     count = value.shape[0]
@@ -122,10 +123,10 @@ _AROUND = np.geomspace(0.25, 4.0, 65)
 
 @quietly
 def renyi(atoms: pld.Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
-    """(epsilon, order) by RDP of the pairs; log_delta: of what infinite losses leave."""
+    """(epsilon, order) by RDP of the pairs; log_delta: log of delta minus the mass at infinite loss."""
     orders = pld.chernoff_tilt(atoms, counts, log_delta).order * _AROUND
     moments = pld.log_moments(atoms, counts, orders)
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
-    epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of a log moment, each round
+    epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round
     best = xp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0

@@ -1,18 +1,18 @@
-r"""Renyi moments of the pairs of `kernels.clones`, at any real orders, from above, at a cost that does not grow with n.
+r"""Upper bounds on Renyi moments of the pairs of `kernels.clones`, at real orders, at a cost independent of n.
 
 Given N and y (see `clones`) the two densities are a (1 + x) and a (1 - x) at N0 - N1 = s N, with a = (p + 1)/2 + y and
-x = tanh(theta) = (p - 1) s / (2 a); s and -s are as likely. So for an order lam > 1
+x = tanh(theta) = (p - 1) s / (2 a); s and -s are equally likely. So for an order lam > 1
 
     A(lam) - 1 = E[ a (f(x) - 1) ],    f - 1 = 2 sinh(lam theta) sinh((lam - 1) theta) / cosh(theta),
 
-a sum of positive terms: moments within 1e-16 of one keep their digits. Three facts bound it from above:
+a sum of positive terms, so moments within 1e-16 of one keep their digits. Three facts give upper bounds:
 
-* f is the even part of g = (1 + x)^lam (1 - x)^(1 - lam), whose Taylor coefficients obey
-  (k + 1) g_{k+1} = (2 lam - 1) g_k + (k - 2) g_{k-1} with g_0 = 1 and g_1 = 2 lam - 1, so 2 g_2 = g_1^2 - 1 and none
-  is negative: f is convex and increasing in x^2. Mass between two nodes is put on them with the mean of x^2 kept.
-* The law of N0 is log-concave: between two nodes its tangent at the middle bounds it, a geometric sum.
-* A(lam) is an f-divergence, so it is nonincreasing in y and in N as every hockey-stick is: the mixtures of
-  `mixture_profiles.buckets_upper` bound it, and what they leave out counts where it would be worst.
+* f is the even part of g = (1 + x)^lam (1 - x)^(1 - lam), whose Taylor coefficients obey (k + 1) g_{k+1} = (2 lam - 1)
+  g_k + (k - 2) g_{k-1} with g_0 = 1 and g_1 = 2 lam - 1, so 2 g_2 = g_1^2 - 1 and none
+  is negative: f is convex and increasing in x^2. Mass between two nodes moves to them, with the mean of x^2 preserved.
+* The law of N0 is log-concave: between two nodes the tangent of its logarithm at the middle gives a geometric sum.
+* A(lam) is an f-divergence, so like hockey-stick divergences it is nonincreasing in y and in N. The mixtures of
+  `mixture_profiles.buckets_upper` give upper bounds, and their missing mass counts at its worst place.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import holds, quietly, xp
 from checkin_jax.kernels.mixture_profiles import Buckets, Law
 
-# Nodes beyond those that lie evenly where a moment's mass is, and the part of the largest theta that these may fill.
+# Number of geometric nodes beyond the even ones, and largest share of the range of theta that the even ones cover.
 _FAR, _MOST = 48, 0.9
-# Steps in which fewer labels than the mixture has are counted.
+# Levels in which numbers of labels below the mixture's range are counted.
 _LEVELS = 32
-# A share of e^-33 of a moment is below its rounding.
+# e^-33 of a moment is below its rounding.
 _NEXT_TO_NOTHING = 33.0
 
 
 class Choice(NamedTuple):
-    """Static choices: the mixture's buckets and offsets (0: the law itself, absent counts below `absences`), nodes."""
+    """Static choices: buckets (0: the law itself, absent counts below `absences`), offsets, and number of nodes."""
 
     buckets: int
     absences: int
@@ -46,8 +46,8 @@ class Choice(NamedTuple):
 class Lane(NamedTuple):
     """One unit and some orders.
 
-    law: [parts]. epsilon0, log_inverse_mass: scalars. deviations: of s, up to which nodes lie evenly. fine: theta up to
-    which they do. orders: [orders], > 1.
+    law: [parts]. epsilon0, log_inverse_mass: scalars. deviations: range of s with even nodes, in standard deviations.
+    fine: range of theta with even nodes. orders: [orders], > 1.
     """
 
     law: Law
@@ -70,7 +70,7 @@ def _sides(s: Array, rest: Array, y: Array, epsilon0: Array) -> tuple[Array, Arr
 
 
 def _spaced(fine: Array, end: Array | float, count: int) -> Array:
-    """From 0 evenly to `fine` [..., 1], then in geometric progression to `end`; [..., count + _FAR + 1]."""
+    """Points from 0 evenly to `fine` [..., 1], then geometrically to `end`; [..., count + _FAR + 1]."""
     shape = (1,) * (fine.ndim - 1) + (-1,)
     even = fine * (xp.arange(count + 1, dtype=xp.float64) / count).reshape(shape)
     far = fine * (end / fine) ** (xp.arange(1, _FAR, dtype=xp.float64) / _FAR).reshape(shape)
@@ -78,7 +78,7 @@ def _spaced(fine: Array, end: Array | float, count: int) -> Array:
 
 
 def _place(value: Array, fine: Array, end: float, count: int) -> Array:
-    """The place of the last of `_spaced` that is not above a value in [0, end)."""
+    """Index of the last of `_spaced` that is not above a value in [0, end)."""
     near = xp.floor(value / fine * count)
     far = count + xp.floor(xp.log(xp.maximum(value / fine, 1.0)) / xp.log(end / fine) * _FAR)
     return xp.clip(xp.where(value < fine, xp.minimum(near, count - 1.0), far), 0, count + _FAR - 1).astype(
@@ -87,7 +87,7 @@ def _place(value: Array, fine: Array, end: float, count: int) -> Array:
 
 
 def _at_edges(n: Array, edges: Array) -> Array:
-    """Masses at edges of s [labels, edges], 0 to 1, that bound Bin(n, 1/2) in 0 < s <= 1 from above; n [labels, 1]."""
+    """Masses at edges of s [labels, edges] in [0, 1] that dominate Bin(n, 1/2) on 0 < s <= 1; n: [labels, 1]."""
     upto = xp.clip(xp.floor(0.5 * n * (1.0 + edges)), xp.floor(0.5 * n), n)
     first, length = upto[:, :-1] + 1.0, xp.diff(upto)
     empty = length < 1.0
@@ -95,13 +95,13 @@ def _at_edges(n: Array, edges: Array) -> Array:
     before = xp.floor(0.5 * (length - 1.0))
     middle = first + before
     at_end = middle >= n
-    # log pmf(k) - log pmf(k + 1), increasing in k and not negative beyond n / 2.
+    # log pmf(k) - log pmf(k + 1), increasing in k and nonnegative beyond n / 2.
     fall = xp.log((middle + 1.0) / xp.where(at_end, 1.0, n - middle))
     fall = xp.where(at_end | (length <= 1.0), 0.0, xp.maximum(fall, 0.0))
     mass = xp.exp(
         binomial.log_pmf_half(middle, n) + before * fall + xp.log(binomial.geometric_sum(-fall, length))
     )
-    # Mean and variance of a geometric law on the run, from above: by their series, or as if the run had no end.
+    # Upper bounds on the mean and variance of a geometric law on the run: by series, or those of an infinite run.
     square = length * length
     series = fall * (square - 1.0) / 12.0 - fall**3 * (square * square - 1.0) / 720.0
     mean, variance = 0.5 * (length - 1.0) - xp.maximum(series, 0.0), (square - 1.0) / 12.0
@@ -118,7 +118,7 @@ def _at_edges(n: Array, edges: Array) -> Array:
 
 
 def _above_nodes(number: Array, ratio: Array, weight: Array, theta: Array, lane: Lane, count: int) -> Array:
-    """sum weight 2a E(x^2 - tanh^2 theta)_+ / p at each node, from above.
+    """Upper bound on sum weight 2a E(x^2 - tanh^2 theta)_+ / p at each node.
 
     number: [labels]. ratio, weight: [labels, ratios].
     """
@@ -141,7 +141,7 @@ def _above_nodes(number: Array, ratio: Array, weight: Array, theta: Array, lane:
 
     low, high = look_up(edges, place), look_up(edges, place + 1)
     x, below = _sides(high, 1.0 - high, y, epsilon0)
-    # How far x^2 of the upper edge is from the node: near one by what is left to one.
+    # Distance of x^2 at the upper edge from the node; near one computed from 1 - x.
     small = x * x - xp.square(xp.tanh(theta))
     large = 1.0 / xp.square(xp.cosh(theta)) - below * (1.0 + x)
     part = xp.where(theta < 0.5, small, large) / ((high - low) * (high + low) * xp.square(drop / whole))
@@ -152,22 +152,22 @@ def _above_nodes(number: Array, ratio: Array, weight: Array, theta: Array, lane:
 
 
 def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
-    """(N, weight) of what the mixture leaves out, y = 0: where it would be worst.
+    """(N, weight) of the mass missing in the mixture, at its worst place y = 0.
 
-    More labels than the mixture has, or y below its ends, count as its least N. Fewer labels count level by level, at
-    the least N of the level, with Chernoff's bound on as few.
+    Mass above the mixture's range of N, or with y below its ends, counts at the least N. Mass below the range counts
+    level by level, at the least N of the level, by Chernoff's bound.
     """
     law = lane.law
     least = xp.min(mix.number)
-    # Four exponentially small masses, and all that XLA flushes to zero.
+    # Four exponentially small masses, and the numbers that XLA flushes to zero.
     rest = 4.0 * xp.exp(-lane.log_inverse_mass) * (law.weight @ (law.scale * law.special)) + FLUSHED
-    if law.n.shape[0] > 1:  # parts differ in what they leave out: a single label is the worst there is
+    if law.n.shape[0] > 1:  # several parts: the worst case is a single label
         return xp.ones_like(rest)[None], rest[None]
     trials, special, most = law.n - 1.0, law.special, least - 1.0
     steps = xp.arange(_LEVELS, dtype=xp.float64) / _LEVELS
     ends = xp.where(most > 0, xp.floor(xp.maximum(most, 1.0) ** (1.0 - steps) * (1.0 + 1e-12)), 0.0)
     starts = xp.concatenate([ends[1:], xp.zeros_like(trials)])
-    # N - 1 counts; at most end - 1 of them.
+    # N - 1 is binomial; at most end - 1.
     count, mean = xp.maximum(ends - 1.0, 0.0), trials * special
     inside = (count > 0) & (count < mean)
     c = xp.where(inside, count, 0.5 * mean)
@@ -183,7 +183,7 @@ def _nodes(lane: Lane, choice: Choice) -> Array:
 
 
 def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
-    """theta, and masses times 2 a / p there, of which so much is above each node."""
+    """(theta, masses times 2 a / p) of the law on the nodes whose excess above each node is `above`."""
     low, high = theta[:-1], theta[1:]
     gap = xp.sinh(high - low) * xp.sinh(high + low) / xp.square(xp.cosh(high) * xp.cosh(low))
     falls = (above[:-1] - above[1:]) / gap
@@ -192,7 +192,7 @@ def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
 
 
 def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
-    """theta, and mass times 2 a / p, of every outcome s > 0 of a law of few draws."""
+    """(theta, mass times 2 a / p) of every outcome s > 0 of a law of few draws."""
     mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
     n, y = mix.number[:, None, None], mix.ratio[:, :, None]
     k = xp.floor(0.5 * n) + xp.arange(1.0, mixture_profiles.SMALL // 2 + 1.0)[None, None, :]
@@ -205,7 +205,7 @@ def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
 
 def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
     """log(A(lam) - 1) of masses times 2 a / p at theta, [orders]."""
-    # Weights that were flushed to zero count with the largest loss.
+    # Weights flushed to zero count at the largest loss.
     theta = xp.concatenate([theta, 0.5 * lane.epsilon0[None]])
     mass = xp.concatenate([mass, xp.asarray([FLUSHED])])
     # 2 sinh(lam h) sinh(t h) / cosh h = e^{2 t h} (1 - e^{-2 lam h}) (1 - e^{-2 t h}) / (1 + e^{-2 h}), t = lam - 1.
@@ -218,12 +218,12 @@ def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
 
 
 def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
-    """`_log_excess` of a mixture and of what it leaves out."""
+    """`_log_excess` of a mixture and of its missing mass."""
     theta, count = _nodes(lane, choice), choice.nodes
     above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
     number, weight = _left_out(lane, mix)
     plain = _log_excess(*_on_nodes(theta, above), lane)
-    # All of it at the largest loss there is, where that is next to nothing.
+    # If negligible, all mass counts at the largest loss.
     most = xp.log(xp.sum(weight) * _whole(xp.zeros_like(lane.epsilon0), lane.epsilon0))
     most = most + lane.orders * lane.epsilon0
     little, most = most < plain - _NEXT_TO_NOTHING, xp.logaddexp(plain, most)
@@ -231,15 +231,15 @@ def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
         return most
     ratio = xp.zeros_like(number)[:, None]
     above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
-    # What is said of an order does not depend on the others.
+    # The result at an order must not depend on the other orders.
     return xp.where(little, most, _log_excess(*_on_nodes(theta, above), lane))
 
 
 @quietly
 def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array:
-    """Upper bounds on log A(lam) of one unit at each order; [orders], nats, infinity where nothing is known.
+    """Upper bounds on log A(lam) of one unit at each order; [orders], nats; infinity if no bound is known.
 
-    mix: the mixture of the lane's law, if it has been made.
+    mix: the mixture of the lane's law; None: it is computed.
     """
     require_float64(lane)
     if choice.buckets == 0:
@@ -247,7 +247,7 @@ def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array
     else:
         own = lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets
         excess = _mixed(lane, choice, mixture_profiles.buckets_upper(*own) if mix is None else mix)
-    # Exponents of this size are rounded to their last bit.
+    # Rounding of exponents of this size.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
     found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)
     return xp.where(xp.isnan(found), xp.inf, found)

@@ -1,13 +1,13 @@
-r"""Privacy loss distributions on a grid, composed by a tilted FFT, every error bounded and on one side.
+r"""Privacy loss distributions on a grid, composed by a tilted FFT; every error is bounded and one-sided.
 
-A pair (P, Q) is described by two convex profiles, H_c(P||Q) and H_c(Q||P) for c >= 1. `side_upper` and `side_lower`
-turn one of them into masses at chosen losses whose own profile lies above, or below, everywhere; both errors
-are of second order in the spacing. `compose` convolves any numbers of rounds of several pairs.
+A pair (P, Q) is given by two convex profiles, H_c(P||Q) and H_c(Q||P) for c >= 1. `side_upper` and `side_lower` convert
+one of them to masses at chosen losses, whose profile is above, or below, the given one everywhere. Both errors are of
+second order in the spacing. `compose` convolves any numbers of rounds of several pairs.
 
 Exponential tilting: with K(t) = sum_i T_i log E_{P_i} e^{t L} the composed law is reweighted by e^{t L - K(t)}, which
-moves its bulk to where the answer lies; FFT noise is then small against the answer at every delta, and
-Chernoff's bound under the tilted law bounds what lies outside the window. Composition by FFT is
-[KJH20]; the tilting and the error bound below are ours.
+moves its bulk to the answer. Then FFT noise is small relative to the answer at every delta, and Chernoff's bound under
+the tilted law bounds the mass outside the window. Composition by FFT is [KJH20]; the tilting and the error bound are
+ours.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from checkin_jax.kernels.round_off import UNIT
 
 
 class Side(NamedTuple):
-    """One side of a pair: masses at losses[1:], all > 0.
+    """One direction of a pair: masses at losses[1:], all > 0.
 
-    near: mass under the first measure at those losses; far: under the second, near e^-loss.
-    at_one: the profile at c = 1. lost: mass of the first measure at infinite loss (upper) or dropped (lower).
+    near: masses under the first measure at those losses. far: masses under the second, near e^-loss. at_one: the
+    profile at c = 1. lost: mass of the first measure at infinite loss (upper), or dropped (lower).
     """
 
     near: Float64[Array, " intervals"]
@@ -41,16 +41,16 @@ class Side(NamedTuple):
 
 @quietly
 def side_upper(losses: Float64[Array, " knots"], profile: Float64[Array, " knots"]) -> Side:
-    """Connect the dots: the least convex piecewise linear profile found above all pairs with H <= profile.
+    """Connect the dots: a convex piecewise linear profile above every pair with H <= profile.
 
     Args:
       losses: knots 0 = l_0 < l_1 < ..., shape [knots].
-      profile: upper bounds on H at e^losses, nonincreasing but for rounding, shape [knots]. What remains at
-        the last knot is put at infinite loss.
+      profile: upper bounds on H at e^losses, nonincreasing up to rounding, shape [knots]. The value at the last knot is
+        put at infinite loss.
     """
     require_float64(losses, profile)
     chex.assert_equal_shape([losses, profile])
-    # Slopes of the chords times e^loss, which neither overflow nor vanish where e^loss is large.
+    # Slopes of the chords times e^loss, which neither overflow nor underflow for large e^loss.
     gaps = xp.diff(losses)
     scaled = xp.maximum((profile[:-1] - profile[1:]) / xp.expm1(gaps), 0.0)
     log_slopes = xp.log(scaled) - losses[:-1]
@@ -68,18 +68,19 @@ def side_lower(
     far_mass: Float64[Array, " knots-1"],
     capped: bool = False,
 ) -> Side:
-    """A convex piecewise linear profile with its kinks at the knots that lies below H everywhere.
+    """A convex piecewise linear profile with kinks at the knots, below H everywhere.
 
     Args:
       losses: knots 0 = l_0 < l_1 < ..., shape [knots].
-      difference, far_mass: P(A) - Q(A) (rounded down) and Q(A) (rounded up) of any one set A for each interval,
-        shape [knots - 1]; the line P(A) - c Q(A) is below H at every c. Take A = {loss > middle of the interval}.
-      capped: whether the profile may fall no faster than the first line, which only lowers it. Where H has few kinks,
-        none at a knot, its lowered values would else make masses near zero that the two sides together do not have.
+      difference, far_mass: P(A) - Q(A) (rounded down) and Q(A) (rounded up) of any set A for each interval, shape
+        [knots - 1]. The line P(A) - c Q(A) is below H at every c. A good choice is A = {loss > middle of the interval}.
+      capped: True to limit the slope to that of the first line, which only lowers the profile. It is needed if H has
+        few kinks, none of them at a knot: otherwise the lowered values give masses near loss zero that exceed those of
+        the pair.
 
-    At each knot the lower of the two neighbouring lines is kept, so each chord lies below a line; the values are
-    lowered by the last one before they turn negative, so that zero from there on is a chord too; and the convex
-    minorant is taken through its supporting slopes.
+    Each knot takes the lower of the two neighbouring lines, so each chord is below a line. All values are lowered by
+    the last positive one, so that zero beyond it is a chord as well. The result is the convex minorant, by its
+    supporting slopes.
     """
     require_float64(losses, difference, far_mass)
     chex.assert_shape([difference, far_mass], (losses.size - 1,))
@@ -107,8 +108,8 @@ def side_lower(
     hull = xp.maximum(backend.by_rows(lambda c: xp.max(lines(c), axis=1), (c,), chords.size), 0.0)
     drops = hull[:-1] - hull[1:]
 
-    # Where the minorant falls by less than rounding can tell, the flattest line that supports it at the end of the
-    # interval is taken instead; then only rounding is left to repair: nonincreasing slopes from the first on.
+    # Where the minorant falls by less than rounding, its slope is that of the flattest line that supports it at the end
+    # of the interval. Then nonincreasing slopes from the first on repair the remaining rounding.
     def flattest(c: Array, hull: Array) -> Array:
         supports = lines(c) >= hull[:, None] * (1.0 - 1e-12)
         return xp.minimum(xp.min(xp.where(supports, chords[None, :], xp.inf), axis=1), 1.0)
@@ -122,7 +123,7 @@ def side_lower(
 
 
 class Atoms(NamedTuple):
-    """A finite law of privacy loss under P: losses and masses [atoms], and the mass at infinite loss."""
+    """A finite law of the privacy loss under P: losses and masses [atoms], and the mass at infinite loss."""
 
     losses: Float64[Array, "*events atoms"]
     masses: Float64[Array, "*events atoms"]
@@ -131,14 +132,14 @@ class Atoms(NamedTuple):
 
 @quietly
 def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool) -> Atoms:
-    """The law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
+    """Law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
 
-    For c < 1 the joined profile is p - c q + c H_{1/c}(Q||P) with p, q the total masses: it stays on its side of
-    the pair's if p is at least (upper) or at most (lower) both 1 and q. So the plus side is scaled until the
-    profiles at c = 1 are in order, and the mass at loss zero makes the total one.
+    For c < 1 the joined profile is p - c q + c H_{1/c}(Q||P) with p, q the total masses. It is on the right side of the
+    pair's profile if p is at least (upper) or at most (lower) both 1 and q. So the plus side is scaled until the
+    profiles at c = 1 are ordered, and the mass at loss zero makes the total one.
     """
     require_float64(losses, plus, minus)
-    # A side of other knots would broadcast or be paired with the wrong losses.
+    # A side on other knots would broadcast, or be paired with the wrong losses.
     chex.assert_shape([plus.near, plus.far, minus.near, minus.far], (losses.size - 1,))
     ratio = minus.at_one / xp.where(plus.at_one > 0, plus.at_one, 1.0)
     scale = xp.maximum(ratio, 1.0) if upper else xp.minimum(ratio, 1.0)
@@ -156,11 +157,11 @@ def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool)
 def symmetric_log_moments(
     losses: Float64[Array, " knots"], side: Side, orders: Float64[Array, " orders"]
 ) -> Float64[Array, " orders"]:
-    """log E_P e^{t L} at each t > 0 of `orders`, for the pair that has `side` in both directions and no lost mass.
+    """log E_P e^{t L} at each t > 0 of `orders`, for a pair with `side` in both directions and no mass at infinity.
 
-    E_P e^{t L} - 1 = sum_j far_j (e^{t l} - 1) (e^l - e^{-t l}): all terms are positive, so moments within 1e-16 of
-    one keep their digits. In terms of near_j = far_j e^l, which does not vanish where far_j does. The rest of the
-    mass sits at loss zero.
+    E_P e^{t L} - 1 = sum_j far_j (e^{t l} - 1) (e^l - e^{-t l}): all terms are positive, so moments within 1e-16 of one
+    keep their digits. The sum uses near_j = far_j e^l, which does not underflow where far_j does. The remaining mass is
+    at loss zero.
     """
 
     def one(t: Array) -> Array:
@@ -172,7 +173,7 @@ def symmetric_log_moments(
 
 
 class Tilt(NamedTuple):
-    """Tilting order, and K, K', K'' of the composed law there (nats); all scalars."""
+    """Tilting order, and K, K', K'' of the composed law there (nats); scalars."""
 
     order: Array
     log_mgf: Array
@@ -189,7 +190,7 @@ class Round(NamedTuple):
 
 
 def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
-    """Each event's K and its derivatives at any `order`; atoms are stacked [events, atoms]."""
+    """K and its derivatives of each event at any `order`; atoms are stacked [events, atoms]."""
     losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
     log_mass = xp.log(masses) + order[..., None, None] * losses
     peak = xp.max(log_mass, axis=-1, keepdims=True)
@@ -212,13 +213,13 @@ def log_moments(
 ) -> Float64[Array, " orders"]:
     """K(t) = sum over events of counts log E_P e^{t L} at each t > 0 of `orders`; the RDP of order t + 1 is K(t) / t.
 
-    An upper bound when the atoms come from `join(..., upper=True)` and have no infinite loss.
+    It is an upper bound if the atoms come from `join(..., upper=True)` and have no mass at infinite loss.
     """
     return tilt_at(atoms, counts, orders).log_mgf
 
 
 def _log_orders(atoms: Atoms) -> tuple[Array, Array]:
-    """Logarithms of orders between which all lie that are of use."""
+    """Logarithms of the smallest and the largest useful order."""
     top = xp.max(xp.where(atoms.masses > 0, atoms.losses, 0.0))
     scale = 1.0 / xp.maximum(top, 1e-300)
     return xp.log(1e-9 * scale), xp.log(1e5 * scale)
@@ -227,10 +228,10 @@ def _log_orders(atoms: Atoms) -> tuple[Array, Array]:
 def _solve(
     atoms: Atoms, counts: Array, reached: Callable[[Tilt], tuple[Array, Array]], target: Array
 ) -> Tilt:
-    """The order at which a positive target is reached; `reached` gives what increases and its slope in log order."""
+    """The order at which `reached`, an increasing function with its slope in log order, equals a positive target."""
 
     def value(log_order: Array) -> tuple[Array, Array]:
-        # Nearly linear, which ends the search soon.
+        # Nearly linear, so that few steps suffice.
         amount, slope = reached(tilt_at(atoms, counts, xp.exp(log_order)))
         return xp.log(xp.maximum(amount, 1e-300) / target), xp.where(amount > 0, slope / amount, xp.nan)
 
@@ -239,7 +240,7 @@ def _solve(
 
 @quietly
 def chernoff_tilt(atoms: Atoms, counts: Array, log_delta: Array) -> Tilt:
-    """The order t that minimises (K(t) - log delta) / t, where t K'(t) - K(t) = -log delta."""
+    """The order t that minimises (K(t) - log delta) / t, by t K'(t) - K(t) = -log delta."""
 
     def reached(at: Tilt) -> tuple[Array, Array]:
         return at.order * at.mean - at.log_mgf, xp.square(at.order) * at.variance
@@ -253,15 +254,15 @@ def _with_mean(atoms: Atoms, counts: Array, mean: Array) -> Tilt:
 
 @quietly
 def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
-    """The order t > 0 whose tilted mean K'(t) is epsilon (the nearest there is)."""
+    """The order t > 0 whose tilted mean K'(t) is epsilon, or nearest to it."""
     return _with_mean(atoms, counts, epsilon)
 
 
 @quietly
 def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
-    """The order up to which the tilted variance stays within a tenth and twice the plain one.
+    """Largest order at which the tilted variance is between a tenth of the plain variance and twice it.
 
-    Beyond it rare large losses rule the law, or it shrinks to its largest loss.
+    Beyond it rare large losses dominate the tilted law, or it concentrates at its largest loss.
     """
     plain = tilt_at(atoms, counts, xp.zeros(())).variance
 
@@ -269,14 +270,14 @@ def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
         variance = tilt_at(atoms, counts, xp.exp(log_orders)).variance
         return ~((variance < 2.0 * plain) & (variance > 0.1 * plain))
 
-    # Not monotone; an order within 2e-6 of it serves.
+    # Not monotone; an order within 2e-6 suffices.
     return tilt_at(atoms, counts, xp.exp(backend.halved(wild, *_log_orders(atoms), 24)))
 
 
 class Composed(NamedTuple):
-    """delta against epsilon on a grid: epsilon [points] and delta [points], bounded from one side.
+    """delta as a function of epsilon on a grid: epsilon [points], and one-sided bounds on delta [points].
 
-    error: the part of delta at each point that is truncation and round-off.
+    error: bound on truncation and round-off, part of delta at each point.
     """
 
     epsilon: Array
@@ -301,7 +302,7 @@ def _beyond(values: Array, rate: Array) -> Array:
 
 
 def _later(values: Array, rate: Array) -> Array:
-    """sum_{j>i} values[j] e^{-(j-i-1) rate}, by rows: small matrix products, and nothing overflows."""
+    """sum_{j>i} values[j] e^{-(j-i-1) rate}, by rows, as small matrix products without overflow."""
     size = values.shape[0]
     columns = min(size, 64)
     table, place = values.reshape(size // columns, columns), xp.arange(columns)
@@ -326,7 +327,7 @@ def compose(
     points: int,
     upper: bool,
 ) -> Composed:
-    """delta(epsilon) of `counts` rounds of each pair, all composed.
+    """delta(epsilon) of the composition of `counts` rounds of each pair.
 
     Args:
       atoms: stacked [events, atoms]; index: the same losses in units of `spacing`, whole numbers.
@@ -337,9 +338,8 @@ def compose(
       upper: direction of every rounding.
 
     Returns:
-      Error terms, all inside delta: infinite losses, tilted mass
-      beyond the window, wrap-around, and FFT round-off (`kernels.round_off`), by Cauchy-Schwarz against the weights of
-      delta.
+      The profile on the grid. Delta includes all error terms: infinite losses, tilted mass beyond the window,
+      wrap-around, and FFT round-off (`kernels.round_off`, by Cauchy-Schwarz with the weights of delta).
     """
     require_float64(atoms, counts, spacing, tilt)
     chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
@@ -350,7 +350,7 @@ def compose(
     dense = backend.added_up(xp.mod(index, points), weight, points)
     phi = backend.rfft(dense)
     size = xp.abs(phi)
-    # Modulus and angle apart: a complex logarithm takes twice as long.
+    # Modulus and angle separately: a complex logarithm takes twice as long.
     log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
     modulus, angle = (xp.sum(counts[:, None] * part, axis=0) for part in (log_size, xp.angle(phi)))
     modulus = xp.exp(modulus)
@@ -370,19 +370,19 @@ def compose(
     centre = tilt.mean
     log_scale = tilt.log_mgf - order * centre
     log_weights = log_scale - order * (epsilon - centre)
-    # Beyond e^40 the round-off below exceeds one, so what is cut there was no bound anyway.
+    # Beyond e^40 the round-off below exceeds one, so capping loses nothing.
     tilted = xp.exp(xp.minimum(log_weights, 40.0)) * probability
     tail, discounted = _beyond(tilted, xp.zeros_like(spacing)), _beyond(tilted, spacing)
     raw = tail - discounted
 
     weights = xp.exp(log_weights)
     wrong = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
-    # Rounding of masses, tilts and sums: relative, per round.
+    # Relative rounding of masses, tilts and sums, per round.
     drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
     wrong = wrong + (
         xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
     )
-    # A tilt that overflows leaves no information, not a number.
+    # An overflowing tilt gives the trivial bound.
     if upper:
         infinite = -xp.expm1(counts @ log1p(-atoms.infinite))
         error = wrong + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)

@@ -1,8 +1,7 @@
-"""Array functions that stay with what they get: NumPy's arrays, or those of JAX where a kernel is traced or given them.
+"""Array functions that return the kind of array that they get: NumPy's, or JAX's (traced or not).
 
-Kernels are written once, against `xp` and the loops below. NumPy answers a single setting and compiles nothing;
-`jax.jit`, `jax.vmap` and `jax.grad` take the same functions. Error counts of bounds cover both engines
-(tests/bounds/test_engines.py).
+Kernels are written once, with `xp` and the loops below. NumPy evaluates a single setting without compiling. `jax.jit`,
+`jax.vmap` and `jax.grad` apply to the same functions. Error bounds cover both (tests/bounds/test_engines.py).
 """
 
 from __future__ import annotations
@@ -14,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy  # whose parts are imported when they are used: scipy.special takes a tenth of a second
+import scipy  # its parts are imported on first use: scipy.special takes a tenth of a second
 from jax import Array
 
-# Multiplications, of real numbers and of complex ones, that OpenBLAS does not share out among threads.
+# Largest products (real "f", complex "c"; number of multiplications) that OpenBLAS computes in one thread.
 _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
-# Fewer terms of a product are not added at a time.
+# Fewest terms of a product that are summed per batch.
 _FEW_TERMS = 16
-# A step of Newton's that is shorter than this is the last: the next one would be about its square.
+# Newton's method stops after a step shorter than this, since the next one would be about its square.
 _NEWTON = 1e-5
-# Halvings whose middles are looked at together.
+# Halvings whose middles are evaluated together.
 _AHEAD = 3
-# Numbers of a block that stays in the cache from one operation to the next.
+# Numbers of a block that stays in the CPU cache.
 _IN_CACHE = 1 << 15
 
 
-# A kernel so decorated takes numbers that overflow, vanish or are none without a warning, as XLA does.
+# Decorator: overflow, underflow and NaN give no warnings, as in XLA.
 quietly: Callable[[Callable[..., Any]], Callable[..., Any]] = np.errstate(all="ignore")
-# What certainly is none of JAX's arrays.
+# Types that are never JAX arrays.
 _NUMPY = (np.ndarray, np.generic, float, int)
 
 
 def of_jax(*values: Any) -> bool:
-    """Whether one of these, or one within their tuples and lists, is an array of JAX, traced or not."""
+    """True if a value, or an element of a tuple or list, is a JAX array, traced or not."""
     for value in values:
         if isinstance(value, _NUMPY):
             continue
@@ -49,12 +48,12 @@ def of_jax(*values: Any) -> bool:
 
 
 def holds(condition: Any) -> bool:
-    """Whether a condition is NumPy's and holds everywhere; one of JAX is not looked at."""
+    """True if the condition is a NumPy array that is true everywhere; False for JAX arrays."""
     return not of_jax(condition) and bool(np.all(condition))
 
 
 def _reduced(ufunc: np.ufunc) -> Callable[..., Any]:
-    """What numpy's own function of an array, an axis and more gives, which takes longer to call than to add up."""
+    """A NumPy reduction with the arguments of `np.sum`, but with less overhead per call."""
 
     def reduce(values: Any, axis: Any = None, **more: Any) -> Any:
         return ufunc.reduce(values, axis, **more)
@@ -66,7 +65,7 @@ _REDUCED = {"sum": _reduced(np.add), "max": _reduced(np.maximum), "min": _reduce
 
 
 class _Namespace:
-    """The functions of `jax.numpy` where an argument is an array of JAX, else those of numpy."""
+    """The functions of `jax.numpy` if an argument is a JAX array, else those of NumPy."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         ours, theirs = _REDUCED.get(name) or getattr(np, name), getattr(jnp, name)
@@ -106,7 +105,7 @@ def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: 
 
 
 def placed(values: Array, at: Array, value: Array) -> Array:
-    """`values` but for `value` at one place."""
+    """`values` with `value` at one index."""
     if of_jax(values, at, value):
         return values.at[at].set(value)
     values = np.array(values)  # type: ignore[assignment]
@@ -115,9 +114,9 @@ def placed(values: Array, at: Array, value: Array) -> Array:
 
 
 def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
-    """Where a value that increases is zero, as near as `halvings` of (low, high) give it; an end if it is nowhere.
+    """Zero of an increasing function in (low, high), as accurate as `halvings` bisections; an end if there is none.
 
-    value: gives the value and its slope (or NaN), by which NumPy takes fewer steps than halvings: Newton's.
+    value: returns the function and its slope (or NaN). NumPy uses the slope for Newton steps, which are fewer.
     """
     if of_jax(low, high):
         return halved(lambda at: ~(value(at)[0] < 0), low, high, halvings)
@@ -132,7 +131,7 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
             if abs(step) < _NEWTON:
                 return middle
         elif middle >= high == top:
-            # Once: there may be no zero at all.
+            # Only once, since there may be no zero.
             middle, top = high, math.nan
         else:
             middle = 0.5 * (low + high)
@@ -140,9 +139,9 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
 
 
 def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
-    """Where `beyond` begins to hold, by so many halvings of (low, high); an end if it holds everywhere or nowhere.
+    """Point from which on `beyond` is true, by bisections of (low, high); an end if it is true everywhere or nowhere.
 
-    beyond: takes arrays; NumPy asks for the middles of _AHEAD halvings at once.
+    beyond: a predicate on arrays; NumPy evaluates the middles of _AHEAD bisections at once.
     """
     if of_jax(low, high):
 
@@ -169,7 +168,7 @@ def product(rows: Array, matrix: Array) -> Array:
     """rows [..., any, k] times matrices [..., k, any]."""
     if of_jax(rows, matrix):
         return rows @ matrix
-    # Small products stay in this thread: starting others takes longer, and much longer where other work goes on.
+    # Small products stay in this thread, since starting threads takes longer, especially on a busy machine.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
     most = _SMALL_PRODUCT[matrix.dtype.kind]
     some = most // (count * across)
@@ -186,12 +185,12 @@ def product(rows: Array, matrix: Array) -> Array:
 
 
 def dots(rows: Array, vector: Array) -> Array:
-    """rows [..., k] times a real vector [k]; row by row, since OpenBLAS shares larger tables out among threads."""
+    """rows [..., k] times a real vector [k]; row by row, since OpenBLAS would use threads for larger tables."""
     return rows @ vector if of_jax(rows, vector) else np.vecdot(rows, vector)  # type: ignore[return-value]
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`jax.vmap` over the leading axis of every argument; in NumPy one by one."""
+    """`jax.vmap` over the leading axis of every argument; a loop in NumPy."""
 
     def over(*columns: Any) -> Any:
         if of_jax(*columns):
@@ -214,7 +213,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def one_by_one(function: Callable[..., Any], rows: Any, batch: int | None = None) -> Any:
-    """`jax.lax.map` over the leading axis of all leaves of rows, `batch` at a time; in NumPy each by itself."""
+    """`jax.lax.map` over the leading axis of all leaves of `rows`, `batch` at a time; a loop in NumPy."""
     if of_jax(*jax.tree.leaves(rows)):
         return jax.lax.map(function, rows, batch_size=batch)
     return vmap(function)(rows)
@@ -223,9 +222,9 @@ def one_by_one(function: Callable[..., Any], rows: Any, batch: int | None = None
 def by_rows(
     function: Callable[..., Array], rows: tuple[Array, ...], across: int, wanted: Array | None = None
 ) -> Array:
-    """What a function gives for arrays of as many rows each, itself row by row; `across` numbers are behind a row.
+    """Applies a row-wise function to arrays with equally many rows; `across`: numbers that it needs per row.
 
-    In NumPy some rows at a time, which stay in the cache, and those alone that are `wanted`; the others are zero.
+    NumPy evaluates blocks of rows that fit into the CPU cache, and only the rows that are `wanted`; others are zero.
     """
     if of_jax(*rows):
         return function(*rows)
@@ -238,12 +237,12 @@ def by_rows(
 
 
 def largest_from_here(values: Array, axis: int = -1) -> Array:
-    """Of every one of `values` and all after it along the axis the largest."""
+    """Maximum of each value and all later ones along the axis."""
     if of_jax(values):
         return jax.lax.cummax(values, axis=axis % values.ndim, reverse=True)
     if axis % values.ndim == values.ndim - 1:
         return np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]  # type: ignore[return-value]
-    # Along other axes `accumulate` takes one number at a time.
+    # Along other axes `accumulate` is slow.
     found = np.moveaxis(np.array(values), axis, 0)
     for row, after in zip(found[-2::-1], found[:0:-1]):
         np.maximum(row, after, out=row)
@@ -251,7 +250,7 @@ def largest_from_here(values: Array, axis: int = -1) -> Array:
 
 
 def smallest_so_far(values: Array) -> Array:
-    """The smallest of `values` so far, along the first axis."""
+    """Cumulative minimum along the first axis."""
     return jax.lax.cummin(values, axis=0) if of_jax(values) else np.minimum.accumulate(values)  # type: ignore[return-value]
 
 
@@ -266,7 +265,7 @@ def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
 
 
 def added_up(index: Array, weights: Array, size: int) -> Array:
-    """Row by row a vector of `size` into which weights [rows, any] are added at whole index in [0, size)."""
+    """For each row, a vector of `size` entries: sums of weights [rows, any] by whole index in [0, size)."""
     if not of_jax(index, weights):
         return np.stack([np.bincount(i, w, minlength=size) for i, w in zip(index, weights)])  # type: ignore[return-value]
     return jax.vmap(lambda i, w: jnp.zeros(size).at[i].add(w))(index, weights)
@@ -287,7 +286,7 @@ def rfft(values: Array) -> Array:
 
 
 def irfft(values: Array, size: int) -> Array:
-    """The real rows of this size, a power of two, that have the transforms `values`."""
+    """Inverse of `rfft`: real rows of this size, a power of two."""
     return jnp.fft.irfft(values, n=size, axis=-1) if of_jax(values) else np.fft.irfft(values, n=size, axis=-1)  # type: ignore[return-value]
 
 
@@ -307,7 +306,7 @@ def log_ndtr(x: Array) -> Array:
 
 
 def erfcx(x: Array) -> Array:
-    """e^{x^2} erfc(x), x up to 25 or so: beyond, XLA flushes erfc to zero."""
+    """e^{x^2} erfc(x) for x up to about 25; beyond, XLA flushes erfc to zero."""
     return jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x) if of_jax(x) else scipy.special.erfcx(x)
 
 

@@ -113,7 +113,7 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
     return stop_loss.Contour(order, period, SMOOTHING * period)
 
 
-class _Way(NamedTuple):
+class _SumContour(NamedTuple):
     """A contour for sums of one law, its nodes, and the law's T there and at the order."""
 
     path: stop_loss.Contour
@@ -128,14 +128,14 @@ class _Way(NamedTuple):
         return stop_loss.stop_loss(total, self.path, self.theta, x)
 
 
-def _way(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Way:
+def _sum_contour(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _SumContour:
     """A good contour for `count` steps of the law (at, weights), at most about `jump` each; each one is
     valid.
     """
     order, deviation = saddle(at[None], weights[None], count, x)
     path = contour(order, deviation, jump)
     theta = stop_loss.nodes(path, NODES)
-    return _Way(
+    return _SumContour(
         path, theta, moment(at, weights, theta), real_moment(at[None], weights[None], order[None])[0, 0]
     )
 
@@ -180,7 +180,7 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     # all parts.
     counts = pool.sizes + 1.0
     most = jnp.max(jnp.where(pool.masses > 0, counts, 1.0))
-    way = _way(at, weights, most, -most * shift, beta)
+    way = _sum_contour(at, weights, most, -most * shift, beta)
     parts = jax.vmap(lambda count: way.value(count, -count * shift) / count)(counts)
     values = jnp.where(pool.masses > 0, parts, 0.0)
     alone = pool.rate * _alone(law, epsilon0, loss) * (1.0 + ROUNDING) + FLUSHED
@@ -197,23 +197,25 @@ def pooled_upper(
     return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
 
 
-def _one(law: Law, seen: StepCounts, epsilon0: Array, loss: Array) -> Array:
+def _one(law: Law, step_counts: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)
-    weights = seen.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
-    x = -seen.clients * c_minus_1 / unit
-    most = jnp.max(jnp.where(seen.masses > 0, seen.counts, 0.0))
-    way = _way(at, weights, most, x, jnp.ones_like(x))
-    values = jnp.where(seen.masses > 0, jax.vmap(lambda count: way.value(count, x))(seen.counts), 0.0)
+    weights = step_counts.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
+    x = -step_counts.clients * c_minus_1 / unit
+    most = jnp.max(jnp.where(step_counts.masses > 0, step_counts.counts, 0.0))
+    way = _sum_contour(at, weights, most, x, jnp.ones_like(x))
+    values = jnp.where(
+        step_counts.masses > 0, jax.vmap(lambda count: way.value(count, x))(step_counts.counts), 0.0
+    )
     alone = _alone(law, epsilon0, loss)
-    value = (seen.masses @ values) * unit / seen.clients * (1.0 + ROUNDING) + FLUSHED
+    value = (step_counts.masses @ values) * unit / step_counts.clients * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
 @jax.jit
 def profile_upper(
-    law: Law, seen: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: Law, step_counts: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
-    require_float64(law, seen, epsilon0, losses)
-    return jax.lax.map(functools.partial(_one, law, seen, epsilon0), losses)
+    require_float64(law, step_counts, epsilon0, losses)
+    return jax.lax.map(functools.partial(_one, law, step_counts, epsilon0), losses)

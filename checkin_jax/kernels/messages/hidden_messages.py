@@ -131,7 +131,7 @@ def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
 
 
 def of_a_law(at: Array, weights: Array, rate: Array) -> tuple[Array, Array]:
-    """Places and weights whose sum is at most 1/rate, and that are not below the given ones in convex order.
+    """Places and weights of sum at most 1/rate that dominate the given ones in convex order.
 
     Weights of a sum s > 1/rate, which margins make, become w / s', their places s' a, s' = rate s: (s' a - k)_+ is at
     least s' (a - k)_+ for k >= 0. The mean stays zero.

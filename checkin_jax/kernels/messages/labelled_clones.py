@@ -35,12 +35,12 @@ class LabelledCounts(NamedTuple):
 
 
 def _one(
-    rules: Game, nodes: int, seen: LabelledCounts, stages: Stages, message: Message, loss: Array
+    rules: Game, nodes: int, step_counts: LabelledCounts, stages: Stages, message: Message, loss: Array
 ) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    middle = -(seen.masses @ seen.clients) / jnp.sum(seen.masses) * c_minus_1 / unit
-    end = staged_games.play(rules, nodes, message, stages, loss, seen.slots, middle)
-    every = end.more(seen.slots - stages.before)
+    middle = -(step_counts.masses @ step_counts.clients) / jnp.sum(step_counts.masses) * c_minus_1 / unit
+    end = staged_games.play(rules, nodes, message, stages, loss, step_counts.slots, middle)
+    every = end.more(step_counts.slots - stages.before)
 
     def part(clients: Array) -> Array:
         x = -clients * c_minus_1 / unit
@@ -48,16 +48,16 @@ def _one(
         return (end.stop_loss(every.total, x) + debt) * unit / clients
 
     alone = message.alone(loss)
-    parts = jax.vmap(part)(seen.clients)
+    parts = jax.vmap(part)(step_counts.clients)
     parts = jnp.where(parts >= 0.0, jnp.minimum(parts, alone), alone)
-    value = seen.masses @ parts + seen.lost * alone
+    value = step_counts.masses @ parts + step_counts.lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def profile_upper(
-    seen: LabelledCounts,
+    step_counts: LabelledCounts,
     message: Message,
     stages: Stages,
     losses: Float64[Array, " losses"],
@@ -69,5 +69,7 @@ def profile_upper(
     Args:
       stages, rules, nodes: as in `staged_games.profile_upper`, for m steps.
     """
-    require_float64(seen, message, stages, losses)
-    return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)
+    require_float64(step_counts, message, stages, losses)
+    return staged_games.over_losses(
+        functools.partial(_one, rules, nodes, step_counts, stages), message, losses
+    )

@@ -312,17 +312,19 @@ def _binomial(
     log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
     excess = game.theta * game.theta * step
     log_step, size = stop_loss.log_one_plus(excess)
-    seen = stop_loss.add(
+    step_counts = stop_loss.add(
         total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
     )
     log_real = log1p(jnp.square(order) * real)
-    ratio = seen.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(log_step.dtype)
+    ratio = step_counts.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(
+        log_step.dtype
+    )
     kept = size >= jnp.square(edge)
     late = stop_loss.Sum(
-        seen.log_mgf - before * log_real,
+        step_counts.log_mgf - before * log_real,
         jnp.where(kept, ratio, jax.lax.complex(jnp.asarray(-1e4), jnp.zeros(()))),
-        jnp.where(kept, seen.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
-        seen.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
+        jnp.where(kept, step_counts.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
+        step_counts.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
     )
     value = end.stop_loss(late, x)
     # A step multiplies e^{t x} by at most Q, and E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1)
@@ -346,17 +348,19 @@ class Stages(NamedTuple):
     tolerance: Array
 
 
-def _counted(end: Staged, seen: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
-    """As `_binomial`, if the number of steps is one of seen.counts with probabilities seen.masses."""
-    late = (seen.masses > 0) & (seen.counts >= before)
+def _counted(end: Staged, step_counts: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
+    """As `_binomial`, if the number of steps is one of step_counts.counts with probabilities step_counts.masses."""
+    late = (step_counts.masses > 0) & (step_counts.counts >= before)
 
     def part(count: Array) -> Array:
         all_of_it = end.more(count - before)
         debt = all_of_it.debt * jnp.exp(end.game.contour.order * x + all_of_it.total.log_mgf)
         return end.stop_loss(all_of_it.total, x) + debt
 
-    values = jax.vmap(part)(jnp.where(late, seen.counts, before))
-    return jnp.sum(jnp.where(late, seen.masses * values, 0.0)), jnp.sum(jnp.where(late, 0.0, seen.masses))
+    values = jax.vmap(part)(jnp.where(late, step_counts.counts, before))
+    return jnp.sum(jnp.where(late, step_counts.masses * values, 0.0)), jnp.sum(
+        jnp.where(late, 0.0, step_counts.masses)
+    )
 
 
 def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
@@ -427,32 +431,32 @@ def _one(
     rules: Game,
     binomial: bool,
     nodes: int,
-    seen: StepCounts,
+    step_counts: StepCounts,
     everybody: Array,
     stages: Stages,
     message: Message,
     loss: Array,
 ) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    mean = seen.rate * (seen.masses @ seen.counts)
-    x = -seen.clients * c_minus_1 / unit
+    mean = step_counts.rate * (step_counts.masses @ step_counts.counts)
+    x = -step_counts.clients * c_minus_1 / unit
     end = play(rules, nodes, message, stages, loss, mean, x)
     if binomial:
-        counted = seen.counts[0], seen.rate, stages.before, x, jnp.zeros_like(x)
+        counted = step_counts.counts[0], step_counts.rate, stages.before, x, jnp.zeros_like(x)
         value, early = _binomial(end, *counted)
     else:
-        value, early = _counted(end, seen, stages.before, x)
+        value, early = _counted(end, step_counts, stages.before, x)
     # For K < J, and for K = n (no absent client hides the target), the divergence of one message is the
     # bound.
     alone = message.alone(loss)
-    value = value * unit / seen.clients + (early + everybody) * alone
+    value = value * unit / step_counts.clients + (early + everybody) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @functools.partial(jax.jit, static_argnames=("rules", "binomial", "nodes"))
 def profile_upper(
-    seen: StepCounts,
+    step_counts: StepCounts,
     message: Message,
     everybody: Float64[Array, ""],
     stages: Stages,
@@ -464,15 +468,15 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      seen: the sums that bound the round. binomial: seen.counts is [n], and the number of steps is Bin(n,
-        seen.rate) with rate < 1; else the rate is 1. everybody: upper bound on the probability that no other
+      step_counts: the sums that bound the round. binomial: step_counts.counts is [n], and the number of steps is Bin(n,
+        step_counts.rate) with rate < 1; else the rate is 1. everybody: upper bound on the probability that no other
         client hides the target.
       stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
         one.
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
-    require_float64(seen, message, everybody, stages, losses)
-    one = functools.partial(_one, rules, binomial, nodes, seen, everybody, stages)
+    require_float64(step_counts, message, everybody, stages, losses)
+    one = functools.partial(_one, rules, binomial, nodes, step_counts, everybody, stages)
     return over_losses(one, message, losses)
 
 
@@ -492,30 +496,30 @@ def _pooled(
     rules: Game,
     nodes: int,
     lost: Array,
-    seen: PoolCounts,
+    step_counts: PoolCounts,
     stages: Stages,
     message: Message,
     loss: Array,
 ) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     alone = message.alone(loss)
-    beta = seen.rate / seen.theta
+    beta = step_counts.rate / step_counts.theta
     # (n - k)(1 - c) / rho + k (1 - c) increases in k.
-    per_absent = (1.0 - seen.rate) / (1.0 - seen.theta) / beta
+    per_absent = (1.0 - step_counts.rate) / (1.0 - step_counts.theta) / beta
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
-    middle = jnp.max(jnp.where(seen.masses > 0, seen.number, 1.0))
+    middle = jnp.max(jnp.where(step_counts.masses > 0, step_counts.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    end = play(rules, nodes, message, stages, loss, seen.theta * middle, start)
+    end = play(rules, nodes, message, stages, loss, step_counts.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
-        counted = number, seen.theta, stages.before, x, shift
+        counted = number, step_counts.theta, stages.before, x, shift
         value, early = _binomial(end, *counted)
-        return value * unit * beta / number + early * seen.rate * alone
+        return value * unit * beta / number + early * step_counts.rate * alone
 
-    value = seen.masses @ jax.vmap(part)(seen.number) + lost * alone
+    value = step_counts.masses @ jax.vmap(part)(step_counts.number) + lost * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
-    most = seen.rate * alone * (1.0 + ROUNDING)
+    most = step_counts.rate * alone * (1.0 + ROUNDING)
     # For larger phases the rounding of the shift is not counted.
     turned = jnp.max(jnp.imag(end.game.theta)) * shift
     return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
@@ -523,7 +527,7 @@ def _pooled(
 
 @functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def pool_upper(
-    seen: PoolCounts,
+    step_counts: PoolCounts,
     message: Message,
     lost: Float64[Array, ""],
     stages: Stages,
@@ -539,5 +543,5 @@ def pool_upper(
       stages: as in `profile_upper`, for the smallest pool of positive mass. rules, nodes: as in
         `profile_upper`.
     """
-    require_float64(seen, message, lost, stages, losses)
-    return over_losses(functools.partial(_pooled, rules, nodes, lost, seen, stages), message, losses)
+    require_float64(step_counts, message, lost, stages, losses)
+    return over_losses(functools.partial(_pooled, rules, nodes, lost, step_counts, stages), message, losses)

@@ -38,22 +38,22 @@ class WeightedCounts(NamedTuple):
 def _one(
     rules: Game,
     nodes: int,
-    seen: WeightedCounts,
+    step_counts: WeightedCounts,
     stages: tuple[Stages, Stages],
     message: Message,
     loss: Array,
 ) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    x = -seen.clients * c_minus_1 / unit
+    x = -step_counts.clients * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
-    means = seen.masses @ seen.whole, seen.masses @ seen.part
-    whole = means[0] + jnp.square(seen.weight) * means[1]
+    means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
+    whole = means[0] + jnp.square(step_counts.weight) * means[1]
     deviation = staged_games.expected_deviation(at, laws, whole)
     order, worth = staged_games.contoured(deviation, x)
     candidates = jnp.asarray(rules.candidates)
 
     kinds: list[tuple[Stages, staged_games.Staged]] = []
-    for scale, mean, plan in zip((jnp.ones_like(seen.weight), seen.weight), means, stages):
+    for scale, mean, plan in zip((jnp.ones_like(step_counts.weight), step_counts.weight), means, stages):
         game = staged_games.laws_on(candidates, scale * at, laws, deviation, order, nodes)
         kinds.append((plan, staged_games.staged(game, plan, mean, worth)))
     ends = [end for _, end in kinds]
@@ -61,7 +61,11 @@ def _one(
     normal = stop_loss.start(contour, theta)
     # Steps of the other kind also lower the moduli.
     tail = jnp.minimum(ends[0].tail, ends[1].tail)
-    late = (seen.masses > 0) & (seen.whole >= stages[0].before) & (seen.part >= stages[1].before)
+    late = (
+        (step_counts.masses > 0)
+        & (step_counts.whole >= stages[0].before)
+        & (step_counts.part >= stages[1].before)
+    )
 
     def part(whole: Array, rest: Array) -> Array:
         first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
@@ -78,18 +82,19 @@ def _one(
         return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
 
     values = jax.vmap(part)(
-        jnp.where(late, seen.whole, stages[0].before), jnp.where(late, seen.part, stages[1].before)
+        jnp.where(late, step_counts.whole, stages[0].before),
+        jnp.where(late, step_counts.part, stages[1].before),
     )
-    value = jnp.sum(jnp.where(late, seen.masses * values, 0.0))
+    value = jnp.sum(jnp.where(late, step_counts.masses * values, 0.0))
     alone = message.alone(loss)
-    value = value * unit / seen.clients + jnp.sum(jnp.where(late, 0.0, seen.masses)) * alone
+    value = value * unit / step_counts.clients + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone
     value = value * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
 
 
 @functools.partial(jax.jit, static_argnames=("rules", "nodes"))
 def profile_upper(
-    seen: WeightedCounts,
+    step_counts: WeightedCounts,
     message: Message,
     stages: tuple[Stages, Stages],
     losses: Float64[Array, " losses"],
@@ -102,5 +107,7 @@ def profile_upper(
       stages: of each kind, from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound.
       rules, nodes: as in `staged_games.profile_upper`.
     """
-    require_float64(seen, message, stages, losses)
-    return staged_games.over_losses(functools.partial(_one, rules, nodes, seen, stages), message, losses)
+    require_float64(step_counts, message, stages, losses)
+    return staged_games.over_losses(
+        functools.partial(_one, rules, nodes, step_counts, stages), message, losses
+    )

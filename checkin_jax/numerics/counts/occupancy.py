@@ -237,15 +237,15 @@ def levels(
     return [(int(abs(value)), float(mass) * (1.0 + 1e-9)) for value, mass in found], float(beyond[last])
 
 
-def taken(thrown: float, filled: float) -> float:
-    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` nonempty slots that hold `thrown`
-    balls in all.
+def taken(balls: float, filled: float) -> float:
+    """Upper bound on E 1/(C + 1), C the number of balls in one of `filled` nonempty slots that hold `balls`
+    balls in total.
 
     In convex order, C is below a Poisson variable conditioned to be positive with the same mean
-    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with
-    lambda / (1 - e^-lambda) = thrown / filled.
+    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with lambda / (1 - e^-lambda) =
+    balls / filled.
     """
-    mean = thrown / filled if filled > 0 else 1.0
+    mean = balls / filled if filled > 0 else 1.0
     low, high = 0.0, mean
     for _ in range(60):
         middle = 0.5 * (low + high)

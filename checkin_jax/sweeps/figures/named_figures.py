@@ -98,7 +98,7 @@ def write(
 
     chosen = FIGURES[name]
     scale = text / TEXT
-    style = {
+    style: Any = {
         "font.size": text,
         "axes.titlesize": text,
         "axes.labelsize": text,

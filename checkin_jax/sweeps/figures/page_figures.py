@@ -33,7 +33,8 @@ _BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = SERIES
 def bracket(axis: Axes, points: int) -> list[Row]:
     """Epsilon against rounds: the bracket, published bounds, and two that are none."""
     panel = Panel(axis, "num_rounds", "epsilon")
-    shuffled = published.approach_2(*FLEET.values(), _EPSILON0, SMALL_ORDERS, shuffle_delta=DELTA)
+    clients, rate = FLEET.values()
+    shuffled = published.approach_2(clients, rate, _EPSILON0, SMALL_ORDERS, shuffle_delta=DELTA)
     rounds = np.append(np.geomspace(1, 100_000, points), _ROUNDS)
     found = against_rounds(panel, rounds, _EPSILON0, "Approach 2", shuffled)
     (here,) = np.flatnonzero(found["num_rounds"] == _ROUNDS)

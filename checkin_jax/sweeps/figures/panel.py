@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -73,5 +73,5 @@ class Panel:
     def finished(self, **settings: Any) -> list[Row]:
         """Sets scales and limits of the axis, writes the names, and returns the rows."""
         self.axis.set(**settings)
-        name_ends(self.axis, self._ends)
+        name_ends(self.axis, cast(Any, self._ends))
         return self.rows

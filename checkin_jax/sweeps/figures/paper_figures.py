@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from checkin_jax.sweeps.tables import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DELTA = 1e-6
 # Settings of SCI's figure 1 where they are not swept, and of the fleet of its figure 2; ours, as none are in print.
@@ -61,7 +62,8 @@ def divergence(axis: Axes, points: int, *, swept: str) -> list[Row]:
 def rounds(axis: Axes, points: int) -> list[Row]:
     """SCI figure 2: epsilon against the number of rounds at a fixed delta, each bound by its own composition."""
     panel = Panel(axis, "num_rounds", "epsilon")
-    shuffled = published.approach_1(*FLEET.values(), 0.5, SMALL_ORDERS, shuffle_delta=DELTA)
+    clients, rate = FLEET.values()
+    shuffled = published.approach_1(clients, rate, 0.5, SMALL_ORDERS, shuffle_delta=DELTA)
     against_rounds(panel, np.geomspace(1, 10_000, points), 0.5, "Approach 1", shuffled)
     return panel.finished(xscale="log", yscale="log")
 
@@ -74,13 +76,13 @@ def against_rounds(
     shuffled: divergences of one of SCI's approaches, named so, at `SMALL_ORDERS`.
     """
     rounds = np.unique(rounds.round()).astype(int)
-    setting = *FLEET.values(), epsilon0
+    clients, rate = FLEET.values()
     run = {"num_rounds": rounds, "delta": DELTA}
     theorem_1, theorem_2 = (
-        published.epsilon(theorem(*setting, _ORDERS), _ORDERS, **run)
+        published.epsilon(theorem(clients, rate, epsilon0, _ORDERS), _ORDERS, **run)
         for theorem in (published.theorem_1, published.theorem_2)
     )
-    strong = published.strong_composition(*setting, **run)
+    strong = published.strong_composition(clients, rate, epsilon0, **run)
     approach = published.epsilon(shuffled, SMALL_ORDERS, **run)
     panel.curve("strong composition", rounds, strong.value, _GREEN, end="strong\ncomposition")
     panel.curve("Theorem 1", rounds, theorem_1.value, _PUBLISHED)
@@ -121,7 +123,7 @@ def shuffling(axis: Axes, points: int) -> list[Row]:
     axis.plot([], [], "-", color=black, label="Theorem 5.1")
     axis.fill_between([], [], [], color=black, alpha=0.35, label="certified bracket")
     rows = panel.finished(yscale="log")
-    plotting.legend(axis.figure, 2, axis)
+    plotting.legend(cast("Figure", axis.figure), 2, axis)
     return rows
 
 
@@ -183,7 +185,7 @@ def accuracy(axis: Axes, source: Sequence[Row], *, against: str) -> list[Row]:
         ((view, delta),) = seen
         plotting.scale(axis, "x", (row["epsilon"] for row in source))
         axis.set(xlabel=f"certified ε (nats) at δ = {_power(delta)}, view {view}")
-    plotting.legend(axis.figure, 2, axis)
+    plotting.legend(cast("Figure", axis.figure), 2, axis)
     return [*source]
 
 

@@ -128,67 +128,44 @@ def mnist(data_dir: str | Path | None = None) -> LabelledImages:
         )
     arrays = {key: _read_idx(folder, name) for key, name in _MNIST_FILES.items()}
     for key, array in arrays.items():
-        if key.endswith("_images") and (array.ndim != 3 or array.shape[1:] != (28, 28)):
-            raise ValueError(f"{folder / _MNIST_FILES[key]}: expected 28x28 images, got shape {array.shape}")
-        if key.endswith("_labels") and array.ndim != 1:
-            raise ValueError(
-                f"{folder / _MNIST_FILES[key]}: expected a list of labels, got shape {array.shape}"
-            )
+        side, expected = ((28, 28), "28x28 images") if key.endswith("_images") else ((), "a list of labels")
+        if array.shape[1:] != side:
+            raise ValueError(f"{folder / _MNIST_FILES[key]}: expected {expected}, got shape {array.shape}")
     return LabelledImages(name="mnist", max_value=MNIST_MAX, **arrays)
 
 
 def _read_idx(folder: Path, name: str) -> np.ndarray:
-    """Array of bytes from one file of the folder, plain or gzipped, with the shape in its header."""
-    plain, zipped = folder / name, folder / f"{name}.gz"
-    if plain.exists():
-        return _parsed(_content(plain), plain)
-    if not zipped.exists():
+    """Array of unsigned bytes from one IDX file of the folder, plain or gzipped.
+
+    The file has the bytes 0, 0, 8, the number of axes, their lengths in 4 bytes each (the highest first), and the data.
+
+    Raises:
+      FileNotFoundError: there is no such file. ValueError: wrong first bytes, or more or fewer bytes than the header
+        states.
+    """
+    file = folder / name
+    if not file.exists():
+        file = folder / f"{name}.gz"
+    if not file.exists():
         raise FileNotFoundError(
             f"data_dir={str(folder)!r}: neither {name} nor {name}.gz is there; expected the four IDX files of MNIST"
         )
-    try:
-        content = gzip.decompress(_content(zipped))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{zipped}: damaged or truncated gzip file ({error}); {_AGAIN}") from error
-    return _parsed(content, zipped)
-
-
-def _content(file: Path) -> bytes:
     content = file.read_bytes()
-    if not content:
-        raise ValueError(f"{file}: an empty file; {_AGAIN}")
-    return content
-
-
-def _parsed(content: bytes, file: Path) -> np.ndarray:
-    try:
-        return parse_idx(content, str(file))
-    except ValueError as error:
-        raise ValueError(f"{error}; {_AGAIN}") from error
-
-
-def parse_idx(content: bytes, source: str) -> np.ndarray:
-    """Array in an IDX file of unsigned bytes.
-
-    Args:
-      content: the whole file: magic 0, 0, 8, number of axes; big-endian 4-byte lengths; the bytes.
-      source: name of the file in errors.
-
-    Raises:
-      ValueError: wrong magic, or more or fewer bytes than stated in the header.
-    """
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] not in (1, 2, 3):
+    if file.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{file}: damaged or truncated gzip file ({error}); {_AGAIN}") from error
+    if content[:4] not in (b"\x00\x00\x08\x01", b"\x00\x00\x08\x03"):
         raise ValueError(
-            f"{source}: not an IDX file of unsigned bytes (it begins with {content[:4].hex()!r})"
+            f"{file}: not an IDX file of images or labels (it begins with {content[:4].hex()!r}); {_AGAIN}"
         )
     header = 4 + 4 * content[3]
-    if len(content) < header:
-        raise ValueError(f"{source}: truncated IDX header, {len(content)} of {header} bytes")
     shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
     if len(content) != header + math.prod(shape):
         raise ValueError(
-            f"{source}: truncated or damaged IDX file, {len(content) - header} bytes of data where its "
-            f"header promises {math.prod(shape)}"
+            f"{file}: truncated or damaged IDX file, {len(content)} bytes where its header promises "
+            f"{header + math.prod(shape)}; {_AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 

@@ -17,15 +17,25 @@ from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import networks
 from checkin_jax.training.examples.data import LabelledImages
-from checkin_jax.training.loop import OnModel, OnRound
+from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
 from checkin_jax.training.private.clients import ClientUpdate, local_steps
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
-from checkin_jax.training.run import PrivateRun, check_trainable
-from checkin_jax.training.schedules.draws import EntropySource
+from checkin_jax.training.run import PrivateRun
+
+# Settings of the network and the optimizer, which config.json has under these names.
+_OWN = (
+    "learning_rate",
+    "decay",
+    "momentum",
+    "pool_stride",
+    "activation",
+    "local_steps",
+    "local_learning_rate",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,19 +48,19 @@ class ImageTraining:
         learning_rate * clip_norm matters.
       decay: "linear" to zero over the updates of the run, or "constant".
       momentum: heavy-ball momentum in [0, 1).
-      averaging, eval_every, target_accuracy, seed: see `checkin_jax.training.train`.
+      averaging, eval_every, target_accuracy, seed, tuning: see `checkin_jax.training.train`.
       pool_stride, activation: of the 28x28 network; `activation` also of the 8x8 one.
       microbatch: see `Performance`.
       records_per_client: records of each client; its update is computed from all of them.
       local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
         update is minus the change of the client's own copy of the parameters by that many steps on all its
         records.
-      tuning: how the learning rate was chosen, see `checkin_jax.training.train`.
       local_learning_rate: step of the client's own parameters; required for local_steps above 1, refused
         otherwise.
 
     Raises:
-      ValueError, TypeError: an argument outside its range, or an impossible combination.
+      ValueError, TypeError: an argument of the network or the optimizer outside its range, or an impossible
+        combination; `train` checks the others, before any round.
     """
 
     run: PrivateRun
@@ -71,23 +81,13 @@ class ImageTraining:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "run": check_trainable(self.run),
             "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
             "decay": _validate.choice(("linear", "constant"), decay=self.decay),
             "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),
-            "averaging": _validate.real(0, 1, open_high=True, averaging=self.averaging),
-            "eval_every": _validate.integer(1, eval_every=self.eval_every),
             "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
             "activation": _validate.choice(("tanh", "relu"), activation=self.activation),
-            "microbatch": Performance(microbatch=self.microbatch).microbatch,
-            "records_per_client": _validate.integer(1, 10**6, records_per_client=self.records_per_client),
             "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
         }
-        if self.target_accuracy is not None:
-            target = _validate.real(0, 1, open_low=True, target_accuracy=self.target_accuracy)
-            checked["target_accuracy"] = target
-        if self.seed is not None:
-            checked["seed"] = _validate.integer(0, 2.0**128, seed=self.seed)
         if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
             raise ValueError(
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
@@ -140,33 +140,26 @@ def train(
     run_dir: str | Path,
     on_round: OnRound | None = None,
     *,
-    checkpoint_every: int = 0,
-    keep_checkpoints: int = 2,
-    resume: bool = False,
     mesh: jax.sharding.Mesh | None = None,
-    on_model: OnModel | None = None,
-    entropy: EntropySource | None = None,
     after: str | Path | None = None,
     account_fn: AccountFn = account,
+    **options: Any,
 ) -> Report:
-    """Trains the network for these images. Arguments, results and errors are those of
-    `checkin_jax.training.train`.
+    """Trains the network for these images, as `checkin_jax.training.train` does.
 
-    after: folder of the run whose parameters are the initial ones.
+    Args:
+      config, images: of the run.
+      mesh: devices that share the work, see `Performance`.
+      after: folder of the run whose parameters are the initial ones.
+      options: further arguments of `checkin_jax.training.train`.
+
+    Returns, and raises: as `checkin_jax.training.train`.
     """
     model = config.model(images)
     if after is not None:
         parameters = load(after, model)
         model = dataclasses.replace(model, init=lambda key: parameters)
-    own = (
-        "learning_rate",
-        "decay",
-        "momentum",
-        "pool_stride",
-        "activation",
-        "local_steps",
-        "local_learning_rate",
-    )
+    shared = ("records_per_client", "averaging", "eval_every", "target_accuracy", "seed", "tuning")
     return train_any(
         config.run,
         model,
@@ -174,21 +167,12 @@ def train(
         run_dir,
         optimizer=config.optimizer(rounds_within(config.run, account_fn)),
         client_update=config.client_update(model),
-        records_per_client=config.records_per_client,
-        averaging=config.averaging,
-        eval_every=config.eval_every,
-        target_accuracy=config.target_accuracy,
         on_round=on_round,
-        on_model=on_model,
         performance=Performance(microbatch=config.microbatch, mesh=mesh),
-        seed=config.seed,
-        entropy=entropy,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
-        resume=resume,
-        about={name: getattr(config, name) for name in own},
-        tuning=config.tuning,
+        about={name: getattr(config, name) for name in _OWN},
         account_fn=account_fn,
+        **{name: getattr(config, name) for name in shared},
+        **options,
     )
 
 

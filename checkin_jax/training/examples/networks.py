@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from checkin_jax import _validate
@@ -223,12 +222,6 @@ def functional(model: nnx.Module) -> tuple[nnx.State, Callable[[nnx.State, jax.A
 def cross_entropy(logits: jax.Array, label: jax.Array) -> jax.Array:
     """Negative log probability of one label under logits (classes,), in nats."""
     return -jax.nn.log_softmax(logits)[label]
-
-
-def named_arrays(parameters: nnx.State) -> dict[str, np.ndarray]:
-    """The parameters as NumPy arrays under names such as "conv1/kernel", for saving."""
-    flat = nnx.to_flat_state(parameters)
-    return {"/".join(map(str, path)): np.asarray(variable[...]) for path, variable in flat}
 
 
 def _lecun_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

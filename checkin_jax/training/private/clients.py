@@ -60,44 +60,33 @@ class ClientUpdate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _LocalSteps:
+    """Start minus end of a client's steps. Equal settings are equal objects, so they compile once."""
+
     loss: Loss
     learning_rate: float
     steps: int
     batch: int | None
 
-    def __call__(self, parameters: Parameters, records: Records, weights: jax.Array) -> Parameters:
-        return self._moved(parameters, records, weights)
-
-    def _moved(
-        self, parameters: Parameters, records: Records, weights: jax.Array, *key: jax.Array
+    def __call__(
+        self, parameters: Parameters, records: Records, weights: jax.Array, key: jax.Array
     ) -> Parameters:
-        """Start minus end of the steps; `key` is the client's, if the loss takes one."""
         batch = len(weights) if self.batch is None else self.batch
         if len(weights) % batch:
             raise ValueError(f"batch={batch}: expected a divisor of the {len(weights)} records of a client")
         batches = jax.tree.map(lambda x: x.reshape(-1, batch, *x.shape[1:]), (records, weights))
         number = len(weights) // batch
+        keyed = takes_key(self.loss)
 
         def step(local: Parameters, i: jax.Array) -> tuple[Parameters, None]:
             chosen, weight = jax.tree.map(lambda x: x[i % number], batches)
             share = jnp.sum(weight)
             weight = weight / jnp.where(share > 0, share, jnp.ones_like(share))
-            own = [jax.random.fold_in(one, i) for one in key]
+            own = (jax.random.fold_in(key, i),) if keyed else ()
             gradient = jax.grad(mean_loss(self.loss))(local, chosen, weight, *own)
             return jax.tree.map(lambda p, g: p - self.learning_rate * g, local, gradient), None
 
         final, _ = jax.lax.scan(step, parameters, jnp.arange(self.steps, dtype=jnp.int32))
         return jax.tree.map(jnp.subtract, parameters, final)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _LocalStepsByKey(_LocalSteps):
-    """Local steps on a loss that takes a key; every record in every step has its own key."""
-
-    def __call__(  # type: ignore[override]
-        self, parameters: Parameters, records: Records, weights: jax.Array, key: jax.Array
-    ) -> Parameters:
-        return self._moved(parameters, records, weights, key)
 
 
 def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | None = None) -> ClientUpdate:
@@ -116,9 +105,8 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    kind = _LocalStepsByKey if takes_key(loss) else _LocalSteps
     return ClientUpdate(
-        kind(
+        _LocalSteps(
             loss=loss,
             learning_rate=_validate.real(0, 1e30, open_low=True, learning_rate=learning_rate),
             steps=_validate.integer(1, steps=steps),

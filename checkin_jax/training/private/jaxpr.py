@@ -50,6 +50,7 @@ class Operations:
       listed: operations in their order.
       constants: values that no operation writes.
       arguments, results: numbers of the leaves of both.
+      names: of all operations, including those within calls, loops and branches.
       effects: true if the function has side effects.
     """
 
@@ -57,6 +58,7 @@ class Operations:
     constants: Mapping[int, Any]
     arguments: tuple[int, ...]
     results: tuple[int, ...]
+    names: frozenset[str]
     effects: bool
 
     def __call__(
@@ -102,7 +104,8 @@ def operations(function: Callable[..., Any], *arguments: Any) -> Operations:
 
     given = [next(numbers) for _ in closed.jaxpr.invars]
     results = enter(closed.jaxpr, closed.consts, given)
-    return Operations(tuple(listed), constants, tuple(given), tuple(results), bool(closed.effects))
+    every = frozenset(names(closed.jaxpr))
+    return Operations(tuple(listed), constants, tuple(given), tuple(results), every, bool(closed.effects))
 
 
 def names(jaxpr: Any) -> Iterator[str]:

@@ -11,13 +11,13 @@ of the loss determines the case, for any framework.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from checkin_jax.training.private.jaxpr import Operations, names, operations
+from checkin_jax.training.private.jaxpr import Operations, operations
 from checkin_jax.training.private.layer_patterns import Layer, layers
 from checkin_jax.training.private.per_client_gradients import Block, Rows, TableBlock, float32
 
@@ -52,7 +52,7 @@ def plan(loss: Loss, parameters: Any, record: Any) -> Plan:
     """
     listed = operations(loss, parameters, record)
     unclear = sorted(
-        {name for name in _all(listed) if name.startswith(_UNCLEAR) or name.endswith("callback")}
+        {name for name in listed.names if name.startswith(_UNCLEAR) or name.endswith("callback")}
     )
     found = tuple(layers(listed, len(jax.tree.leaves(parameters))))
     refusal = None
@@ -120,10 +120,3 @@ def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array)
         if i not in own:
             blocks[i] = Block((float32(next(values)).reshape(clients, -1),), leaf.shape)
     return Rows(tuple(blocks[i] for i in range(len(blocks))))
-
-
-def _all(listed: Operations) -> Iterator[str]:
-    """Names of all operations, including those within loops and branches."""
-    for operation in listed.listed:
-        yield operation.name
-        yield from names(operation.within.replace(eqns=[operation.equation]))

@@ -22,6 +22,7 @@ from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit,
 from checkin_jax.training.private import noise
 from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.performance import GROUP
+from checkin_jax.training.registry import Registry
 
 SIMULATE = ("aggregate", "messages", "central-limit")
 
@@ -138,7 +139,7 @@ class Mechanism(abc.ABC):
 
 
 _Kind = TypeVar("_Kind", bound=type[Mechanism])
-_MECHANISMS: dict[type, type[Mechanism]] = {}
+_MECHANISMS = Registry(Mechanism, "randomizer")
 
 
 def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
@@ -148,19 +149,7 @@ def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
       TypeError: `randomizer` is not a class, or the decorated object is not a subclass of Mechanism.
       ValueError: another mechanism is registered for it.
     """
-
-    def register(kind: _Kind) -> _Kind:
-        if not (isinstance(randomizer, type) and isinstance(kind, type) and issubclass(kind, Mechanism)):
-            raise TypeError(
-                f"randomizer={_validate.shown(randomizer)}: expected a class of randomizers, and a Mechanism for it"
-            )
-        if _MECHANISMS.setdefault(randomizer, kind) is not kind:
-            raise ValueError(
-                f"register_mechanism({randomizer.__name__}): {_MECHANISMS[randomizer].__name__} is registered already"
-            )
-        return kind
-
-    return register
+    return lambda kind: _MECHANISMS.add(randomizer, kind)
 
 
 def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregate") -> Mechanism:
@@ -170,13 +159,7 @@ def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregat
       TypeError: no mechanism is registered for its class.
       ValueError: an argument outside its range.
     """
-    kind = _MECHANISMS.get(type(randomizer))
-    if kind is None:
-        raise TypeError(
-            f"randomizer={_validate.shown(randomizer)}: no mechanism is registered for {type(randomizer).__name__}; "
-            f"expected {', '.join(sorted(known.__name__ for known in _MECHANISMS))}, or register a Mechanism "
-            f"with @register_mechanism({type(randomizer).__name__})"
-        )
+    kind = _MECHANISMS.of(randomizer)
     return kind(randomizer=randomizer, clip_norm=clip_norm, simulate=simulate)
 
 

@@ -1,4 +1,4 @@
-"""Final statement of a run: what was trained, its accuracy, and its privacy in the three views."""
+"""Report of a finished run: its data, accuracy, and privacy in the three views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkin_jax.rates import Rates
 from checkin_jax.training.run import PrivateRun
 
 POST_PROCESSING = (
-    "optimizer, learning rate and averages see the released sums alone: post-processing costs no privacy"
+    "optimizer, learning rate and averages read only released sums: post-processing costs no privacy"
 )
 PUBLIC = "is public: no guarantee covers its records, and metrics on it may be published"
 # As `account`: (protocol, randomizer, *, delta, view, ...) -> Guarantee.
@@ -29,8 +29,8 @@ RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
 SIMULATED = (
-    "central-limit simulation, not the mechanism itself: the sums were drawn from the normal limit of the l2 "
-    "mechanism's; the guarantees are those of the protocol this run imitates"
+    "central-limit simulation, not the mechanism itself: sums were drawn from the normal limit of the l2 mechanism; "
+    "the guarantees are those of the simulated protocol"
 )
 
 
@@ -96,7 +96,7 @@ class Report:
         return self.units * self.run.schedule.so_far(self.rounds).rate
 
     def notes(self) -> list[str]:
-        """Notes beside the numbers, for careful readers."""
+        """Conditions and assumptions of the figures, a sentence each."""
         notes = []
         if self.settings.get("seed") is not None:
             notes.append(SEEDED)
@@ -113,15 +113,15 @@ class Report:
                     "all planned rounds" if allowed == planned else f"the {allowed:,} rounds that fit"
                 )
                 ended += (
-                    f"; since the moment of stopping may have been chosen by looking at results, the figures of "
-                    f"{all_rounds} come first: epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
+                    f"; results may have decided when to stop, so the figures to quote are those of {all_rounds}: "
+                    f"epsilon <= {up(self.planned['messages'].epsilon)} in view 'messages', "
                     f"{up(self.planned['aggregate'].epsilon)} in view 'aggregate'"
                 )
             elif self.rounds == allowed:
-                ended += "; that so many fit was known before the first one, so the figures are those of a run of these"
+                ended += "; this number was fixed before the first round, so the figures are those of a shorter run"
             notes.append(ended)
         if self.rounds % self.run.schedule.rounds_per_unit:
-            notes.append("the last window did not end, and is accounted for as a whole")
+            notes.append("the last window is incomplete, and is accounted for as a whole")
         return notes
 
     def as_dict(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Report:
         if self.planned:
             lines += [
                 "",
-                f"Over all {_allowed(run, settings):,} rounds that were to run, which is what to quote:",
+                f"Over all {_allowed(run, settings):,} planned rounds (the figures to quote):",
             ]
         for view in VIEWS:
             lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
@@ -187,62 +187,10 @@ class Report:
         if self.planned:
             lines += [
                 "",
-                f"Over the {self.rounds:,} rounds that ran, right only if no result had a part in ending there:",
+                f"Over the {self.rounds:,} rounds that ran (valid only if no result decided when to stop):",
                 *(f"  {view:<10} epsilon <= {up(each.epsilon)}" for view, each in self.guarantees.items()),
             ]
         return "\n".join(lines) + "\n"
-
-
-def make_report(
-    run: PrivateRun,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    dataset: str,
-    num_records: int,
-    metrics: Mapping[str, float | None],
-    rounds: int,
-    seconds: float,
-    stopped: str | None,
-    entropy: str = OPERATING_SYSTEM,
-    holding: str | None = None,
-    sharing: str | None = None,
-    known: Mapping[CheckInProtocol, dict[str, Guarantee]] | None = None,
-    account_fn: AccountFn = account,
-) -> Report:
-    """Report on a run, with guarantees in every view for the units of the protocol that ran.
-
-    Args:
-      run, settings, dataset ... sharing: as of `Report`.
-      known: `every_view` of protocols that were accounted for before.
-      account_fn: the accountant.
-
-    Raises:
-      ValueError: no round ran, or more than planned.
-    """
-    schedule = run.schedule
-    if not 1 <= rounds <= schedule.num_rounds:
-        raise ValueError(f"rounds={rounds!r}: expected a number in [1, {schedule.num_rounds}]")
-    ran, allowed = schedule.so_far(rounds), schedule.so_far(_allowed(run, settings or {}))
-    early, known = ran.repeats < allowed.repeats, known or {}
-    found = known.get(ran) or every_view(run, ran, account_fn=account_fn)
-    planned = every_view(run, allowed, account_fn=account_fn) if early else {}
-    return Report(
-        run=run,
-        settings=dict(settings or {}),
-        dataset=dataset,
-        num_records=num_records,
-        metrics=dict(metrics),
-        rounds=rounds,
-        seconds=seconds,
-        stopped=stopped,
-        guarantees=found,
-        planned=planned,
-        message=message_privacy(run, account_fn=account_fn),
-        by_rate=by_rate(run, allowed if early else ran, planned or found, account_fn=account_fn),
-        entropy=entropy,
-        holding=holding,
-        sharing=sharing,
-    )
 
 
 def guarantee(
@@ -252,7 +200,7 @@ def guarantee(
     account_fn: AccountFn = account,
     client_rate: float | None = None,
 ) -> Guarantee:
-    """Guarantee of `protocol`, the run or its part so far. Every statement of a run quotes this number.
+    """Guarantee of `protocol`, the run's or that of its first units, with all earlier runs.
 
     client_rate: if rates differ, the guarantee covers clients with at most this rate. None: all clients.
     """
@@ -267,6 +215,22 @@ def every_view(
 ) -> dict[str, Guarantee]:
     """view -> Guarantee of `protocol`."""
     return {view: guarantee(run, protocol, view, account_fn) for view in VIEWS}
+
+
+def figures(
+    run: PrivateRun, rounds: int, allowed: int, account_fn: AccountFn = account
+) -> tuple[dict[str, Guarantee], dict[str, Guarantee], ByRate]:
+    """Guarantees over the units begun in `rounds` rounds and over those of all `allowed` rounds, and brackets by rate.
+
+    The second is empty if these are the same units. The brackets are those of the second, if there are any: its
+    figures hold for any rule that chose the moment of ending.
+    """
+    ran, whole = run.schedule.so_far(rounds), run.schedule.so_far(allowed)
+    found = every_view(run, ran, account_fn=account_fn)
+    if ran.repeats == whole.repeats:
+        return found, {}, by_rate(run, ran, found, account_fn=account_fn)
+    planned = every_view(run, whole, account_fn=account_fn)
+    return found, planned, by_rate(run, whole, planned, account_fn=account_fn)
 
 
 def by_rate(

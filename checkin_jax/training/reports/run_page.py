@@ -19,7 +19,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
-from checkin_jax.reports import declared, evidence, render
+from checkin_jax.reports import evidence, render
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import (
     Figure,
@@ -32,17 +32,14 @@ from checkin_jax.reports.record import (
     reliable_view,
     sentence,
 )
-from checkin_jax.training.reports import accuracy_curve
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, by_rate, every_view
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, figures
 from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# Points of a curve of epsilon if the run recorded none; with the tight bounds each may take a second.
-_POINTS = 10
 # Files of a run's folder whose hashes are on the page, and the file of its deployer's declarations.
 _FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
 # Most characters of a setting on the page.
@@ -51,8 +48,7 @@ _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
 
 
 _NO_FIGURES = (
-    "There are no figures, as matplotlib is not installed where this page was made; metrics.jsonl in the run's folder "
-    "has their numbers."
+    "No figures: matplotlib was not installed. Their numbers are in metrics.jsonl in the run's folder."
 )
 
 
@@ -79,26 +75,19 @@ def build(
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    ran, planned = (run.run.schedule.so_far(n) for n in (run.rounds, run.rounds_within_budget))
-    final = every_view(run.run, ran, account_fn=account_fn)
-    points = accuracy_curve.points(run.run, run.metrics, _POINTS, {ran: final}, account_fn)
-    early = ran.repeats < planned.repeats and run.report is not None
-    # The quoted figures hold for any rule that chose the moment of ending.
-    whole, leading = ran, final
-    if early:
-        whole, leading = planned, every_view(run.run, planned, account_fn=account_fn)
-    if deployment is None:
-        declared_there = run.path / declared.FILE
-        deployment = declared.read(declared_there) if declared_there.is_file() else Deployment()
+    # A run that has not ended has figures of the rounds that it began.
+    allowed = run.rounds if run.report is None else run.rounds_within_budget
+    final, planned, rates = figures(run.run, run.rounds, allowed, account_fn)
+    leading = planned or final
     sections = (
         *([_attack(leading)] if attack else []),
-        *_by_rate(run, by_rate(run.run, whole, leading, account_fn=account_fn)),
-        _course(run, points),
+        *_by_rate(run, rates),
+        _course(run),
         _statement(run, final),
         Section(title="Settings and versions", pairs=_settings(run)),
     )
-    subject = _record(run, leading, deployment)
-    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if early else ()}
+    subject = _record(run, leading, run.deployment if deployment is None else deployment)
+    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if planned else ()}
     if made is not None:
         more["made"] = made
     return render.page(dataclasses.replace(subject, **more))
@@ -116,7 +105,7 @@ def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploym
     notes = (
         run.report["notes"]
         if run.report
-        else ["This run has not ended, or was killed: it has no report yet."]
+        else ["This run has not ended, or was killed: there is no report yet."]
     )
     held = run.about.get("records_per_client")
     tuning = run.about.get("tuning")
@@ -137,7 +126,7 @@ def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deploym
             *(f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before),
         ),
         covered=(
-            f"All {run.rounds:,} rounds of training on the clients' records, and what ran before as stated.",
+            f"All {run.rounds:,} rounds of training on the clients' records, and the earlier runs named above.",
         ),
         tuning=None if tuning is None else f"Tuning, as the run's settings say: {tuning}.",
         evaluation=sentence(METRICS),
@@ -156,8 +145,8 @@ def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
     """Figures of a run that ended early, which do not hold if a result influenced the end."""
     shown = ", ".join(f"epsilon at most {number(g.epsilon, up)} in view {view}" for view, g in final.items())
     return (
-        f"These are the figures of all {run.rounds_within_budget:,} rounds that were to run. Over the "
-        f"{run.rounds:,} that ran: {shown}; that is right only if no result had a part in ending there."
+        f"These are the figures of all {run.rounds_within_budget:,} planned rounds. Over the {run.rounds:,} rounds "
+        f"that ran: {shown}; these are valid only if no result decided when to stop."
     )
 
 
@@ -170,13 +159,14 @@ def _attack(final: dict[str, Guarantee]) -> Section:
         rows.append(((view, "at most"), *((number(ends.upper, up), "") for ends in cells)))
         rows.append((("", "no less than"), *((down(ends.lower, 4), "") for ends in cells)))
     caption = (
-        "True against false positive rates of the best attack that tells two neighboring data sets apart; lines are "
-        "certified, bands reach down to the rates that some attack attains."
+        "True against false positive rate of the best attack that distinguishes two neighboring data sets. Lines are "
+        "certified bounds; bands extend down to the rates of a known attack."
     )
     told = (
-        "The best attack on one client's record, whatever it knows besides. Advantage is its true positive rate minus "
-        "its false positive rate; belief is how sure it can become of one of two candidates, starting at 10%, but for "
-        f"a part {delta} of all runs; mu is that of Gaussian differential privacy but for {delta}."
+        "Bounds on the best attack on one client's record by an adversary who knows all other records. Advantage is "
+        "the true positive rate minus the false positive rate. Belief is the posterior probability of one of two "
+        f"candidate records with prior 10%, except with probability {delta}. mu is the parameter of Gaussian "
+        f"differential privacy, except with probability {delta}."
     )
     attacks = {view: g.attack for view, g in final.items()}
     return Section(
@@ -197,97 +187,85 @@ def _attack(final: dict[str, Guarantee]) -> Section:
     )
 
 
-def _course(run: RecordedRun, points: Sequence[accuracy_curve.Point]) -> Section:
+def _course(run: RecordedRun) -> Section:
     """Figures of the run's metrics."""
+    evaluated = [line for line in run.metrics if line.get("accuracy") is not None]
+    accounted = [line for line in evaluated if "spent" in line and "spent_lower" in line]
     return Section(
-        title="How it went",
+        title="Course of the run",
         paragraphs=() if plotting.available() else (_NO_FIGURES,),
         figures=(
-            *_accuracy_over_rounds(run),
-            *_accuracy_over_epsilon(points),
-            *_epsilon_over_rounds(points),
+            *_accuracy_over_rounds(evaluated),
+            *_accuracy_over_epsilon(accounted),
+            *_epsilon_over_rounds(accounted),
             *_check_ins(run),
             *_update_norms(run),
         ),
     )
 
 
-def _accuracy_over_rounds(run: RecordedRun) -> tuple[Figure, ...]:
-    lines = [line for line in run.metrics if "accuracy" in line]
-    if not lines:
-        return ()
-
+def _accuracy_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
-        axis.plot(
-            [line["round"] for line in lines],
-            [100 * line["accuracy"] for line in lines],
-            ".-",
-            color="#123a6b",
-        )
+        rounds, accuracies = [line["round"] for line in lines], [100 * line["accuracy"] for line in lines]
+        axis.plot(rounds, accuracies, ".-", color="#123a6b")
         axis.set(xlabel="round", ylabel="test accuracy (%)")
 
-    return _figure("Accuracy over the rounds", "On the public test set.", draw)
+    return _figure("Accuracy over the rounds", "On the public test set.", draw) if lines else ()
 
 
-def _accuracy_over_epsilon(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
+def _accuracy_over_epsilon(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
-            accuracy = [100 * point.accuracy for point in kept]
-            upper = [point.spent[view].epsilon for point in kept]
-            lower = [point.spent[view].lower for point in kept]
+            _, accuracy, lower, upper = _spent(lines, view)
             axis.fill_betweenx(accuracy, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
             axis.plot(upper, accuracy, ".-", color=_COLORS[view], label=view)
-        plotting.scale(axis, "x", (one.epsilon for point in points for one in point.spent.values()))
+        plotting.scale(axis, "x", (end for view in VIEWS for end in _spent(lines, view)[3]))
         axis.set(xlabel="epsilon (nats)", ylabel="test accuracy (%)")
         axis.legend(frameon=False)
 
-    if not points:
-        return ()
-    return _figure(
-        "What accuracy cost",
-        "Accuracy against the epsilon spent when it was reached; bands are brackets.",
-        draw,
-    )
+    caption = "Accuracy against the epsilon spent when it was reached; bands are brackets."
+    return _figure("Accuracy against epsilon", caption, draw) if lines else ()
 
 
-def _epsilon_over_rounds(points: Sequence[accuracy_curve.Point]) -> tuple[Figure, ...]:
-    if len(points) < 2:
-        return ()
-
+def _epsilon_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         for view in VIEWS:
-            kept = [point for point in points if 0 < point.spent[view].epsilon < np.inf]
-            rounds = [point.round for point in kept]
-            plotting.bracket(axis, rounds, [point.spent[view] for point in kept], view, _COLORS[view])
-        plotting.scale(axis, "y", (one.epsilon for point in points for one in point.spent.values()))
+            rounds, _, lower, upper = _spent(lines, view)
+            axis.fill_between(rounds, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
+            axis.plot(rounds, upper, color=_COLORS[view], label=view)
+        plotting.scale(axis, "y", (end for view in VIEWS for end in _spent(lines, view)[3]))
         axis.set(xlabel="round", ylabel="epsilon (nats)")
         axis.legend(frameon=False)
 
-    return _figure("What the rounds cost", "Lines are guarantees, bands reach down to the lower ends.", draw)
+    caption = "Lines are guarantees; bands extend down to the lower ends."
+    return _figure("Epsilon over the rounds", caption, draw) if len(lines) > 1 else ()
+
+
+def _spent(lines: Sequence[dict[str, Any]], view: str) -> np.ndarray:
+    """Rounds, accuracies in percent, and both ends of epsilon where these are positive and finite; (4, lines)."""
+    rows = [
+        (line["round"], 100 * line["accuracy"], line["spent_lower"][view], line["spent"][view])
+        for line in lines
+        if line["spent"][view]  # null means infinite
+    ]
+    return np.array(rows, np.float64).reshape(-1, 4).T
 
 
 def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
-    """Realised numbers of messages per round, with their law."""
-    schedule = run.run.schedule
+    """Realised numbers of messages per round."""
     counts = np.array([line["check_ins"] for line in run.metrics])
-    caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round."
-    number, rate = schedule.check_ins
+    number, rate = run.run.schedule.check_ins
+    caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round"
     if rate == 1.0:
-        return (Figure(title="Check-ins", caption=f"{caption} Their number is fixed by the protocol."),)
-    likely = np.array([-4.0, 4.0]) * np.sqrt(number * rate) + number * rate
-    low, high = max(0, min(counts.min(), int(likely[0]))), min(number, max(counts.max(), int(likely[1])))
-    width = max(1, (high - low) // 40)
-    edges = np.arange(low, high + width + 1, width) - 0.5
-    expected, law = schedule.messages_law(edges, len(counts))
+        return (Figure(title="Check-ins", caption=f"{caption}. Their number is fixed by the protocol."),)
 
     def draw(axis: Axes) -> None:
-        axis.hist(counts, edges.tolist(), color="#5a9bd5", alpha=0.7, label="rounds")
-        axis.step(edges, [*expected, expected[-1]], where="post", color="#123a6b", label="expected")
+        width = max(1, int(np.ptp(counts)) // 40)  # whole numbers, so that bins hold equally many counts
+        edges = np.arange(counts.min(), counts.max() + width + 1, width) - 0.5
+        axis.hist(counts, edges.tolist(), color="#5a9bd5")
         axis.set(xlabel="messages in a round", ylabel="rounds")
-        axis.legend(frameon=False)
 
-    return _figure("Check-ins", f"{caption} Expected by their law, {law}.", draw)
+    return _figure("Check-ins", f"{caption}; {number * rate:,.1f} expected.", draw)
 
 
 def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
@@ -305,10 +283,10 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
         )
         for i, row in enumerate(tables[VIEWS[0]])
     )
-    caption = "Lines are guarantees for clients of each rate, bands reach down to the lower ends."
+    caption = "Lines are guarantees for clients of each rate; bands extend down to the lower ends."
     told = (
-        "Clients check in at rates of their own; the client who comes most often is worst off, and every figure "
-        "elsewhere on this page is for that client."
+        "Check-in rates differ between clients. All other figures on this page are for the client with the highest "
+        "rate, whose epsilon is the largest."
     )
     drawn = _picture(
         "Epsilon by check-in rate",
@@ -316,7 +294,7 @@ def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
         lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
     )
     table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
-    return (Section(title="What it costs whom", paragraphs=(told,), table=table, figures=drawn),)
+    return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)
 
 
 def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
@@ -333,7 +311,7 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
             [line["noise_norm"] for line in lines],
             "--",
             color="#7f7f7f",
-            label="noise in it, expected",
+            label="expected noise",
         )
         axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(xlabel="round", ylabel="l2 norm")
@@ -343,7 +321,7 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
 
     return _figure(
         "Updates against clip norm and noise",
-        "Norm of the released update. What single clients sent is not shown: no guarantee covers it.",
+        "Norm of the released update. Norms of single clients' updates are not shown: no guarantee covers them.",
         draw,
     )
 

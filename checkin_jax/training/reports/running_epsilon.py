@@ -76,17 +76,6 @@ class Spent:
             line["spent_by_rate"] = [[row["client_rate"], row["epsilon"]] for row in rows]
         return line
 
-    def known(self) -> dict[CheckInProtocol, dict[str, Guarantee]]:
-        """Guarantees computed so far."""
-        done = {
-            protocol: future
-            for protocol, future in self._found.items()
-            if future.done() and not future.cancelled()
-        }
-        return {
-            protocol: future.result()[0] for protocol, future in done.items() if future.exception() is None
-        }
-
     def _of(self, rounds: int) -> _Figures:
         protocol = self._run.schedule.so_far(rounds)
         if protocol not in self._found:

@@ -13,7 +13,7 @@ from checkin_jax.reports import declared, formats
 from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TUNING
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, by_rate, every_view, plain_rows
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, figures, plain_rows
 
 METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
 _NOT_COVERED = (*NOT_COVERED[:2], METRICS, *NOT_COVERED[2:])
@@ -43,16 +43,10 @@ def record(
     if not run.rounds:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to state")
     private = run.run
-    protocol = private.schedule.so_far(run.rounds)
-    found = every_view(private, protocol, account_fn=account_fn)
     whole = private.schedule.so_far(run.rounds_within_budget)
-    planned = every_view(private, whole, account_fn=account_fn) if protocol.repeats < whole.repeats else {}
-    rates = by_rate(private, whole if planned else protocol, planned or found, account_fn=account_fn)
+    found, planned, rates = figures(private, run.rounds, run.rounds_within_budget, account_fn)
     held = run.about.get("records_per_client")
-    declared_there = run.path / declared.FILE
-    said = deployment
-    if said is None:
-        said = declared.read(declared_there) if declared_there.is_file() else Deployment()
+    said = run.deployment if deployment is None else deployment
 
     def stated(g: Guarantee, attack: bool, rows: Sequence[RateRow]) -> dict[str, Any]:
         return formats.guarantee(g, g.view, attack=attack) | {"by_rate": plain_rows(rows)}
@@ -62,7 +56,7 @@ def record(
         "subject": "run",
         "made": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "tool": {"name": "checkin-jax", "version": __version__},
-        "data": {"name": str(run.about.get("dataset", "unknown data")), "clients": protocol.num_clients},
+        "data": {"name": str(run.about.get("dataset", "unknown data")), "clients": whole.num_clients},
         "unit": {
             "protected": PROTECTED,
             "records_per_client": held if isinstance(held, int) else None,
@@ -72,7 +66,7 @@ def record(
         },
         "mechanism": {
             "protocol": whole.title,
-            "in_words": protocol.what,
+            "in_words": private.schedule.so_far(run.rounds).what,
             "randomizer": private.randomizer.words,
             "steps": [],
             "clip_norm": private.clip_norm,

@@ -5,15 +5,13 @@ repeated bit for bit is the same release and costs no more privacy; repeated wit
 folder is SECRET during the run: its reader can undo all privacy of the run. Its mode is 0700, and it is
 deleted when the run has finished; deleting does not scrub the disk.
 
-Orbax writes each checkpoint atomically, in the background. A digest in its note covers the note, which
+Orbax writes each checkpoint atomically, and the loop waits for it. A digest in its note covers the note, which
 contains the digest of the arrays; it is verified first. If it does not match, this checkpoint is renamed and
 the one before is used. None is deleted before the run has finished.
 """
 
 from __future__ import annotations
 
-import asyncio.base_events
-import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -21,8 +19,6 @@ import json
 import logging
 import os
 import platform
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,8 +33,6 @@ from checkin_jax.training.runs.run_directory import ResumeError
 from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
 
-# Seconds: half of the longest timeout of Python's locks. Jumps of the clock by decades do not exceed it.
-_FOREVER = int(threading.TIMEOUT_MAX / 2)
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
@@ -77,41 +71,33 @@ class Checkpoints:
         os.chmod(self._folder, 0o700)  # an earlier run may have left another mode
         # Orbax logs every file, and errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
-        _quiet_late_callbacks()
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=keep,
                 cleanup_tmp_directories=True,
                 create=False,
+                enable_async_checkpointing=False,
                 # With several processes only the first one has checkpoints.
                 multiprocessing_options=ocp.options.MultiprocessingOptions(
                     primary_host=0, active_processes={0}, barrier_sync_key_prefix="checkin-jax"
                 )
                 if jax.process_count() > 1
                 else ocp.options.MultiprocessingOptions(),
-                # Orbax waits by the time of day and gives up if the clock jumps ahead.
-                async_options=ocp.options.AsyncOptions(
-                    timeout_secs=_FOREVER, create_directories_asynchronously=False
-                ),
             ),
         )
 
     def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        try:
-            self._manager.close()
-        except Exception as error:
-            if kind is None:  # otherwise an error is already raised, which may have caused this one
-                raise OSError(f"the last checkpoint could not be written: {_first_line(error)}") from error
+    def __exit__(self, *exc_info: object) -> None:
+        self._manager.close()
 
-    def save(self, number: int, state: State, progress: Mapping[str, Any], *, wait: bool = False) -> None:
-        """Starts to write the checkpoint after round `number`; with `wait`, returns once it is written.
+    def save(self, number: int, state: State, progress: Mapping[str, Any]) -> None:
+        """Writes the checkpoint after round `number`.
 
         Raises:
-          OSError: this checkpoint or the one before could not be written; earlier ones stay.
+          OSError: it could not be written; earlier ones stay.
         """
         progress = json.loads(json.dumps(progress))
         note = {"run": self._run, "progress": progress, "state": _digest_of_arrays(state)}
@@ -121,11 +107,9 @@ class Checkpoints:
         )
         try:
             self._manager.save(number, args=arguments, force=True)
-            if wait:
-                self._manager.wait_until_finished()
         except Exception as error:  # tensorstore has its own errors for a full disk
             raise OSError(
-                f"a checkpoint could not be written by round {number}: {_first_line(error)}"
+                f"the checkpoint of round {number} could not be written: {_first_line(error)}"
             ) from error
 
     def newest(
@@ -189,9 +173,9 @@ class Checkpoints:
                 f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()
             )
             raise ResumeError(
-                f"run_dir={str(self._folder.parent)!r}: this is another run ({told}). Only the same run on the same "
-                "kind of machine repeats its rounds bit for bit, and repeating them otherwise would cost privacy; "
-                "nor may parameters be chosen by what was seen (docs/theory_filters.md)"
+                f"run_dir={str(self._folder.parent)!r}: its checkpoints are those of another run ({told}). Only the "
+                "same run on the same kind of machine repeats its rounds bit for bit; rounds with other settings or "
+                "other noise would be further releases, which cost privacy (docs/theory_filters.md)"
             )
 
     def _move_aside(self, step: int) -> str:
@@ -294,20 +278,6 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-@functools.cache
-def _quiet_late_callbacks() -> None:
-    """Suppresses tracebacks of Orbax writes that end after a failed write has closed its event loop."""
-    before = sys.unraisablehook
-
-    def hook(what: sys.UnraisableHookArgs) -> None:
-        trace = what.exc_traceback
-        asyncios = trace is not None and trace.tb_frame.f_code.co_filename == asyncio.base_events.__file__
-        if not (asyncios and str(what.exc_value) == "Event loop is closed"):
-            before(what)
-
-    sys.unraisablehook = hook
-
-
 def _first_line(error: Exception) -> str:
     text = str(error).partition("\n")[0] or type(error).__name__
     return text if len(text) < 500 else f"{text[:200]} ... {text[-300:]}"  # the reason may come last
@@ -338,11 +308,7 @@ def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
     return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
-def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            out |= _flattened(value, f"{prefix}{name}.")
-        else:
-            out[prefix + name] = value
-    return out
+def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of nested mappings by their paths, such as "machine.device"."""
+    leaves = jax.tree_util.tree_leaves_with_path(values, is_leaf=lambda value: not isinstance(value, dict))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): value for path, value in leaves}

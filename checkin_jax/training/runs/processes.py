@@ -1,7 +1,7 @@
-"""Processes that share a run: how they find each other, what they tell each other, and how they end together.
+"""Several processes of one run: connecting them, exchanging settings, and ending all if one fails.
 
-JAX's coordinator, which process 0 houses, does the waiting: collectives of a CPU give up where one process is half a
-minute later than another. It also notices processes that have died, by JAX's own heartbeats.
+JAX's coordinator in process 0 does the waiting, since collectives on a CPU fail if one process is half a minute late.
+It also detects dead processes, by JAX's own heartbeats.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _GATHERINGS = itertools.count(1)
 
 
 def join(coordinator: str, num_processes: int | None = None, process_id: int | None = None) -> None:
-    """Makes this process one of several, before anything of JAX has run; for programs, since failures end it.
+    """Connects this process to the others of a run; to be called before any other use of JAX.
 
-    A process that comes late is waited for, ten minutes long. Where one dies during a round the others fail in that
-    round. Where one falls silent, or process 0 has ended, JAX may end the others by SIGABRT (exit code 134) with a page
-    of its own.
+    A late process is waited for, for at most ten minutes. If a process dies during a round, the others fail in that
+    round. If a process stops responding, or process 0 has ended, JAX may end the others by SIGABRT (exit code 134) with
+    its own message.
 
     Args:
-      coordinator: host:port of process 0; "auto" where JAX finds it and the numbers by itself (Slurm, Open MPI,
-        Kubernetes, cloud TPU).
-      num_processes, process_id: how many there are, and which one this is; None with "auto".
+      coordinator: host:port of process 0; "auto" if JAX can find it and the numbers (Slurm, Open MPI, Kubernetes,
+        cloud TPU).
+      num_processes, process_id: number of processes, and this one's number from 0; None with "auto".
 
     Raises:
-      ValueError: JAX finds no cluster here, or numbers that make no sense.
-      TimeoutError: another process has not come.
+      ValueError: JAX finds no cluster here, or impossible numbers.
+      TimeoutError: another process has not connected.
     """
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     where = None if coordinator == "auto" else coordinator
@@ -57,11 +57,11 @@ def join(coordinator: str, num_processes: int | None = None, process_id: int | N
             "HOST:PORT of process 0, the number of processes and that of this one, from 0"
         ) from error
     except jax.errors.JaxRuntimeError as error:
-        raise TimeoutError(f"another process has not come within {PATIENCE} s: {error}") from error
+        raise TimeoutError(f"another process has not connected within {PATIENCE} s: {error}") from error
 
 
 def leave(code: Any) -> NoReturn:
-    """Ends this process; after a failure at once, since at a proper exit JAX would wait for the other processes."""
+    """Ends this process; after a failure immediately, since a normal exit of JAX waits for the other processes."""
     joined = "jax" in sys.modules and jax.distributed.is_initialized()
     if not joined or code in (0, None):
         sys.exit(code)
@@ -73,12 +73,12 @@ def leave(code: Any) -> NoReturn:
 
 
 def gathered(text: str) -> list[str]:
-    """The texts of all processes of a run, by process number; waits for all. Of one process alone its own.
+    """Texts of all processes of a run, in the order of their numbers. It waits for all of them.
 
-    Every process calls it equally often, before the first round.
+    All processes have to call it equally often, before the first round.
 
     Raises:
-      TimeoutError: a process has not come. ConnectionError: one has failed.
+      TimeoutError: a process has not connected. ConnectionError: one has failed.
     """
     if jax.process_count() == 1:
         return [text]
@@ -91,7 +91,7 @@ def gathered(text: str) -> list[str]:
         )
     except jax.errors.JaxRuntimeError as error:
         raise TimeoutError(
-            f"another process has not come within {PATIENCE} s, or has failed: {error}"
+            f"another process has not connected within {PATIENCE} s, or has failed: {error}"
         ) from error
     said = np.frombuffer(text.encode(), np.uint8)
     try:
@@ -105,15 +105,15 @@ def gathered(text: str) -> list[str]:
 
 
 def say(message: str) -> None:
-    """Tells the user one line on standard error, after the program's name."""
+    """Prints one line on standard error, after the program's name."""
     name = Path(sys.argv[0]).name
-    # Who types Python has no program.
+    # Interactive sessions have no program name.
     name = "checkin-jax" if name in ("", "-c") else name
     print(f"{name}: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 def of_first(tree: Any) -> Any:
-    """The arrays of process 0 in every process, bit for bit; elsewhere only their shapes count.
+    """Arrays of process 0, bit for bit; in other processes only the shapes of `tree` are used.
 
     Raises:
       ConnectionError: another process has failed.

@@ -125,8 +125,8 @@ class RunDirectory:
         if self._repeated and line != self._repeated.pop(0):
             raise ResumeError(
                 f"run_dir={str(self.path)!r}: a repeated round did not give what was logged before "
-                f"(now {line.strip()}): this machine does not repeat a run bit for bit; begin another run elsewhere "
-                "and account for both"
+                f"(now {line.strip()}): this machine does not repeat a run bit for bit; begin another run in "
+                "another folder and account for both"
             )
         with naming(self.path / METRICS):
             if self._logged == os.fstat(self._metrics.fileno()).st_size:
@@ -157,7 +157,7 @@ class RunDirectory:
         if digest.hexdigest() != logged["sha256"]:
             raise ResumeError(
                 f"{str(self.path / METRICS)!r}: its first {size} bytes are not those that were logged, as if lines "
-                "were changed or swapped; restore them, or begin another run elsewhere and account for both"
+                "were changed or swapped; restore them, or begin another run in another folder and account for both"
             )
         self._logged, self._digest, self._repeated = size, digest, []
         for line in content[size:].splitlines(keepends=True):

@@ -158,7 +158,7 @@ class Session:
             for one in unusable:
                 say(
                     f"the checkpoint of round {one.round} cannot be used ({one.why}): it is kept as "
-                    f"{self._folder.path / CHECKPOINTS / one.name}, and the run goes on from round {saved.round}"
+                    f"{self._folder.path / CHECKPOINTS / one.name}, and the run is resumed from round {saved.round}"
                 )
             self.rounds = saved.round
             self._carry(saved.progress)
@@ -167,9 +167,9 @@ class Session:
         if self._folder.has_begun or unusable:
             why = "; ".join(f"round {one.round}: {one.why}" for one in unusable) or "there is none"
             raise ResumeError(
-                f"run_dir={str(self._folder.path)!r}: rounds of this run were logged but no checkpoint of it can "
-                f"be used ({why}), so it cannot go on; nothing was deleted. Restore what is damaged, or begin "
-                "another run elsewhere and account for both"
+                f"run_dir={str(self._folder.path)!r}: rounds of this run were logged, but none of its checkpoints "
+                f"can be used ({why}), so it cannot be resumed; nothing was deleted. Restore the damaged files, or "
+                "begin another run in another folder and account for both"
             )
         self.entropy = self._draw() if self._seed is None else self._seed
         self._folder.write_json(CONFIG, {**self._public, "entropy": self.source})
@@ -213,12 +213,10 @@ class Session:
             self._folder.log(line)
 
     def checkpoint(self, state: State) -> None:
-        """Saves the state in the background if due; the first time returns once it is written.
-
-        Otherwise a round could not be repeated after its results were observed.
+        """Saves the state if due, before any later round is observed.
 
         Raises:
-          OSError: this checkpoint, or the one before, could not be written.
+          OSError: the checkpoint could not be written.
         """
         due = self._every and self.rounds % self._every == 0 and self.rounds < self._run.schedule.num_rounds
         if self._folder is None or self._checkpoints is None or not due:
@@ -231,7 +229,7 @@ class Session:
         }
         if jax.process_count() > 1:
             state = jax.tree.map(np.asarray, state)  # equal in all processes
-        self._checkpoints.save(self.rounds, state, progress, wait=not self.rounds)
+        self._checkpoints.save(self.rounds, state, progress)
 
     def finish(self, report: Report, parameters: Mapping[str, np.ndarray]) -> None:
         """Writes parameters and report; deletes checkpoints and the entropy in them, unless interrupted."""
@@ -267,8 +265,8 @@ class Session:
         self._check_config(folder, but=("version", "jax"))
         if folder.stopped == INTERRUPTED:
             return ResumeError(
-                f"run_dir={str(folder.path)!r}: this run was interrupted and kept no checkpoints, so it cannot go on; "
-                "its report covers the rounds that were logged"
+                f"run_dir={str(folder.path)!r}: this run was interrupted and has no checkpoints, so it cannot be "
+                "resumed; its report covers the rounds that were logged"
             )
         return FinishedError(
             f"run_dir={str(folder.path)!r}: this run has finished; there is nothing to resume"

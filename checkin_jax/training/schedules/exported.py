@@ -65,8 +65,13 @@ def _kind() -> type:
             Raises:
               ValueError: num_examples is not the protocol's number of clients.
             """
+            if num_examples != self.protocol.num_clients:
+                raise ValueError(
+                    f"num_examples={num_examples!r}: expected {self.protocol.num_clients}, one a client"
+                )
             secret = np.random.default_rng(rng).bytes(ENTROPY_BYTES)
-            rounds = schedule_of(self.protocol).batch_iterator(num_examples, int.from_bytes(secret, "big"))
+            schedule = schedule_of(self.protocol)
+            rounds = map(schedule.draw(int.from_bytes(secret, "big")), range(schedule.num_rounds))
             dtype = np.min_scalar_type(-num_examples)
             return (clients[clients != DUMMY].astype(dtype) for clients in rounds)
 

@@ -10,13 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.protocols import AveragedUpdates, FixedWindow
 from checkin_jax.rates import Rates
 from checkin_jax.training.schedules.draws import DUMMY, Stream, generator
-
-# Probabilities below e^-30 are omitted from figures.
-_DEEP = 30.0
 
 
 class _Octave(NamedTuple):
@@ -60,14 +56,6 @@ class Fleet:
         """Probability that no message arrives, if each is also thinned with probability `share` in (0, 1]."""
         with np.errstate(divide="ignore"):  # clients of rate 1
             return float(np.exp(self._counts @ np.log1p(-share * self._values)))
-
-    def number_cdf(self, at: np.ndarray, share: float) -> np.ndarray:
-        """Pr[fewer than `at` messages arrive], [at], each also thinned with probability `share`;
-        for figures.
-        """
-        law = poisson_binomial.law(poisson_binomial.trials(share * self._values, self._counts), _DEEP)
-        below = np.concatenate([[0.0], np.cumsum(law.run_upper)])
-        return np.minimum(below[np.searchsorted(law.values, at)], 1.0)
 
     def present(self, rng: np.random.Generator) -> np.ndarray:
         """Participants: each client with its own rate, independently, in random order; (k,)

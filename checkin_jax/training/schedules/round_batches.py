@@ -14,7 +14,6 @@ from checkin_jax.training.schedules.schedule import (
     LEAST_RATE,
     Clients,
     Schedule,
-    binomial_cdf,
     more_often,
     register_schedule,
 )
@@ -102,16 +101,6 @@ class AvailableRounds(Schedule):
             f"{int(log.available.min()):,} to {int(log.available.max()):,} of them available: about "
             f"{number * rate:,.0f} a round"
         )
-
-    def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
-        """A mixture over the rounds of the log."""
-        kinds, counts = np.unique(
-            np.stack([self._log.available[:rounds], self._log.coin[:rounds]]), axis=1, return_counts=True
-        )
-        cells = np.zeros(len(edges) - 1)
-        for available, coin, count in zip(*kinds.tolist(), counts.tolist()):
-            cells += count * np.diff(binomial_cdf(edges, available, coin))
-        return cells, "Binomial(available, coin) of each round"
 
     def exposure(self, client: int) -> np.ndarray:
         """Share of rounds in which this client is available, over their mean number of available clients."""

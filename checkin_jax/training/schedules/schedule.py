@@ -10,31 +10,21 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy
 
 from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
+from checkin_jax.training.registry import Registry
 from checkin_jax.training.schedules.heterogeneous import Fleet
 
 # Clients whose messages make round 0, 1, ...: see `Schedule.draw`.
 Clients = Callable[[int], np.ndarray]
 # Stand-ins for the audit: the fewest clients that can hide each other, half of whom check in.
 FEW_CLIENTS, FEW_SLOTS, LEAST_RATE = 3, 2, 0.5
-
-
-def binomial_cdf(x: np.ndarray, number: float, rate: float) -> np.ndarray:
-    """Pr[Bin(number, rate) <= x] for figures: accurate to many digits, not a bound.
-
-    scipy.stats has it too, but takes half a second to import.
-    """
-    below = np.floor(x)
-    inside = scipy.special.bdtr(np.clip(below, 0, number), int(number), rate)
-    return np.where(below < 0, 0.0, inside)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,23 +100,6 @@ class Schedule(abc.ABC):
         """Probability that a message is a dummy's; the default is 0."""
         return 0.0
 
-    def messages_law(self, edges: np.ndarray, rounds: int) -> tuple[np.ndarray, str]:
-        """Law of the numbers of messages of the first `rounds` rounds, for the report.
-
-        Args:
-          edges: increasing, (cells + 1,).
-
-        Returns:
-          Expected number of rounds with between edges[i] and edges[i + 1] messages, (cells,); and the law in
-          words.
-        """
-        number, rate = self.check_ins
-        if self.fleet is None:
-            return rounds * np.diff(binomial_cdf(edges, number, rate)), f"Binomial({number:,}, {rate:.4g})"
-        share = rate * number / self.fleet.expected
-        words = f"a sum of {number:,} coins of different rates"
-        return rounds * np.diff(self.fleet.number_cdf(edges, share)), words
-
     def exposure(self, client: int) -> np.ndarray:
         """Probability that a given message of a round is this client's, given their number; [rounds of a
         unit].
@@ -164,28 +137,13 @@ class Schedule(abc.ABC):
         """Protocol to account for once `rounds` >= 1 rounds have begun."""
         return self.protocol.repeated(self.units(rounds))
 
-    def batch_iterator(self, num_examples: int, entropy: int) -> Iterator[np.ndarray]:
-        """Rounds as arrays of clients, in the form of jax_privacy's BatchSelectionStrategy.
-
-        Yields:
-          Client indices of one round after another, with -1 for a dummy; of varying length.
-
-        Raises:
-          ValueError: num_examples is not the protocol's number of clients.
-        """
-        if num_examples != self.protocol.num_clients:
-            raise ValueError(
-                f"num_examples={num_examples!r}: expected {self.protocol.num_clients}, one a client"
-            )
-        return map(self.draw(entropy), range(self.num_rounds))
-
     @property
     def _few(self) -> int:
         return min(FEW_CLIENTS, self.protocol.num_clients)
 
 
 _Kind = TypeVar("_Kind", bound=type[Schedule])
-_SCHEDULES: dict[type, type[Schedule]] = {}
+_SCHEDULES = Registry(Schedule, "protocol")
 
 
 def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
@@ -198,13 +156,7 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
 
     def register(kind: _Kind) -> _Kind:
         for protocol in protocols:
-            if not (isinstance(protocol, type) and isinstance(kind, type) and issubclass(kind, Schedule)):
-                raise TypeError(
-                    f"protocol={_validate.shown(protocol)}: expected a class of protocols, and a Schedule for it"
-                )
-            if _SCHEDULES.setdefault(protocol, kind) is not kind:
-                known = _SCHEDULES[protocol].__name__
-                raise ValueError(f"register_schedule({protocol.__name__}): {known} is registered already")
+            _SCHEDULES.add(protocol, kind)
         return kind
 
     return register
@@ -214,8 +166,8 @@ def schedule_of(protocol: Any) -> Schedule:
     """Schedule of a protocol.
 
     Raises:
-      TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates, or
-        colluders.
+      TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates,
+        colluders, or a floor of batches.
     """
     if isinstance(coins := getattr(protocol, "check_in_prob", None), RateLimits):
         raise ValueError(
@@ -226,14 +178,11 @@ def schedule_of(protocol: Any) -> Schedule:
         raise ValueError(
             f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
         )
-    kind = _SCHEDULES.get(type(protocol))
-    if kind is None:
-        raise TypeError(
-            f"protocol={_validate.shown(protocol)}: no schedule is registered for {type(protocol).__name__}; expected "
-            f"{', '.join(sorted(known.__name__ for known in _SCHEDULES))}, or register a subclass of Schedule with "
-            f"@register_schedule({type(protocol).__name__})"
+    if floor := getattr(protocol, "min_reports", 0):
+        raise ValueError(
+            f"min_reports={floor!r}: expected 0 for training; account for batches of a fleet apart"
         )
-    return kind(protocol=protocol)
+    return _SCHEDULES.of(protocol)(protocol=protocol)
 
 
 _Sparse = TypeVar("_Sparse", bound=CheckInProtocol)

@@ -35,7 +35,7 @@ class Draws(NamedTuple):
     rate: float
 
 
-class Hiding(Protocol):
+class StepCover(Protocol):
     """The cover of one unit of a protocol."""
 
     @property
@@ -45,7 +45,7 @@ class Hiding(Protocol):
 
     @property
     def everybody(self) -> float:
-        """Upper bound on the probability that no absent client is left, which could have sent in the target's place."""
+        """Upper bound on the probability that the messages of all clients are observed, so that no client is absent."""
         ...
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
@@ -112,19 +112,19 @@ class Slots(_InSlots):
 
     Args:
       slots: m, whole, in [1, 2^42]. used: rho, in (0, 1].
-      seen: lower bound on the probability that the message is used, whatever the others do; in (0, rho].
+      used_lower: lower bound on the probability that the message is used, whatever the others do; in (0, rho].
     """
 
     slots: int
     used: float
-    seen: float
+    used_lower: float
 
     everybody = 0.0
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, slots=self.slots)
         _validate.real(0.0, 1.0, open_low=True, used=self.used)
-        _validate.real(0.0, self.used, open_low=True, seen=self.seen)
+        _validate.real(0.0, self.used, open_low=True, used_lower=self.used_lower)
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
         m = float(self.slots)
@@ -132,7 +132,7 @@ class Slots(_InSlots):
         return equal_steps.StepCounts(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
 
     def draws(self, log_inverse_mass: float) -> Draws:
-        return Draws(np.asarray([float(self.slots)]), np.asarray([self.seen]), np.ones(1), 1.0)
+        return Draws(np.asarray([float(self.slots)]), np.asarray([self.used_lower]), np.ones(1), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

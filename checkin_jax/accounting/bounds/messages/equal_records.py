@@ -109,22 +109,22 @@ class _OneRecord(abc.ABC):
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(P(A) - Q(A), Q(A)) for events A at some losses, for P||Q and for Q||P."""
-        seen = self.messages
-        clients, count, rate = seen.terms
+        messages = self.messages
+        clients, count, rate = messages.terms
         if clients != count:
             clients *= 1.0 + 4e-15
         forward, backward = self._both_cells
         arguments = host(count), host(rate)
-        loss = seen.losses if rate < 1.0 else seen.grid(True)
-        least = clients * math.exp(_STOP - seen.log_inverse_mass)
+        loss = messages.losses if rate < 1.0 else messages.grid(True)
+        least = clients * math.exp(_STOP - messages.log_inverse_mass)
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
         def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
-            orders = hidden_messages.orders(thresholds[0], thresholds[-1], seen.steps[2])
+            orders = hidden_messages.orders(thresholds[0], thresholds[-1], messages.steps[2])
             paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
-            groups, found = profile_cover_sums.near(thresholds / seen.steps[2], share=_NEAR), []
+            groups, found = profile_cover_sums.near(thresholds / messages.steps[2], share=_NEAR), []
             middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
-            contours = hidden_messages_lower.contours(paths, host(middles), host(seen.steps[2]))
+            contours = hidden_messages_lower.contours(paths, host(middles), host(messages.steps[2]))
             done = 0
             for some in profile_cover_sums.side_by_side(groups, len(thresholds)):
                 choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))

@@ -27,7 +27,7 @@ from checkin_jax.numerics import two_point_laws as laws
 # Fewer messages a round than this gain too little.
 _LEAST_MESSAGES = 10.0
 # Largest reach of the knots in standard deviations; -log of the mass beyond them, relative to delta over the rounds.
-_MOST_REACH, _SPARED = 14.0, 7.0
+_MOST_REACH, _TAIL = 14.0, 7.0
 
 
 def gains(num_clients: int, rate: float, mu: float) -> bool:
@@ -56,7 +56,7 @@ class _TwoLaws(HiddenSum):
     @functools.cached_property
     def reach(self) -> float:
         """Reach of the laws' knots, in whole standard deviations, so that settings share laws."""
-        exponent = max(self.log_inverse_mass - 17.0 + _SPARED, 8.0)
+        exponent = max(self.log_inverse_mass - 17.0 + _TAIL, 8.0)
         return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
 
     def hidden(self) -> np.ndarray:

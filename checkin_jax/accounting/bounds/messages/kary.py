@@ -15,7 +15,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
-from checkin_jax.accounting.bounds.messages.cover import Hiding
+from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
@@ -53,14 +53,14 @@ class KaryBound(HiddenSteps):
     Certified, in both directions, at any rate up to 1.
 
     Args:
-      hiding: cover of the unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
+      step_cover: cover of the unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
       log_inverse_mass: -log of the negligible mass, in [1, 1e4].
 
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
 
-    hiding: Hiding
+    step_cover: StepCover
     epsilon0: float
     num_values: int
     log_inverse_mass: float
@@ -83,8 +83,8 @@ class KaryBound(HiddenSteps):
     def _found(self) -> Instance:
         mass = self.log_inverse_mass
         if self.num_values == 2:
-            return Binary(self, self.hiding.messages(self.epsilon0, mass), self.epsilon0, mass)
-        draws, p = self.hiding.draws(mass), math.exp(self.epsilon0)
+            return Binary(self, self.step_cover.messages(self.epsilon0, mass), self.epsilon0, mass)
+        draws, p = self.step_cover.draws(mass), math.exp(self.epsilon0)
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)

@@ -57,20 +57,22 @@ class LargestMessage:
         least = others * np.log1p(-np.minimum(near * high, 1.0 - 1e-16)) * high
         most = others * np.log1p(-near * low) * low
         gained = np.exp(least) * np.maximum(far * low - near * high, 0.0) * (1.0 - ROUNDING)
-        seen = -np.expm1(least + np.log1p(-np.minimum(near * high, 1.0 - 1e-16)) * high) * (1.0 + ROUNDING)
-        unseen = np.minimum(np.exp(most) * (1.0 - far * low) * (1.0 + ROUNDING), 1.0)
+        exceeding = -np.expm1(least + np.log1p(-np.minimum(near * high, 1.0 - 1e-16)) * high) * (
+            1.0 + ROUNDING
+        )
+        not_exceeding = np.minimum(np.exp(most) * (1.0 - far * low) * (1.0 + ROUNDING), 1.0)
         # The empty event.
-        return np.append(gained, 0.0), np.append(seen, 0.0), np.append(unseen, 0.0)
+        return np.append(gained, 0.0), np.append(exceeding, 0.0), np.append(not_exceeding, 0.0)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        difference, seen, unseen = self._lines
+        difference, exceeding, not_exceeding = self._lines
         above = np.expm1(np.asarray(loss))
 
         def best(mass: np.ndarray) -> Lines:
             at = convex.highest(difference, mass, above)
             return difference[at], mass[at]
 
-        return best(seen), best(unseen)
+        return best(exceeding), best(not_exceeding)
 
 
 def largest_instances(

@@ -47,7 +47,7 @@ def _factor(mu: float, allowed: float) -> float:
 class _Link(NamedTuple):
     """Number of clients left out, and the approximate factor by which the messages are then distinguished."""
 
-    spared: int
+    left_out: int
     factor: float
 
 
@@ -69,20 +69,20 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
     def best(clients: int, links: int) -> tuple[_Link, ...]:
         found = (_Link(0, math.inf),)
         for share in (0.0, *_SHARES):
-            spared = int(share * clients)
-            if 0 < spared < _FEWEST:
+            left_out = int(share * clients)
+            if 0 < left_out < _FEWEST:
                 break
             inner, rest = one, ()
-            if spared:
-                inner = by_cut(spared + 1)
-                chained = best(spared + 1, links - 1) if links > 1 else ()
+            if left_out:
+                inner = by_cut(left_out + 1)
+                chained = best(left_out + 1, links - 1) if links > 1 else ()
                 # The cost of leaving out grows with the factor.
                 if chained and chained[0].factor < min(inner, _MOST):
                     inner, rest = chained[0].factor, chained
-            terms = max((clients - 1.0 - spared) / min(inner, one), 1e-300)
+            terms = max((clients - 1.0 - left_out) / min(inner, one), 1e-300)
             factor = 1.0 + math.sqrt(square / terms) + one / terms
             if factor < found[0].factor:
-                found = (_Link(spared, factor), *rest)
+                found = (_Link(left_out, factor), *rest)
         return found
 
     return best(num_clients, _LINKS)
@@ -117,12 +117,12 @@ class _Chain(TabulatedMessages):
         return LocalGaussian(1.0, self.mu)
 
     @functools.cached_property
-    def _spared(self) -> UnitBound:
+    def _inner_bound(self) -> UnitBound:
         """D_r."""
         if self.inner is not None:
             return self.inner
         clients, allowed = (
-            self.plan[0].spared + 1,
+            self.plan[0].left_out + 1,
             self.allowed + _LESS + math.log(min(self.plan[0].factor, _MOST)),
         )
         if clients == 1:
@@ -131,15 +131,15 @@ class _Chain(TabulatedMessages):
             return AllCut(clients, self.alone, allowed + 17.0)
         return _Chain(clients, self.mu, self.plan[1:], allowed)
 
-    def _spared_upper(self, losses: np.ndarray) -> np.ndarray:
-        return np.asarray(self._spared.upper(losses)) * (1.0 + ROUNDING)
+    def _inner_upper(self, losses: np.ndarray) -> np.ndarray:
+        return np.asarray(self._inner_bound.upper(losses)) * (1.0 + ROUNDING)
 
     @functools.cached_property
     def _sum(self) -> HiddenSlots | None:
         """The sum of k terms; None if k = 0."""
-        left = self.num_clients - 1 - self.plan[0].spared
+        left = self.num_clients - 1 - self.plan[0].left_out
         losses = np.concatenate([[0.0], np.geomspace(1e-6, _FAR, _SEARCHED)])
-        enough = np.flatnonzero(self._spared_upper(losses) <= math.exp(-self.allowed))
+        enough = np.flatnonzero(self._inner_upper(losses) <= math.exp(-self.allowed))
         kept = math.floor(left / math.exp(losses[enough[0]])) if enough.size else 0
         if kept < 1:
             return None
@@ -150,11 +150,11 @@ class _Chain(TabulatedMessages):
     def _cost(self) -> float:
         """Upper bound on D(1) D_r(N/k)."""
         assert self._sum is not None
-        ratio = (self.num_clients - 1 - self.plan[0].spared) / self._sum.slots
+        ratio = (self.num_clients - 1 - self.plan[0].left_out) / self._sum.slots
         # Rounded down, since D_r falls.
         loss = np.array([0.0, max(math.log(ratio) * (1.0 - 1e-14) - 1e-15, 0.0)])
         apart = float(GaussianProfile(self.mu).delta(loss[:1])[0])
-        return apart * float(self._spared_upper(loss)[1]) * (1.0 + ROUNDING)
+        return apart * float(self._inner_upper(loss)[1]) * (1.0 + ROUNDING)
 
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self._sum is None:
@@ -167,18 +167,18 @@ class _Chain(TabulatedMessages):
 def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeights | None]:
     """The link expected to be best among those with a link of this bound as D_r."""
     losses = np.geomspace(1e-6, _FAR, _SEARCHED)
-    found, best, spared = _Link(0, math.inf), None, bound.spared
+    found, best, left_out = _Link(0, math.inf), None, bound.next_link
     square = 4.0 * allowed * math.expm1(min(bound.mu**2, 600.0))
     for _ in _SHARES:
-        if spared is None:
+        if left_out is None:
             break
-        enough = np.flatnonzero(spared.upper(losses) <= math.exp(-allowed))
+        enough = np.flatnonzero(left_out.upper(losses) <= math.exp(-allowed))
         if enough.size:
-            terms = (bound.num_clients - spared.num_clients) / math.exp(losses[enough[0]])
+            terms = (bound.num_clients - left_out.num_clients) / math.exp(losses[enough[0]])
             factor = 1.0 + math.sqrt(square / max(terms, 1e-300))
             if factor < found.factor:
-                found, best = _Link(spared.num_clients - 1, factor), spared
-        spared = spared.spared
+                found, best = _Link(left_out.num_clients - 1, factor), left_out
+        left_out = left_out.next_link
     return found, best
 
 
@@ -199,7 +199,7 @@ def _chain(num_clients: int, mu: float, allowed: float) -> _Chain:
 
 
 @dataclasses.dataclass(frozen=True)
-class SparedGaussian:
+class LeftOutGaussian:
     """E*: shuffled Gaussian messages of all n clients (rate 1), none depending on another of its round. Symmetric.
 
     For every r <= n - 2 and k <= N = n - 1 - r, with D the profile of one message and D_r that of r + 1 shuffled ones,

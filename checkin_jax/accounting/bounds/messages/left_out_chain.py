@@ -37,7 +37,7 @@ _SHARES, _SINGLE = (
 # Ratio of the numbers of clients of successive links, and the fewest clients of a link.
 _RATIO, _SHORTEST = 2.0, 128
 # Relative rounding of sums of positive numbers, differences of chords' slopes included.
-_LOST = 1e-7
+_SUM_ROUNDING = 1e-7
 # The largest loss that is followed, and the largest log of a bound (any value above 0 is useless).
 _FAR, _MOST = 100.0, 50.0
 
@@ -77,10 +77,10 @@ class Terms:
             view @ bends[:, 1:].T + at_zero[:, :, None] * bends[:, 0]
             for view, at_zero, bends in zip(views, nothing, (up, down))
         )
-        growth = np.moveaxis(np.asarray(growth), 2, 0) * (1.0 + _LOST)
+        growth = np.moveaxis(np.asarray(growth), 2, 0) * (1.0 + _SUM_ROUNDING)
         right, places = right[:, _BELOW:], places[_BELOW:]
         least = _right(profile, column, places, -1.0)
-        growth -= flat[:, :, None] * least * (1.0 - _LOST)
+        growth -= flat[:, :, None] * least * (1.0 - _SUM_ROUNDING)
         # E g / rho rises by at most this factor before the next threshold, since E g rises with rho.
         growth = growth * math.exp(_STEP)
         # For rho below the last, the part of the term beyond the last threshold is at most e^a where it is cut.
@@ -102,7 +102,7 @@ class Terms:
         for tilt, growth in zip(_TILTS, self.growth):
             whole = tilt * single
             found = np.minimum(found, growth * (single / rest) - (whole + 1.0 + math.log(whole)))
-        return rest * np.exp(np.minimum(found, _MOST)) * (1.0 + _LOST)
+        return rest * np.exp(np.minimum(found, _MOST)) * (1.0 + _SUM_ROUNDING)
 
     def one(self, heights: np.ndarray) -> np.ndarray:
         """Upper bounds on E f(tau), for f zero up to a threshold and beyond it at most a convex function; [c, places].
@@ -120,8 +120,8 @@ class Terms:
         bends = np.diff(slopes, axis=1) * self.right[:, 1:]
         beyond[:, :-1] = np.cumsum(bends[:, ::-1], axis=1)[:, ::-1]
         more, less = np.maximum(slopes - first, 0.0), np.maximum(first - slopes, 0.0)
-        return (first * before + more * self.right + beyond) * (1.0 + _LOST) - less * self.least * (
-            1.0 - _LOST
+        return (first * before + more * self.right + beyond) * (1.0 + _SUM_ROUNDING) - less * self.least * (
+            1.0 - _SUM_ROUNDING
         )
 
 
@@ -186,7 +186,7 @@ class CutWeights:
         return self.whole or self.num_clients
 
     @functools.cached_property
-    def spared(self) -> CutWeights | None:
+    def next_link(self) -> CutWeights | None:
         """The next link, for r + 1 clients; None if one message is next."""
         fewer = int(self.num_clients / _RATIO)
         return dataclasses.replace(self, num_clients=fewer, whole=self._whole) if fewer >= _SHORTEST else None
@@ -194,9 +194,9 @@ class CutWeights:
     @property
     def _below(self) -> tuple[CutWeights | None, ...]:
         """Links that are tried as D_r; None stands for one message."""
-        if self.spared is None:
+        if self.next_link is None:
             return (None,) if self.num_clients > 1 else ()
-        return (self.spared, self.spared.spared)
+        return (self.next_link, self.next_link.next_link)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
@@ -211,17 +211,17 @@ class CutWeights:
                 # The cut of the terms, rounded down: D_r falls, and so does the part beyond the cut.
                 cut = (1.0 - share) / single * left * (terms.c - 1.0) * (1.0 - 1e-14)
                 weights = cut[:, None] / terms.places
-                told = self._told(inner, weights)
-                found = np.where(weights >= 1.0, many + alone[:, None] * told / share, math.inf)
+                excess = self._posterior_excess(inner, weights)
+                found = np.where(weights >= 1.0, many + alone[:, None] * excess / share, math.inf)
                 if (found < value[:, None]).any():
-                    value = np.minimum(value, (found + terms.one(terms.places * told)).min(axis=1))
+                    value = np.minimum(value, (found + terms.one(terms.places * excess)).min(axis=1))
         c = np.append(1.0, terms.c)
         one = float(terms.profile.delta(np.zeros(1))[0])
         value = np.minimum.accumulate(np.append(one, value) * (1.0 + 1e-12))
         kept = convex.hull(c - 1.0, value)
         return c[kept], value[kept]
 
-    def _told(self, inner: CutWeights | None, weights: np.ndarray) -> np.ndarray:
+    def _posterior_excess(self, inner: CutWeights | None, weights: np.ndarray) -> np.ndarray:
         """Upper bounds on E(rho - B)_+ at B = `weights` > 0, for the r + 1 messages of `inner`, or for one message."""
         c = np.maximum(weights, 1.0 / weights) * (1.0 - 1e-14)
         if inner is None:

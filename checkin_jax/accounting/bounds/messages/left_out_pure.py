@@ -16,7 +16,7 @@ from checkin_jax.numerics import convex, left_out_clones
 
 
 @dataclasses.dataclass(frozen=True)
-class SparedPureLDP:
+class LeftOutPureLDP:
     """E+: n shuffled eps0-LDP messages, one of each client, none depending on another of its round. Symmetric.
 
     Attributes:

@@ -18,7 +18,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, largest_loss
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
-from checkin_jax.accounting.bounds.messages.cover import Hiding, Shuffled
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import (
     losses_of,
     most_total_variation,
@@ -42,7 +42,7 @@ class FairBits:
     """
 
     scale: UnitBound
-    hiding: Hiding
+    step_cover: StepCover
     epsilon0: float
     log_inverse_mass: float
 
@@ -52,7 +52,7 @@ class FairBits:
     @functools.cached_property
     def _mixture(self) -> Mixture:
         # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
-        draws, rare = self.hiding.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
+        draws, rare = self.step_cover.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
         ones = np.ones_like(draws.number)
         law = mixture_profiles.Law(
             host(draws.number),
@@ -75,7 +75,7 @@ class FairBits:
 class _OneBit(abc.ABC):
     """Base of bounds on one-bit messages: the smaller of A, at their total variation, and `below`."""
 
-    hiding: Hiding
+    step_cover: StepCover
     epsilon0: float
     log_inverse_mass: float
     differ: float = 1.0
@@ -89,7 +89,7 @@ class _OneBit(abc.ABC):
 
     @property
     def top(self) -> float:
-        return largest_loss(self.epsilon0, self.hiding.used)
+        return largest_loss(self.epsilon0, self.step_cover.used)
 
     @property
     def message(self) -> Message:
@@ -109,9 +109,9 @@ class _OneBit(abc.ABC):
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(losses, upper bounds) of a symmetric pair's profile, linear in e^loss between losses."""
         law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
-        seen = self.hiding.sums(self.log_inverse_mass)
-        losses = losses_of(law, seen, self.epsilon0, self.log_inverse_mass)
-        plain = np.asarray(equal_steps.profile_upper(law, seen, host(self.epsilon0), host(losses)))
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        losses = losses_of(law, step_counts, self.epsilon0, self.log_inverse_mass)
+        plain = np.asarray(equal_steps.profile_upper(law, step_counts, host(self.epsilon0), host(losses)))
         value = np.minimum(plain, self.below(losses, plain))
         value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
         above, value = convex.full_hull(np.expm1(losses), value)
@@ -125,7 +125,7 @@ class _OneBit(abc.ABC):
     def _found(self) -> tuple[Instance, ...]:
         if self.differ < 1.0:
             return ()
-        messages = self.hiding.messages(self.epsilon0, self.log_inverse_mass)
+        messages = self.step_cover.messages(self.epsilon0, self.log_inverse_mass)
         return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
 
     @property
@@ -140,7 +140,7 @@ class OneBitCheckIn(_OneBit):
     A message may depend on messages of earlier rounds, not on other messages of its own round.
 
     Args:
-      hiding: shuffled check-in. epsilon0: nats, in (0, 50].
+      step_cover: shuffled check-in. epsilon0: nats, in (0, 50].
       log_inverse_mass: -log of the negligible mass, in [1, 1e4].
       differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1].
         Below 1 (B_nu) there are no instances.
@@ -151,15 +151,15 @@ class OneBitCheckIn(_OneBit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.instance(Shuffled, hiding=self.hiding)
+        _validate.instance(Shuffled, step_cover=self.step_cover)
 
     @property
     def name(self) -> str:
-        return "own-laws (one bit)" if self.hiding.everybody < 1.0 else "clones"
+        return "own-laws (one bit)" if self.step_cover.everybody < 1.0 else "clones"
 
     def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
-        seen = self.hiding.sums(self.log_inverse_mass)
-        if float(seen.rate) >= 1.0:
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        if float(step_counts.rate) >= 1.0:
             return plain
-        arguments = seen.clients, seen.rate, self.message, host(losses), host(plain)
+        arguments = step_counts.clients, step_counts.rate, self.message, host(losses), host(plain)
         return np.asarray(one_bit_profile.profile_upper(*arguments))

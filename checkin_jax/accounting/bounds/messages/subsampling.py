@@ -1,11 +1,11 @@
-"""Subsampling: a client's message is used by chance, and nothing else is taken to hide it.
+"""subsampling: the target's message is used with some probability; other messages are not counted as hiding it.
 
-A public label tells how likely the client's message is among those that are used, and how loud it is there, so that
+Given a public label, the target's message is used with probability q, and its profile is D. So in both directions
 
-    H_c <= sum over labels of weight D(1 + (c - 1)/q),    in both directions,
+    H_c <= sum over labels of weight D(1 + (c - 1)/q),
 
-D the profile of one message there, q the chance, and weight the mean of q over the label [BBG18, Theorem 2]. Bounds
-differ in the law of the label. docs/accounting.md, docs/theory_allocation.md. Call inside `devices.float64()`.
+where weight is the mean of q on the label [BBG18, Theorem 2]. Bounds differ in the law of the label. Proofs:
+docs/accounting.md, docs/theory_allocation.md. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from checkin_jax.numerics.counts.pools import Pool
 
 
 class Subsampled:
-    """A bound on Gaussian messages by a law of labels: mu, 1/q and weight of each, and the weight that is left out."""
+    """Base of bounds on Gaussian messages by a mixture over labels: mu, 1/q, weights, and the missing weight."""
 
     mixture: GaussianBuckets
 
@@ -39,9 +39,10 @@ class Subsampled:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SubsampledGaussian(Subsampled):
-    """Gaussian messages by a law of labels that is known: mixture.
+    """Gaussian messages with a given law of labels.
 
-    What the mixture leaves out happens in a public event in which a message leaks no more than by itself.
+    Attributes:
+      mixture: the labels. Its `tail` is the probability of a public event that counts at infinite loss.
     """
 
     mixture: GaussianBuckets
@@ -50,27 +51,27 @@ class SubsampledGaussian(Subsampled):
 
 
 def sometimes(used: float, mu: float, rest: float = 0.0) -> SubsampledGaussian:
-    """The client's message is used with probability at most `used`, all else revealed; a record is replaced (R1).
+    """R1: the target's message is used with probability at most `used`, all else is revealed; replace-one.
 
-    rest: the probability of a public event in which it may be used for certain, counted as lost.
+    rest: probability of a public event in which the message may certainly be used; it counts at infinite loss.
     """
     return SubsampledGaussian(GaussianBuckets(host([mu]), host([1.0 / used]), host([used]), host(rest)))
 
 
 def loaded_slot(
-    seen: float, prob: float, others: int, pick: float, mu: float, log_inverse_mass: float
+    shown: float, prob: float, others: int, pick: float, mu: float, log_inverse_mass: float
 ) -> SubsampledGaussian:
-    """A message is added or removed where dummies are hidden, its slot and the slot's load revealed (R1').
+    """R1': add-or-remove with hidden dummies; the target's slot and the slot's load k are revealed.
 
-    With k ~ Bin(others, pick) other clients in the slot the client is shown with probability prob / (k + 1), in place
-    of the dummy (shift mu/2) if k = 0, else of another client (shift at most mu):
+    Given k ~ Bin(others, pick) other clients in the slot, the slot uses the target with probability prob / (k + 1). The
+    target replaces the dummy (shift mu/2) if k = 0, and another client (shift at most mu) otherwise:
 
-        H_c <= seen prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
+        H_c <= shown prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
 
     Args:
-      seen: the probability that the client's slot is shown at all. prob: that the client is in it.
-      others, pick: how many others may be in that slot, each with probability `pick`.
-      mu: 2 / noise_multiplier. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      shown: probability that the server outputs the target's slot. prob: probability that the target is in it.
+      others, pick: number of other clients that may be in that slot, each with probability `pick`.
+      mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
 
     Proof: docs/theory_allocation.md, section 1.
     """
@@ -79,15 +80,15 @@ def loaded_slot(
         host(number), host(pick), host(log_inverse_mass), buckets=bucket_count(number * pick)
     )
     first, last = (np.minimum(np.asarray(part), number) for part in (cut.first, cut.last))
-    # The bound falls with k >= 1, so that a bucket takes its first; 0 is a label of its own.
+    # The bound decreases in k >= 1, so each bucket takes its first k; k = 0 is a label of its own.
     count = np.append(0.0, np.maximum(first, 1.0))
     empty = math.exp(number * math.log1p(-pick)) if pick < 1.0 else float(number == 0.0)
     mass = np.append(empty * (1.0 + 1e-9), np.where(last >= 1.0, np.asarray(cut.mass_upper), 0.0))
     mixture = GaussianBuckets(
         host(np.where(count == 0.0, 0.5 * mu, mu)),
         host((count + 1.0) / prob),
-        host(seen * prob * mass / (count + 1.0)),
-        host(seen * prob * float(cut.tail)),
+        host(shown * prob * mass / (count + 1.0)),
+        host(shown * prob * float(cut.tail)),
     )
     return SubsampledGaussian(mixture)
 
@@ -100,13 +101,14 @@ def averaged(
     log_inverse_mass: float,
     sharing: Pool | None = None,
 ) -> SubsampledGaussian:
-    """Averages of all messages of a slot, a record replaced: p_0 E delta_G(mu / sqrt(k), eps), symmetric (G4).
+    """G4: averages of all messages of a slot, replace-one: H_c <= p_0 E delta_G(mu / sqrt(k), log c). Symmetric.
 
-    k - 1 ~ Bin(n - 1, p_0 / m) is how many others share the slot; everything but the noise is revealed.
+    k - 1 ~ Bin(n - 1, p_0 / m) is the number of other clients in the target's slot. Everything except the noise is
+    revealed.
 
     Args:
       num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier.
-      sharing: the law of k - 1, from below, where the others' rates differ.
+      sharing: a law stochastically below k - 1, if the others' rates differ.
     """
     if sharing is not None:
         first, tail = sharing.sizes + 1.0, 0.0
@@ -124,7 +126,10 @@ def averaged(
 
 @dataclasses.dataclass(frozen=True)
 class ShuffledGaussian(Subsampled):
-    """Shuffled check-in at one rate (G1); below, the sum, a post-processing of the messages."""
+    """G1: shuffled check-in at one rate. Its instance is the sum, a post-processing of the messages.
+
+    summed: True for the view "aggregate", where the noise of all messages adds up.
+    """
 
     num_clients: int
     rate: float
@@ -142,7 +147,7 @@ class ShuffledGaussian(Subsampled):
         return (GaussianSum(summed, summed),)
 
     def arguments(self) -> tuple[Array, Array, Array, Array, int]:
-        """n, rate, mu and mass for the kernels, and how many buckets to cut into."""
+        """n, rate, mu and log_inverse_mass for the kernels, and the number of buckets."""
         buckets = bucket_count(self.num_clients * self.rate)
         n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
         return n, rate, mu, mass, buckets
@@ -153,13 +158,13 @@ class ShuffledGaussian(Subsampled):
 
     @functools.cached_property
     def mixture_below(self) -> GaussianBuckets:
-        """The sum's mixture from below."""
+        """Mixture that the sum dominates, for lower bounds."""
         return subsampled_gaussian.buckets_lower(*self.arguments(), True)
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussianSum:
-    """The sum of Gaussian messages with all other clients at one record."""
+    """Instance: the sum of Gaussian messages, all other clients at one record."""
 
     scale: UnitBound
     messages: ShuffledGaussian
@@ -174,10 +179,11 @@ class GaussianSum:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SubsampledMessages:
-    """Messages of any privacy profile, by the visible number of messages alone.
+    """G1 or G1h for messages of any privacy profile; only the number of messages is counted.
 
-    Attributes: counted: whose labels tell how likely the client is among those who come; their noise is not asked for.
-    rate: with which the client sends. profile: of one message.
+    Attributes:
+      counted: bound for Gaussian messages, of whose labels only q and the weight are used.
+      rate: probability that the target sends. profile: of one message.
     """
 
     counted: Subsampled

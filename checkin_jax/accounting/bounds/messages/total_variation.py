@@ -17,7 +17,7 @@ import scipy
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
 from checkin_jax.accounting.bounds.interface import Instance
-from checkin_jax.accounting.bounds.messages.cover import Hiding
+from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
@@ -51,13 +51,13 @@ def most_total_variation(epsilon0: float) -> float:
 
 
 def losses_of(
-    law: equal_steps.Law, seen: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
+    law: equal_steps.Law, step_counts: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
 ) -> np.ndarray:
     """Losses at which a round is evaluated: from 0 to where the divergence is negligible, then epsilon0."""
     top = math.expm1(epsilon0)
-    weights = float(seen.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
-    masses = np.asarray(seen.masses)
-    count, clients = float(np.max(np.where(masses > 0, seen.counts, 0.0))), float(seen.clients)
+    weights = float(step_counts.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
+    masses = np.asarray(step_counts.masses)
+    count, clients = float(np.max(np.where(masses > 0, step_counts.counts, 0.0))), float(step_counts.clients)
     deviation = math.sqrt(count * 2.0 * weights[0]) * top / clients
 
     def height(above: np.ndarray) -> np.ndarray:
@@ -110,9 +110,9 @@ class DominatingSteps(abc.ABC):
 
 
 class HiddenSteps(DominatingSteps):
-    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: hiding: the cover."""
+    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: step_cover: the cover."""
 
-    hiding: Hiding
+    step_cover: StepCover
 
     @property
     @abc.abstractmethod
@@ -121,13 +121,13 @@ class HiddenSteps(DominatingSteps):
 
     @property
     def top(self) -> float:
-        return largest_loss(self.epsilon0, self.hiding.used)
+        return largest_loss(self.epsilon0, self.step_cover.used)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        seen = self.hiding.sums(self.log_inverse_mass)
-        losses = losses_of(self.law, seen, self.epsilon0, self.log_inverse_mass)
+        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        losses = losses_of(self.law, step_counts, self.epsilon0, self.log_inverse_mass)
         return losses, np.asarray(
-            equal_steps.profile_upper(self.law, seen, host(self.epsilon0), host(losses))
+            equal_steps.profile_upper(self.law, step_counts, host(self.epsilon0), host(losses))
         )
 
 
@@ -138,7 +138,7 @@ class TotalVariationBound(HiddenSteps):
     Certified, in both directions, for messages that adapt within the round, at any rate up to 1.
 
     Args:
-      hiding: cover of the unit. epsilon0: nats, in (0, 50].
+      step_cover: cover of the unit. epsilon0: nats, in (0, 50].
       total_variation: beta, in (0, 1]; no constraint above (p - 1)/(p + 1).
       log_inverse_mass: -log of the negligible mass, in [1, 1e4].
 
@@ -146,7 +146,7 @@ class TotalVariationBound(HiddenSteps):
       ValueError, TypeError: an argument outside its range.
     """
 
-    hiding: Hiding
+    step_cover: StepCover
     epsilon0: float
     total_variation: float
     log_inverse_mass: float

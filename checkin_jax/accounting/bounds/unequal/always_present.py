@@ -13,7 +13,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
 from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
-from checkin_jax.accounting.bounds.unequal.pooled_clients import AmongOthers, Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalBase
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
@@ -29,7 +29,7 @@ _FINEST = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AmongPresent(AmongOthers):
+class RevealedParticipants(UnequalBase):
     """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
 
     The participants are revealed, so the others may depend on each other.
@@ -62,7 +62,7 @@ class AmongPresent(AmongOthers):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AmongSure(AmongOthers):
+class AlwaysPresentOthers(UnequalBase):
     """T1m: a pool of n' others of rate theta, and M others of rate 1; one randomizer, not adaptive within a round.
 
     Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The
@@ -77,7 +77,7 @@ class AmongSure(AmongOthers):
     rate: float
     theta: float
     pool: Pool
-    sure: float
+    always_present: float
     epsilon0: float
     log_inverse_mass: float
     others: Others | None = None
@@ -88,26 +88,30 @@ class AmongSure(AmongOthers):
     def variance(self) -> float:
         """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         known = max(self.theta * self.pool.mean, 1.0)
-        messages = known + self.sure
-        return self.rate**2 / messages * (1.0 + math.expm1(self.epsilon0) * self.sure / (known * messages))
+        messages = known + self.always_present
+        return (
+            self.rate**2
+            / messages
+            * (1.0 + math.expm1(self.epsilon0) * self.always_present / (known * messages))
+        )
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used and weight of every part; and the probability that counts in full."""
-        found, lost = [], 0.0
+        found, missing_mass = [], 0.0
         there = self.pool.masses > 0.0
         sizes, masses = self.pool.sizes[there], self.pool.masses[there]
         starts = list(_SIZES) if sizes.size > len(_SIZES) else list(range(sizes.size))
         for size, mass in zip(sizes[starts].tolist(), np.add.reduceat(masses, starts).tolist()):
             if size < 1.0:
-                lost += mass * self.rate
+                missing_mass += mass * self.rate
             elif mass > 0.0:
                 *parts, more = self._given(size)
                 found.append((*parts[:2], mass * parts[2]))
-                lost += mass * more
+                missing_mass += mass * more
         if not found:
-            return np.ones(1), np.ones(1), np.zeros(1), lost
-        return *(np.concatenate(part) for part in zip(*found)), lost  # type: ignore[return-value]
+            return np.ones(1), np.ones(1), np.zeros(1), missing_mass
+        return *(np.concatenate(part) for part in zip(*found)), missing_mass  # type: ignore[return-value]
 
     def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """`_parts` given n' = `pool`."""
@@ -133,29 +137,29 @@ class AmongSure(AmongOthers):
         low, high, chance = np.maximum(low[kept], 1.0), high[kept], chance[kept]
         q = rho * high / (n - high + rho * high) if math.isfinite(rho) else np.ones(high.size)
         run = np.searchsorted(k[starts], low, side="right")
-        lost = law.below + law.above
+        missing_mass = law.below + law.above
         slots, used, weight = [], [], []
         for which in np.unique(run):
             here = run == which
             points, shares, drawn, outside = self._shares(float(low[here].min()))
             # Convex and increasing in q: points with the same mean serve.
             for share, part in zip(*convex.spread(q[here], chance[here])):
-                lost += part * share * (drawn + outside)
+                missing_mass += part * share * (drawn + outside)
                 total = 1.0 - share + share * points
-                slots.append(np.full(points.size, low[here].min() + self.sure))
+                slots.append(np.full(points.size, low[here].min() + self.always_present))
                 used.append(np.minimum(share * points / np.where(total > 0, total, 1.0), 1.0))
                 weight.append(part * shares * total)
         everybody = g * math.exp(pool * math.log(self.theta))
-        slots.append(np.asarray([n + self.sure]))
+        slots.append(np.asarray([n + self.always_present]))
         used.append(np.ones(1))
         weight.append(np.asarray([everybody]))
         kept = np.concatenate(used) > 0
         found = (np.concatenate(part)[kept] for part in (slots, used, weight))
-        return *found, lost  # type: ignore[return-value]
+        return *found, missing_mass  # type: ignore[return-value]
 
     def _shares(self, k: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Points and masses of W at k; the probability of fewer than N0 positions, and the mass of W outside."""
-        length, share = k + self.sure, k / (k + self.sure)
+        length, share = k + self.always_present, k / (k + self.always_present)
         per_p = math.exp(-self.epsilon0)
         mean = length * per_p
         drawn = math.floor(mean - occupancy.deviation(mean * (1.0 - per_p), self.log_inverse_mass))
@@ -196,12 +200,12 @@ class AmongSure(AmongOthers):
         return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        lost = (
+        missing_mass = (
             self._parts[3]
             * np.maximum(-np.expm1(np.asarray(loss) - self.epsilon0), 0.0)
             * math.exp(self.epsilon0)
         )
-        return self._above.upper(loss) + lost * (1.0 + 1e-12)
+        return self._above.upper(loss) + missing_mass * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ from checkin_jax.numerics.counts.pools import Pool
 
 # Cuts of J and K, in standard deviations from their means: the law of K is made for each value of J, of which more than
 # _MANY clients need few. Up to _SINGLE values are kept one by one.
-_MANY, _FEW_THROWN = 30_000.0, np.array([-1.0, 0.0, 1.0, 2.5])
-_THROWN = np.array([-2.5, -1.6, -1.0, -0.5, 0.0, 0.5, 1.0, 1.6, 2.5, 4.0])
+_MANY, _FEW_PARTICIPANTS = 30_000.0, np.array([-1.0, 0.0, 1.0, 2.5])
+_PARTICIPANTS = np.array([-2.5, -1.6, -1.0, -0.5, 0.0, 0.5, 1.0, 1.6, 2.5, 4.0])
 _USED = np.concatenate([np.linspace(-2.4, 2.4, 13), [3.2, 4.2, 6.0]])
 _SINGLE, _SINGLE_SHARES = 24, 12
 # Parts for which kernels are compiled.
@@ -36,10 +36,10 @@ _FINEST = 64
 class _Atoms(NamedTuple):
     """Parts of a mixture: J from above, the share of one message, and mass; and the mass that leaks a whole message."""
 
-    thrown: np.ndarray
+    participants: np.ndarray
     share: np.ndarray
     mass: np.ndarray
-    lost: float
+    missing_mass: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,14 +53,14 @@ class UnequalOccupied:
     Attributes:
       rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
       pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
-      slots: m. seen: as from `populations.slots_shown`, for the instances.
+      slots: m. shown_slots: as from `populations.slots_shown`, for the instances.
     """
 
     rate: float
     theta: float
     pool: Pool
     slots: int
-    seen: tuple[int, float]
+    shown_slots: tuple[int, float]
     epsilon0: float
     log_inverse_mass: float
 
@@ -74,9 +74,9 @@ class UnequalOccupied:
     def variance(self) -> float:
         """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
         number = self.pool.mean + 1.0
-        thrown = number * self.theta
-        used = -self.slots * math.expm1(-thrown / self.slots)
-        share = self.rate / thrown
+        participants = number * self.theta
+        used = -self.slots * math.expm1(-participants / self.slots)
+        share = self.rate / participants
         return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
 
     def _given(self, pool: float, mass: float) -> _Atoms:
@@ -108,17 +108,17 @@ class UnequalOccupied:
             for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist())
             if mass > 0.0
         ]
-        thrown, share, mass = (np.concatenate(part) for part in list(zip(*found))[:3])
-        return _Atoms(thrown, share, mass, math.fsum(each.lost for each in found))
+        participants, share, mass = (np.concatenate(part) for part in list(zip(*found))[:3])
+        return _Atoms(participants, share, mass, math.fsum(each.missing_mass for each in found))
 
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Occupied slots, probability that the target is used there, weight; the mass that leaks a whole message."""
-        thrown, share, mass, lost = self._atoms
-        if not thrown.size:
-            return np.ones(1), np.ones(1), np.zeros(1), lost
-        many = float(mass @ thrown) > _MANY
-        end = _cells(thrown, mass, _FEW_THROWN if many else _THROWN)
+        participants, share, mass, missing_mass = self._atoms
+        if not participants.size:
+            return np.ones(1), np.ones(1), np.zeros(1), missing_mass
+        many = float(mass @ participants) > _MANY
+        end = _cells(participants, mass, _FEW_PARTICIPANTS if many else _PARTICIPANTS)
         used, shares, masses = [], [], []
         for j in np.unique(end):
             here = end == j
@@ -129,19 +129,19 @@ class UnequalOccupied:
             masses.append(np.outer(chances[kept], mass[here]).ravel())
         number, share, mass = (np.concatenate(part) for part in (used, shares, masses))
         cell = _cells(number, mass, _USED)
-        sure = cell * share > 1.0
+        certain = cell * share > 1.0
         parts = [
             (np.full(at.size, k), k * at, weight)
-            for k in np.unique(cell[~sure]).tolist()
-            for here in [~sure & (cell == k)]
+            for k in np.unique(cell[~certain]).tolist()
+            for here in [~certain & (cell == k)]
             for at, weight in [convex.spread(share[here], mass[here], _SHARES, _SINGLE_SHARES)]
         ]
-        if sure.any():
+        if certain.any():
             # K <= J <= 1 / share: an average of fewer terms is larger in convex order.
-            fewer = -_cells(-np.floor(1.0 / share[sure] * (1.0 + 1e-12)), mass[sure], _USED)
-            parts.append((fewer, np.ones(fewer.size), mass[sure]))
+            fewer = -_cells(-np.floor(1.0 / share[certain] * (1.0 + 1e-12)), mass[certain], _USED)
+            parts.append((fewer, np.ones(fewer.size), mass[certain]))
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
-        return *_merged(counts, chance, weight * (1.0 + 1e-12)), lost
+        return *_merged(counts, chance, weight * (1.0 + 1e-12)), missing_mass
 
     @functools.cached_property
     def _above(self) -> Mixture:
@@ -157,7 +157,7 @@ class UnequalOccupied:
 
     @functools.cached_property
     def _shown(self) -> SlotsPureLDP:
-        number, used = self.seen
+        number, used = self.shown_slots
         return SlotsPureLDP(number, self.rate, used, self.epsilon0, self.log_inverse_mass)
 
     @property

@@ -44,7 +44,7 @@ class Others:
         return float(self.counts.sum())
 
 
-class AmongOthers(abc.ABC):
+class UnequalBase(abc.ABC):
     """Base of bounds on eps0-LDP messages of a target of rate at most g: their instances.
 
     Attributes of subclasses: rate: g, in (0, 1]. others: all others' rates; None if unknown: then there are no
@@ -90,10 +90,10 @@ class AmongOthers(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalPureLDP(AmongOthers):
+class UnequalPureLDP(UnequalBase):
     """T1h: eps0-LDP messages behind a shuffler; a pool of n' others of check-in rate theta hides the target.
 
-    Attributes: those of `AmongOthers`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
+    Attributes: those of `UnequalBase`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
     """
 
     rate: float
@@ -182,8 +182,8 @@ def ternary_buckets(
     """
     runs = pools.Runs(law, buckets)
     per_step = ((1.0 - rate) / rate + (1.0 - special) * np.exp(-epsilon0)) / special * (1.0 + 1e-14)
-    seen = runs.lower > 0
-    ratio = np.where(seen, per_step * runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
+    positive = runs.lower > 0
+    ratio = np.where(positive, per_step * runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
     weight = np.where(np.isfinite(ratio), rate * special * runs.lower * (1.0 - 1e-14), 0.0)
     ratio = np.where(weight > 0, ratio, 0.0)
     return mixture_profiles.Buckets(

@@ -16,7 +16,11 @@ from checkin_jax.accounting.bounds.hexagon import UnequalStaged
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, least
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
-from checkin_jax.accounting.bounds.unequal.always_present import AmongPresent, AmongSure, SlotsWithColluders
+from checkin_jax.accounting.bounds.unequal.always_present import (
+    AlwaysPresentOthers,
+    RevealedParticipants,
+    SlotsWithColluders,
+)
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
@@ -27,7 +31,7 @@ from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
-from checkin_jax.protocols import CrowdThrows
+from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
@@ -39,7 +43,7 @@ _SELDOM = 5e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Company:
+class Population:
     """The population of a target client, with unequal rates.
 
     Attributes:
@@ -81,7 +85,7 @@ class Company:
         return pools.sum_of(self.others.values, self.others.counts, self.log_inverse_mass)
 
     @property
-    def sure(self) -> float:
+    def always_present(self) -> float:
         """Number of others with check-in rate 1."""
         return 0.0 if self.limits is not None else float(self.others.counts[self.others.values == 1.0].sum())
 
@@ -115,32 +119,34 @@ class Company:
         return sorted(known, key=worth)[:_MOST_THETAS]
 
 
-def company(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Company | None:
+def population_of(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Population | None:
     """The target's population; None if there is no other client or rates are equal."""
     rate, mass = unit.rate, unit.log_inverse_mass
     if isinstance(coins, RateLimits):
         limits = coins.thinned(kept)
         # One fleet within the limits: all others have the same rate.
         alike = np.asarray([limits.expected_check_ins / (num_clients - 1)])
-        return Company(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
+        return Population(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
     if not isinstance(coins, Rates):
         return None
     others = coins.others(coins.fastest(unit.client_rate))
-    return None if others is None else Company(rate, coins.thinned(kept), others.thinned(kept), None, mass)
+    return None if others is None else Population(rate, coins.thinned(kept), others.thinned(kept), None, mass)
 
 
-def crowd(unit: Unit) -> Company | None:
-    """The target's population in the unit's crowd; None without a crowd."""
+def covering_population(unit: Unit) -> Population | None:
+    """The target's population in the unit's `unequal_cover`; None without one."""
     return (
         None
-        if unit.crowd is None
-        else company(unit, unit.crowd.coins, unit.crowd.num_clients, unit.crowd.kept)
+        if unit.unequal_cover is None
+        else population_of(
+            unit, unit.unequal_cover.coins, unit.unequal_cover.num_clients, unit.unequal_cover.kept
+        )
     )
 
 
 def t1h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates, averaged slots or not; eps0-LDP messages; other clients with rates below 1."""
-    found = crowd(unit)
+    found = covering_population(unit)
     if found is None or unit.epsilon0 is None:
         return None
     bounds = [
@@ -155,7 +161,7 @@ def t1h(unit: Unit) -> UnitBound | None:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CutCrowd(CutMessages):
+class CutUnequal(CutMessages):
     """T1h of messages of a known profile, whose laws are cut.
 
     Attributes:
@@ -181,20 +187,20 @@ class CutCrowd(CutMessages):
 
 def t1h_cut(unit: Unit) -> UnitBound | None:
     """Needs: as T1h, but for messages of a known profile in place of eps0-LDP ones."""
-    found = crowd(unit)
+    found = covering_population(unit)
     if found is None or not found.thetas or unit.epsilon0 is not None or unit.sums_noise:
         return None
     if found.limits is not None:
-        assert unit.crowd is not None
-        others = unit.crowd.num_clients * found.limits.largest
+        assert unit.unequal_cover is not None
+        others = unit.unequal_cover.num_clients * found.limits.largest
     else:
         others = float(found.others.values @ found.others.counts)
-    return CutCrowd(unit, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
+    return CutUnequal(unit, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
     """T1h with the dominating step `law`. Needs: as T1h."""
-    found = crowd(unit)
+    found = covering_population(unit)
     if found is None or unit.epsilon0 is None:
         return None
     mass = unit.log_inverse_mass
@@ -207,8 +213,13 @@ def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
 
 def b0h(unit: Unit) -> UnitBound | None:
     """Needs: as T1h; messages of one bit and public coins, none depending on another of its round."""
-    found, differ = crowd(unit), unit.randomizer.one_bit
-    if found is None or not unit.epsilon0 or differ is None or unit.protocol.averaged_crowd is not None:
+    found, differ = covering_population(unit), unit.randomizer.one_bit
+    if (
+        found is None
+        or not unit.epsilon0
+        or differ is None
+        or unit.protocol.unequal_averaged_slot_choices is not None
+    ):
         return None
     if not found.thetas:
         return None
@@ -226,10 +237,10 @@ def t1h_plus(unit: Unit) -> UnitBound | None:
 
 def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
     """T1h+ with these steps; None for messages of one bit, none depending on another, which B0h serves."""
-    found = crowd(unit)
+    found = covering_population(unit)
     if found is None or not found.thetas:
         return None
-    if unit.randomizer.one_bit == 1.0 and unit.protocol.averaged_crowd is None:
+    if unit.randomizer.one_bit == 1.0 and unit.protocol.unequal_averaged_slot_choices is None:
         return None
     # Proved for pools of at least the target's rate.
     theta = max(found.thetas[0], found.rate)
@@ -241,22 +252,26 @@ def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
 
 def s(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates, some of them 1 or nearly 1; eps0-LDP messages."""
-    found = crowd(unit)
-    if found is None or unit.epsilon0 is None or (found.sure == 0.0 and found.many_absent):
+    found = covering_population(unit)
+    if found is None or unit.epsilon0 is None or (found.always_present == 0.0 and found.many_absent):
         return None
-    return AmongPresent(found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs)
+    return RevealedParticipants(
+        found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs
+    )
 
 
 def t1m(unit: Unit) -> UnitBound | None:
     """Needs: others of rate 1, and others of lower rates; eps0-LDP messages, none depending on another of its round."""
-    found = crowd(unit)
-    if found is None or unit.epsilon0 is None or unit.protocol.averaged_crowd is not None:
+    found = covering_population(unit)
+    if found is None or unit.epsilon0 is None or unit.protocol.unequal_averaged_slot_choices is not None:
         return None
-    if found.sure == 0.0 or not found.thetas:
+    if found.always_present == 0.0 or not found.thetas:
         return None
     theta = found.thetas[0]
     law = found.pool(theta)
-    return AmongSure(found.rate, theta, law, found.sure, unit.epsilon0, unit.log_inverse_mass, found.theirs)
+    return AlwaysPresentOthers(
+        found.rate, theta, law, found.always_present, unit.epsilon0, unit.log_inverse_mass, found.theirs
+    )
 
 
 def t2c(unit: Unit) -> UnitBound | None:
@@ -267,17 +282,17 @@ def t2c(unit: Unit) -> UnitBound | None:
     return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
 
 
-def slots_shown(throws: CrowdThrows, found: Company, used: float) -> tuple[int, float]:
+def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:
     """A number of common slots that is rarely exceeded by the occupied ones, and a lower bound on the target's use.
 
     used: lower bound on the probability that the target is used. Empty slots are filled with messages of others, a
     post-processing where they are visible.
     """
     with np.errstate(divide="ignore"):
-        free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / throws.num_slots))
-    busy = -math.expm1(free) + math.exp(free) * found.rate / throws.num_slots
+        free = float(found.theirs.counts @ np.log1p(-found.theirs.rates / choices.num_slots))
+    busy = -math.expm1(free) + math.exp(free) * found.rate / choices.num_slots
     # Occupied slots are negatively associated: Chernoff's bounds of independent slots hold for their number.
-    mean, seldom, most = throws.num_slots * busy, _SELDOM * used, min(throws.num_slots, throws.num_clients)
+    mean, seldom, most = choices.num_slots * busy, _SELDOM * used, min(choices.num_slots, choices.num_clients)
     far = occupancy.deviation(mean * (1.0 - busy), -math.log(seldom))
     number = math.ceil(mean * (1.0 + 1e-12) + far)
     return (number, used - seldom) if number < most else (most, used)
@@ -285,25 +300,25 @@ def slots_shown(throws: CrowdThrows, found: Company, used: float) -> tuple[int, 
 
 def t2_prime_h(unit: Unit) -> UnitBound | None:
     """Needs: common slots that use one client each; unequal rates; eps0-LDP messages; a record replaced."""
-    throws, shown = unit.protocol.used_crowd, unit.slots
-    if throws is None or shown is None or unit.epsilon0 is None or not unit.replaced:
+    choices, shown = unit.protocol.unequal_used_slot_choices, unit.slots
+    if choices is None or shown is None or unit.epsilon0 is None or not unit.replaced:
         return None
-    found = company(unit, throws.coins, throws.num_clients, 1.0)
+    found = population_of(unit, choices.coins, choices.num_clients, 1.0)
     if found is None:
         return None
-    seen = slots_shown(throws, found, shown.seen)
-    told = (throws.num_slots, seen, unit.epsilon0, unit.log_inverse_mass)
+    shown_slots = slots_shown(choices, found, shown.used_lower)
+    arguments = (choices.num_slots, shown_slots, unit.epsilon0, unit.log_inverse_mass)
     # Clients of rate 1 are cover only if the participants are revealed.
-    revealed = found.sure > 0.0 or not found.thetas
+    revealed = found.always_present > 0.0 or not found.thetas
     pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
     pools_of += [(1.0, found.present())] if revealed else []
-    bounds = [UnequalOccupied(found.rate, theta, pool, *told) for theta, pool in pools_of]
+    bounds = [UnequalOccupied(found.rate, theta, pool, *arguments) for theta, pool in pools_of]
     return bounds[0] if len(bounds) == 1 else least(bounds, bounds[0].instances)
 
 
 def g1h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; for sums, Gaussian noise that adds up."""
-    found, mu, mass = crowd(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    found, mu, mass = covering_population(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if found is None:
         return None
     if mu is None and unit.epsilon0 is not None:
@@ -318,10 +333,10 @@ def g1h(unit: Unit) -> UnitBound | None:
 
 def t_star_h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; single messages observed, with a profile better than the worst for its epsilon0."""
-    found, mu = crowd(unit), unit.randomizer.gaussian_mu
+    found, mu = covering_population(unit), unit.randomizer.gaussian_mu
     if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
         return None
-    if unit.protocol.averaged_crowd is not None or (mu is not None and mu > MOST_HIDDEN_MU):
+    if unit.protocol.unequal_averaged_slot_choices is not None or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
     theta, mass, profile = found.thetas[0], unit.log_inverse_mass, profile_of(unit.randomizer)
     pool = found.pool(theta)
@@ -331,13 +346,19 @@ def t_star_h(unit: Unit) -> UnitBound | None:
 
 def g4h(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots of which only sums are observed; Gaussian noise; unequal rates."""
-    throws, mu, found = unit.protocol.averaged_crowd, unit.randomizer.gaussian_mu, crowd(unit)
-    if throws is None or mu is None or found is None or unit.view != "aggregate":
+    choices, mu, found = (
+        unit.protocol.unequal_averaged_slot_choices,
+        unit.randomizer.gaussian_mu,
+        covering_population(unit),
+    )
+    if choices is None or mu is None or found is None or unit.view != "aggregate":
         return None
     if found.limits is not None:
-        there = pools.limited(found.limits.expected_check_ins / throws.num_slots, unit.log_inverse_mass)
-    else:
-        there = pools.sum_of(
-            found.others.values / throws.num_slots, found.others.counts, unit.log_inverse_mass
+        co_occupants = pools.limited(
+            found.limits.expected_check_ins / choices.num_slots, unit.log_inverse_mass
         )
-    return averaged(*throws[:2], found.rate, mu, unit.log_inverse_mass, there)
+    else:
+        co_occupants = pools.sum_of(
+            found.others.values / choices.num_slots, found.others.counts, unit.log_inverse_mass
+        )
+    return averaged(*choices[:2], found.rate, mu, unit.log_inverse_mass, co_occupants)

@@ -60,7 +60,7 @@ class UnequalHidden:
     def cells(self) -> Cells:
         """The law of k and 1/q over all n', in few groups of k."""
         parts: list[Cells] = []
-        lost, least_inverse, odds = 0.0, math.inf, (1.0 - self.rate) / self.rate
+        missing_mass, least_inverse, odds = 0.0, math.inf, (1.0 - self.rate) / self.rate
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0 or size == 0.0:  # without a pool the target's message is identified
                 continue
@@ -68,7 +68,7 @@ class UnequalHidden:
             counted = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass)
             each = counted.cells
             parts.append(each._replace(weight=mass * each.weight))
-            lost += mass * each.lost
+            missing_mass += mass * each.missing_mass
             # 1/q = 1 + odds P_k / P_{k-1} at the largest k that is kept.
             most = min(counted.law.last, size) + 1.0
             ratio = (size + 1.0 - most) / most * self.theta / (1.0 - self.theta)
@@ -76,7 +76,7 @@ class UnequalHidden:
         if not parts:
             return Cells(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
         least, inverse, weight = (np.concatenate(column) for column in list(zip(*parts))[:3])
-        return _grouped(Cells(least, inverse, weight, lost), max(least_inverse, 1.0))
+        return _grouped(Cells(least, inverse, weight, missing_mass), max(least_inverse, 1.0))
 
     @functools.cached_property
     def _sums(self) -> list[tuple[float, HiddenSlots]]:
@@ -97,7 +97,7 @@ class UnequalHidden:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         shape = np.shape(loss)
         losses = np.asarray(loss, dtype=np.float64).ravel()
-        value = np.full(losses.shape, self.cells.lost)
+        value = np.full(losses.shape, self.cells.missing_mass)
         for weight, each in self._sums:
             value += weight * np.asarray(each.upper(losses))
         alone = self.profile.delta(losses)
@@ -120,7 +120,7 @@ def _grouped(cells: Cells, least_inverse: float) -> Cells:
     first, ends, weights = (
         np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
     )
-    return Cells(first, ends, weights, cells.lost)
+    return Cells(first, ends, weights, cells.missing_mass)
 
 
 def _ends(

@@ -1,7 +1,7 @@
-"""Sums of Gaussian messages of clients with check-in rates of their own: G1h (docs/theory_rates.md).
+"""subsampling for unequal check-in rates (G1h): Gaussian messages, or their sum. Proof: docs/theory_rates.md.
 
-The adversary sees the sum of a round's messages and how many there are. The noise of everybody counts, of clients that
-always come too.
+The adversary sees the messages of a round, or their sum, and their number. In the sum the noise of all messages counts,
+including that of clients with rate 1.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ _RUNS = 128
 
 
 class Cells(NamedTuple):
-    """For every F that falls with k, and with 1/q, in which it is convex: sum_k g P_{k-1} F(k, 1/q_k) <= that of these.
+    """Few cells that bound sums over the number k of messages, all [cells].
 
-    [cells]. least: k. inverse: 1/q. weight: g P_{k-1}. lost: weight of what is left out, where F <= 1.
+    For every F that is nonincreasing in k, and nonincreasing and convex in 1/q, sum_k g P_{k-1} F(k, 1/q_k) <= sum over
+    cells of weight F(least, inverse), plus missing_mass if F <= 1.
     """
 
     least: np.ndarray
     inverse: np.ndarray
     weight: np.ndarray
-    lost: float
+    missing_mass: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalGaussian(Subsampled):
-    """G1h: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of how many others come; all rates are known.
+    """G1h if all rates are known: H_c <= sum_k g P_{k-1} D_k(1 + (c-1)/q_k), P the law of the number of other messages.
 
-    q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k). Attributes: rate: g in (0, 1]. mu: 2 / noise_multiplier. summed: the
-    aggregate view, D_k that of mu / sqrt(k); else messages, D_k that of mu.
+    Given k messages, the target's is one of them with probability q_k = g P_{k-1} / (g P_{k-1} + (1-g) P_k).
+
+    Attributes:
+      rate: g in (0, 1]. others: rates of all others. mu: 2 / noise_multiplier.
+      summed: True for the view "aggregate", with D_k the Gaussian profile of mu / sqrt(k). Else D_k is that of mu.
     """
 
     rate: float
@@ -60,19 +64,19 @@ class UnequalGaussian(Subsampled):
         return poisson_binomial.law(self.others.trials, self.log_inverse_mass)
 
     def spread(self, count: np.ndarray) -> np.ndarray:
-        """mu of a sum of so many messages."""
+        """mu of an observed sum of `count` messages, or of one message."""
         return self.mu / np.sqrt(count) if self.summed else np.full(count.shape, self.mu)
 
     @functools.cached_property
     def cells(self) -> Cells:
-        """The law of k and 1/q, from above: by runs of k."""
+        """Cells from runs of k, for upper bounds."""
         law, g = self.law, self.rate
         runs = Runs(law, _RUNS)
         odds = (1.0 - g) / g
-        # 1 / q = 1 + odds P_k / P_{k-1}; the ratio falls (Newton), so that a run's lies between those at its ends.
+        # 1/q = 1 + odds P_k / P_{k-1}. The ratio decreases in k (Newton), so the ratios at the ends of a run bound it.
         most, least = runs.ratios(law)
-        seen = runs.upper > 0
-        mean = np.where(seen, runs.next_lower / np.where(seen, runs.upper, 1.0), 0.0)
+        positive = runs.upper > 0
+        mean = np.where(positive, runs.next_lower / np.where(positive, runs.upper, 1.0), 0.0)
         known = np.isfinite(most)
         most = np.where(known, most, 1.0)
         least, mean = np.minimum(least, most), np.clip(mean, np.minimum(least, most), most)
@@ -81,8 +85,8 @@ class UnequalGaussian(Subsampled):
         inverse = 1.0 + odds * np.stack([least, most])
         weight = g * np.where(known, runs.upper, 0.0) * np.stack([1.0 - share, share])
         first = np.broadcast_to(runs.first, inverse.shape)
-        lost = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
-        return Cells(first.ravel(), inverse.ravel(), weight.ravel(), lost)
+        missing_mass = g * (law.below + law.above + float(np.where(known, 0.0, runs.upper).sum()))
+        return Cells(first.ravel(), inverse.ravel(), weight.ravel(), missing_mass)
 
     @functools.cached_property
     def mixture(self) -> GaussianBuckets:  # type: ignore[override]
@@ -92,11 +96,11 @@ class UnequalGaussian(Subsampled):
             host(np.pad(self.spread(cells.least), pad, mode="edge")),
             host(np.pad(cells.inverse, pad, mode="edge")),
             host(np.pad(cells.weight, pad)),
-            host(cells.lost),
+            host(cells.missing_mass),
         )
 
     def alone(self) -> GaussianBuckets:
-        """Nobody else can come."""
+        """Mixture without other clients: the message is identified."""
         first, none = np.full(2 * _RUNS, self.mu), np.zeros(2 * _RUNS)
         none[0] = self.rate
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
@@ -109,9 +113,13 @@ class UnequalGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PooledGaussian(Subsampled):
-    """G1h from limits alone: the others' kinds revealed, n' members of rate theta are left (fewer, less noise).
+    """G1h if only limits of the rates are known: a pool of n' other clients of rate theta.
 
-    Attributes: within: a fleet within the limits, for the instances. theta: in (0, 1). pool: law of n', from below.
+    Membership in the pool is revealed. The messages of other clients are not counted, so there is less noise.
+
+    Attributes:
+      within: bound for one fleet within the limits, for its instances. theta: in (0, 1).
+      pool: law of n', stochastically from below.
     """
 
     within: UnequalGaussian
@@ -124,19 +132,19 @@ class PooledGaussian(Subsampled):
 
     @functools.cached_property
     def mixture(self) -> GaussianBuckets:  # type: ignore[override]
-        parts, lost = [], 0.0
+        parts, missing_mass = [], 0.0
         for size, mass in zip(self.pool.sizes.tolist(), self.pool.masses.tolist()):
             if mass == 0.0:
                 continue
             one = dataclasses.replace(self.within, others=Others(np.array([self.theta]), np.array([size])))
             mix = one.mixture if size > 0 else one.alone()
             parts.append((mix.mu, mix.inverse_rate, mass * np.asarray(mix.weight)))
-            lost += mass * float(mix.tail)
+            missing_mass += mass * float(mix.tail)
         columns = [np.concatenate([np.asarray(part) for part in column]) for column in zip(*parts)]
         size = 2 * _RUNS * self.pool.sizes.size
         mu, inverse = (np.pad(column, (0, size - column.size), mode="edge") for column in columns[:2])
         weight = np.pad(columns[2], (0, size - columns[2].size))
-        return GaussianBuckets(host(mu), host(inverse), host(weight), host(lost))
+        return GaussianBuckets(host(mu), host(inverse), host(weight), host(missing_mass))
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -145,7 +153,7 @@ class PooledGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalGaussianSum:
-    """The sum of Gaussian messages with all other clients at one record, each with its own rate."""
+    """Instance: the sum of Gaussian messages at unequal rates, all other clients at one record."""
 
     scale: UnitBound
     messages: UnequalGaussian
@@ -157,9 +165,9 @@ class UnequalGaussianSum:
     def _below(self) -> GaussianBuckets:
         law, g = self.messages.law, self.messages.rate
         runs = Runs(law, _RUNS)
-        seen = runs.lower > 0
-        mean = np.where(seen, runs.next_upper / np.where(seen, runs.lower, 1.0), 0.0)
-        weight = g * np.where(seen, runs.lower, 0.0)
+        positive = runs.lower > 0
+        mean = np.where(positive, runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
+        weight = g * np.where(positive, runs.lower, 0.0)
         pad = (0, _RUNS - mean.size)
         return GaussianBuckets(
             host(np.pad(self.messages.spread(runs.last), pad, mode="edge")),

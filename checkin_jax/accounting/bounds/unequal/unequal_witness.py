@@ -83,13 +83,13 @@ class UnequalMessagesOfOne:
         found = []
         for i in range(start.size):
             if used[i] > 0.0 and least[i] > 0.0:
-                seen = HiddenSlots(
+                messages = HiddenSlots(
                     int(last[i]), min(float(used[i]), 1.0), self._profile, self.log_inverse_mass
                 )
                 one = (
-                    LabelMessages(seen, self.law)
+                    LabelMessages(messages, self.law)
                     if isinstance(self.law, LabelLaws)
-                    else GaussianMessages(self.scale, seen, self.law)
+                    else GaussianMessages(self.scale, messages, self.law)
                 )
                 found.append((float(least[i]), float(most[i] * more[i] / theirs[i]), one))
         return found

@@ -1,10 +1,10 @@
-"""Gaussian messages in slots: one client's message in one of m slots that cannot be told apart.
+"""allocation (G3) and two-steps (R2): a Gaussian message in a uniform one of m exchangeable slots.
 
-`G3Slots` (G3) is for adding or removing a client, dummies hidden (G3' is in `windows.few_empty_slots`): its two
-directions differ and are composed each by itself. `R2TwoSteps` is for the replacement of a record, for which the
-worse direction of G3 is NOT a bound. `AllocationGaussian` is a concrete pair, with a lower end. mu is the largest
-shift of one slot's mean over the noise's standard deviation: 2 / noise_multiplier, and half of that where a dummy
-makes place. Proofs: docs/theory_allocation.md.
+`G3Slots` is for add-or-remove with hidden dummies (G3' is in `windows.few_empty_slots`). Its directions P||Q and Q||P
+differ and are composed separately. `R2TwoSteps` is for replace-one, for which the worse direction of G3 is NOT a bound.
+`AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's mean over the noise's
+standard deviation: 2 / noise_multiplier, or half of that if the target replaces a dummy. Proofs:
+docs/theory_allocation.md.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from checkin_jax.numerics import allocation_losses
 
 # Splits of epsilon into two steps that are tried.
 _SPLITS = 48
-# The range of mu in which lattices gain enough for their time; their kernels reach to 100.
+# Range of mu in which lattices are worth their time; the kernels allow mu up to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
-# Up to this mu the spread of the loss says how bounds compare.
+# Largest mu at which the spread of the loss orders bounds reliably.
 MOST_LIGHT_MU = 1.2
-# Bounds and instances on one unit often need the same.
+# Bounds and instances of one unit often need the same profile.
 _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Allocation(OneSided):
-    """One client's message in one of m slots, profiles from above.
+    """Base of bounds on one client's message in a uniform one of m slots; upper bounds on both profiles.
 
     Attributes:
-      slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper end is that of so many slots, and there is no
-        lower one.
-      used: rho in (0, 1], the probability that the client is in one of them.
+      slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper bound is that of MAX_SLOTS slots, and the lower bound
+        is zero.
+      used: rho in (0, 1], the probability that the client is in one of the slots.
       mu: in [LEAST_MU, MOST_LATTICE_MU].
       log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
     """
@@ -77,10 +77,10 @@ class _Allocation(OneSided):
 
 @dataclasses.dataclass(frozen=True)
 class AllocationGaussian(OwnInstance, _Allocation):
-    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact but for rounding.
+    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact up to rounding.
 
-    A_fix and A_sldw with Gaussian messages and all others (and the dummies) at one record, add-or-remove [random
-    allocation: Feldman, Shenfeld 2025].
+    This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
+    [random allocation: Feldman, Shenfeld 2025].
     """
 
     name = "Gaussian messages in slots, all others at one record"
@@ -102,9 +102,9 @@ class AllocationGaussian(OwnInstance, _Allocation):
 
 @dataclasses.dataclass(frozen=True)
 class ButForRareEvent:
-    """An instance that equals `pair` outside of an event of probability at most `rest`, the same in both worlds.
+    """Instance that equals `pair` outside of an event with the same probability, at most `rest`, under P and Q.
 
-    public: the adversary sees whether it happens.
+    public: True if the adversary sees whether the event happens.
     """
 
     pair: AllocationGaussian
@@ -123,7 +123,7 @@ class ButForRareEvent:
         return self.pair
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        # What happens in the event is not counted; unseen, it may be against us.
+        # Outcomes in the event are not counted. If it is hidden, they may lower the difference by its probability.
         against = 0.0 if self.public else self.rest
         forward, backward = (
             (np.maximum((1.0 - self.rest) * np.asarray(apart) - against, 0.0), np.asarray(far) + against)
@@ -134,10 +134,10 @@ class ButForRareEvent:
 
 @dataclasses.dataclass(frozen=True)
 class G3Slots(_Allocation):
-    """G3: a client is added or removed, dummies hidden, whatever the others' records are.
+    """G3: add-or-remove with hidden dummies; the others' records are arbitrary. Valid for adaptive randomizers.
 
-    Where it is used it takes the place of a dummy (shift at most mu/2) or, in half of all cases at most, of another
-    client (shift at most mu): in every slot the worse of the two, in convex order. Valid for adaptive randomizers.
+    If the target is used, it replaces a dummy (shift at most mu/2) or, in at most half of all cases, another client
+    (shift at most mu). Every slot has a law above both terms in convex order.
     """
 
     name = "allocation"
@@ -146,7 +146,7 @@ class G3Slots(_Allocation):
 
 
 class OneStep(Protocol):
-    """A bound on one of two steps, in each direction; light, spread: as in `Measured`."""
+    """A bound on one of two steps, in each direction. light, spread: as in `Measured`."""
 
     @property
     def light(self) -> bool: ...
@@ -159,10 +159,10 @@ class OneStep(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class R2TwoSteps:
-    """R2: replacement in two steps, through the world in which the client is never used; symmetric.
+    """R2: replace-one in two steps, through the data set without the target. Symmetric.
 
-    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), the least over splits; `pair` bounds both directions of one step.
-    rest: the probability of a public event in which pair does not serve, counted as lost.
+    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), minimized over splits; `pair` bounds both directions of one step. rest:
+    probability of a public event in which `pair` does not hold; it counts at infinite loss.
     """
 
     pair: OneStep
@@ -183,7 +183,7 @@ class R2TwoSteps:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         flat = np.ravel(np.asarray(loss, dtype=np.float64))
         first = flat[:, None] * np.linspace(0.0, 1.0, _SPLITS)[None, :]
-        # The second step rounded down, which raises the bound.
+        # The second loss is rounded down, which raises the bound.
         second = np.maximum(flat[:, None] - first - 1e-15 * flat[:, None], 0.0)
         there, back = self.pair.side(first, False), self.pair.side(second, True)
         with np.errstate(over="ignore"):

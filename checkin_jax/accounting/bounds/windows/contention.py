@@ -28,8 +28,8 @@ def _won(others: int, pick: float) -> float:
     rivals = others + 1.0
     if not others or pick <= 0.0:
         return 1.0
-    lost = rivals * math.log1p(-pick) if pick < 1.0 else -math.inf
-    return min(-math.expm1(lost) / (rivals * pick) * (1.0 + 1e-12), 1.0)
+    missing_mass = rivals * math.log1p(-pick) if pick < 1.0 else -math.inf
+    return min(-math.expm1(missing_mass) / (rivals * pick) * (1.0 + 1e-12), 1.0)
 
 
 def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
@@ -92,7 +92,7 @@ class WeightedSlots(Staged):
     pick: float
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         return self.used
 
     def weights(self) -> staged_clones.Weighted:

@@ -140,7 +140,7 @@ class _Common:
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
         """Levels of the target in place of a dummy (`empty`) or of a client; and the probability of no level."""
         n, m, prob = self.num_clients, self.slots, self.prob
-        least, lost = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
+        least, missing_mass = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
         found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
         levels = []
         for filled, mass in found:
@@ -151,7 +151,7 @@ class _Common:
                 used = prob * filled / m * occupancy.taken(max(least, filled), filled)
             if used > 0.0:
                 levels.append(_Level(free, min(used, 1.0), mass))
-        return tuple(levels), lost + rare
+        return tuple(levels), missing_mass + rare
 
     @functools.cached_property
     def empty(self) -> tuple[tuple[_Level, ...], float]:
@@ -172,7 +172,7 @@ class _Common:
 
 
 @dataclasses.dataclass(frozen=True)
-class AmongDummies(Directed):
+class DisplacedAddRemove(Directed):
     """G5: add-or-remove; the displaced client is hidden among the dummies, as is the target.
 
     Attributes:
@@ -197,16 +197,16 @@ class AmongDummies(Directed):
         return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        both, lost = self._both
+        both, missing_mass = self._both
         forward, backward = both.upper_sides(loss)
-        return forward + lost, backward + lost
+        return forward + missing_mass, backward + missing_mass
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordsAmongDummies:
+class DisplacedReplace:
     """R4: a record is replaced; the displaced client is hidden among the dummies, as is the target. Symmetric.
 
-    Attributes as in `AmongDummies`.
+    Attributes as in `DisplacedAddRemove`.
     """
 
     common: _Common
@@ -222,14 +222,14 @@ class RecordsAmongDummies:
         most = max((each.used for each in filled), default=0.0)
         usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
         share = min(usual / (usual + most) if usual > 0.0 else 0.0, 1.0 - most)
-        lost, kept = few + many, []
+        missing_mass, kept = few + many, []
         for each in empty:
             if each.used > share:
-                lost += each.weight
+                missing_mass += each.weight
             else:
                 pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
                 kept.append((each.weight, pair))
-        return share, tuple(kept), lost
+        return share, tuple(kept), missing_mass
 
     @property
     def light(self) -> bool:
@@ -249,9 +249,9 @@ class RecordsAmongDummies:
         return max((used * pair.steps[2] / pair.terms[0] for _, pair, used in likely), default=math.inf)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        share, alone, lost = self._parts
+        share, alone, missing_mass = self._parts
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        total = np.full(loss.shape, lost)
+        total = np.full(loss.shape, missing_mass)
         for weight, pair in alone:
             total = total + share * weight * pair.upper(loss)
         above = (1.0 - share) * np.expm1(loss)
@@ -262,25 +262,25 @@ class RecordsAmongDummies:
 
 
 def _common(unit: Unit) -> _Common | None:
-    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
-    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+    choices, slots, mu = unit.protocol.used_slot_choices, unit.slots, unit.randomizer.gaussian_mu
+    if choices is None or slots is None or mu is None or not slots.hidden or choices.num_clients == 1:
         return None
     if not _LEAST_MU <= mu <= MOST_LATTICE_MU or 0.5 * mu < LEAST_MU:
         return None
-    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
-    if throws.num_slots - filled < _FEWEST_EMPTY:
+    filled, _ = occupancy.moments(choices.num_clients - 1.0, float(choices.num_slots), choices.prob)
+    if choices.num_slots - filled < _FEWEST_EMPTY:
         return None
     # Sums are a post-processing of the slots.
-    return _Common(*throws, mu, unit.log_inverse_mass)
+    return _Common(*choices, mu, unit.log_inverse_mass)
 
 
 def g5(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
     common = None if unit.replaced else _common(unit)
-    return None if common is None else AmongDummies(common)
+    return None if common is None else DisplacedAddRemove(common)
 
 
 def r4(unit: Unit) -> UnitBound | None:
     """Needs: as G5; a record is replaced."""
     common = _common(unit) if unit.replaced else None
-    return None if common is None else RecordsAmongDummies(common)
+    return None if common is None else DisplacedReplace(common)

@@ -73,8 +73,8 @@ class OccupiedAllocationGaussian(Directed):
     @functools.cached_property
     def _parts(self) -> tuple[tuple[Directed, float], ...]:
         """Bounds for more and more empty slots, each with the probability that it or a later one is needed."""
-        seen = self.slots if self.sums is None else self.sums
-        every = G3Slots(seen, self.prob, self.mu, self.log_inverse_mass)
+        number = self.slots if self.sums is None else self.sums
+        every = G3Slots(number, self.prob, self.mu, self.log_inverse_mass)
         others = float(self.num_clients - 1)
         if others == 0:
             return ((every, 1.0),)
@@ -82,7 +82,7 @@ class OccupiedAllocationGaussian(Directed):
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
-        pair = AllocationGaussian(seen, used, self.mu, self.log_inverse_mass)
+        pair = AllocationGaussian(number, used, self.mu, self.log_inverse_mass)
         parts: list[tuple[Directed, float]] = []
         needed = 1.0
         for empty in self._levels:

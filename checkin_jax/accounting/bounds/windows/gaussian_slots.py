@@ -32,7 +32,13 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
-from checkin_jax.accounting.bounds.windows.reductions import Sums, Way, hidden_ways, placed_ways, sums_of
+from checkin_jax.accounting.bounds.windows.reductions import (
+    Reduction,
+    Sums,
+    displacing_reductions,
+    hidden_reductions,
+    sums_of,
+)
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
@@ -43,22 +49,24 @@ _MATTERS = 1e-3
 
 
 @functools.lru_cache(maxsize=64)
-def _hidden(unit: Unit) -> tuple[Way, ...]:
+def _hidden(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of the target's slots if dummies are hidden; none if they are visible."""
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
-    common = unit.protocol.used_throws is not None or unit.protocol.used_crowd is not None
-    return tuple(hidden_ways(slots, common, sums_of(slots, unit.view), mu))
+    common = (
+        unit.protocol.used_slot_choices is not None or unit.protocol.unequal_used_slot_choices is not None
+    )
+    return tuple(hidden_reductions(slots, common, sums_of(slots, unit.view), mu))
 
 
 @functools.lru_cache(maxsize=64)
-def _placed(unit: Unit) -> tuple[Way, ...]:
+def _placed(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of common slots in which the target displaces another client."""
-    throws, mu = unit.protocol.used_throws, unit.randomizer.gaussian_mu
-    if throws is None or mu is None or not unit.replaced:
+    choices, mu = unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
+    if choices is None or mu is None or not unit.replaced:
         return ()
-    return tuple(placed_ways(throws, _hides_empty(unit), _sums(unit), mu, unit.log_inverse_mass))
+    return tuple(displacing_reductions(choices, _hides_empty(unit), _sums(unit), mu, unit.log_inverse_mass))
 
 
 def _hides_empty(unit: Unit) -> bool:
@@ -66,9 +74,9 @@ def _hides_empty(unit: Unit) -> bool:
 
 
 def _sums(unit: Unit) -> Sums:
-    """Sums that the adversary observes, if their noise adds up; else single slots, of which they are a post-processing.
+    """Observed sums if their noise adds up; else single slots, of which sums are a post-processing.
 
-    Colluders take their own messages out of a sum.
+    Colluding clients subtract their own messages from a sum.
     """
     slots = unit.slots
     if slots is None or unit.randomizer.gaussian_mu is None:
@@ -91,7 +99,7 @@ def r2(unit: Unit) -> UnitBound | None:
     if not unit.replaced:
         return None
     log_inverse_mass = unit.log_inverse_mass
-    steps: list[tuple[Way, float, R2TwoSteps]] = []
+    steps: list[tuple[Reduction, float, R2TwoSteps]] = []
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
@@ -113,7 +121,7 @@ def r2(unit: Unit) -> UnitBound | None:
 def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
     mu, log_inverse_mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
-    if not unit.replaced or (unit.slots is None and unit.protocol.used_throws is None):
+    if not unit.replaced or (unit.slots is None and unit.protocol.used_slot_choices is None):
         return None
     if mu is None:
         return _r3_of_profile(unit)
@@ -134,15 +142,17 @@ def r3(unit: Unit) -> UnitBound | None:
 
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
-    """R3 of messages of the randomizer's profile; where slots are visible, of randomizers without laws of their own."""
+    """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
     slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
     if unit.worst_of_its_kind or randomizer.kary is not None:
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
-    ways = [Way(slots.number, slots.used, 1.0)] if slots is not None and slots.hidden else []
-    if unit.protocol.used_throws is not None:
-        ways += placed_ways(unit.protocol.used_throws, bool(ways), _sums(unit), 1.0, log_inverse_mass)
+    ways = [Reduction(slots.number, slots.used, 1.0)] if slots is not None and slots.hidden else []
+    if unit.protocol.used_slot_choices is not None:
+        ways += displacing_reductions(
+            unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, log_inverse_mass
+        )
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
@@ -151,21 +161,25 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
 
 def g2_apart(unit: Unit) -> AllCut | None:
     """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
-    slots, throws, log_inverse_mass = unit.slots, unit.protocol.used_throws, unit.log_inverse_mass
-    if slots is None or slots.hidden or throws is None or not unit.replaced or throws.num_clients == 1:
+    slots, choices, log_inverse_mass = unit.slots, unit.protocol.used_slot_choices, unit.log_inverse_mass
+    if slots is None or slots.hidden or choices is None or not unit.replaced or choices.num_clients == 1:
         return None
-    if placed_ways(throws, False, _sums(unit), 1.0, log_inverse_mass):
+    if displacing_reductions(choices, False, _sums(unit), 1.0, log_inverse_mass):
         return None
-    return AllCut(throws.num_clients, one_message(unit.randomizer), log_inverse_mass)
+    return AllCut(choices.num_clients, one_message(unit.randomizer), log_inverse_mass)
 
 
 def _apart(unit: Unit) -> UnitBound | None:
     """R3 if every client may have a slot to itself; the event that all have is bounded by G2, or is negligible."""
-    everybody, throws, log_inverse_mass = g2_apart(unit), unit.protocol.used_throws, unit.log_inverse_mass
-    if everybody is None or throws is None:
+    everybody, choices, log_inverse_mass = (
+        g2_apart(unit),
+        unit.protocol.used_slot_choices,
+        unit.log_inverse_mass,
+    )
+    if everybody is None or choices is None:
         return None
-    n, profile = throws.num_clients, profile_of(unit.randomizer)
-    _, every = occupancy.all_apart(*throws)
+    n, profile = choices.num_clients, profile_of(unit.randomizer)
+    _, every = occupancy.all_apart(*choices)
     small = every < math.exp(-log_inverse_mass)
     hidden = HiddenSlots(n - 1, (n - 1) / n, profile, log_inverse_mass, every if small else 0.0)
     return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
@@ -194,7 +208,7 @@ def g3(unit: Unit) -> UnitBound | None:
             shared = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
-                unit.protocol.used_throws is not None
+                unit.protocol.used_slot_choices is not None
                 and slots.others < way.number
                 and 0.5 * way.mu >= LEAST_MU
             ):
@@ -208,20 +222,20 @@ def g3(unit: Unit) -> UnitBound | None:
 
 def g3_prime(unit: Unit) -> UnitBound | None:
     """Needs: as G3; common windows in which the others occupy nearly all slots."""
-    throws, log_inverse_mass = unit.protocol.used_throws, unit.log_inverse_mass
-    if throws is None or unit.replaced or throws.num_clients == 1:
+    choices, log_inverse_mass = unit.protocol.used_slot_choices, unit.log_inverse_mass
+    if choices is None or unit.replaced or choices.num_clients == 1:
         return None
     found: list[UnitBound] = []
     ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
     for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            crowded = OccupiedAllocationGaussian(*throws, way.mu, log_inverse_mass, way.number)
+            crowded = OccupiedAllocationGaussian(*choices, way.mu, log_inverse_mass, way.number)
             if crowded.gains:
                 found.append(_with_left(way, crowded, _alone(unit)))
-    sums = ways and all(way.number != throws.num_slots for way in ways)
+    sums = ways and all(way.number != choices.num_slots for way in ways)
     if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
         # Sums are a post-processing of the slots, whose empty ones are counted.
-        crowded = OccupiedAllocationGaussian(*throws, mu, log_inverse_mass)
+        crowded = OccupiedAllocationGaussian(*choices, mu, log_inverse_mass)
         if crowded.gains:
             found.append(crowded)
     return _smallest(found)
@@ -242,11 +256,11 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     return lambda mu: loaded_slot(shown, prob, others, pick, mu, log_inverse_mass)
 
 
-def _one_step(way: Way) -> Callable[[float], UnitBound]:
+def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
     return lambda mu: sometimes(way.used, mu, way.rest)
 
 
-def _with_left(way: Way, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
+def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
     """Mixture of `whole`, for the equal terms, and of `alone`, for each remaining share of the slots."""
     if whole is not None and not way.left:
         return whole
@@ -265,44 +279,46 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
 
     For sums of slots: whole sums alone, of a client whose window begins with one.
     """
-    size, log_inverse_mass, throws = (
+    size, log_inverse_mass, choices = (
         sums_of(slots, unit.view).size,
         unit.log_inverse_mass,
-        unit.protocol.used_throws,
+        unit.protocol.used_slot_choices,
     )
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
     # A sum longer than the window contains the window.
-    seen = slots.seen * min(number * size / slots.number, 1.0)
-    if throws is not None:
+    used_lower = slots.used_lower * min(number * size / slots.number, 1.0)
+    if choices is not None:
         if not slots.hidden:
-            return _visible_instances(*throws, size, seen, mu, log_inverse_mass)
+            return _visible_instances(*choices, size, used_lower, mu, log_inverse_mass)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
-        empty = some_empty(*throws)
+        empty = some_empty(*choices)
         if (
             empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
-            and seen > empty
+            and used_lower > empty
             and LEAST_MU <= mu <= MOST_LATTICE_MU
         ):
             return (
-                ButForRareEvent(AllocationGaussian(number, seen - empty, mu, log_inverse_mass), empty, False),
+                ButForRareEvent(
+                    AllocationGaussian(number, used_lower - empty, mu, log_inverse_mass), empty, False
+                ),
             )
     found: list[Instance] = []
     # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        found.append(AllocationGaussian(number, seen, 0.5 * mu, log_inverse_mass))
+        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, log_inverse_mass))
     # Scale of the grids, evaluated once.
-    scale = AllocationGaussian(number, seen, mu, log_inverse_mass)
+    scale = AllocationGaussian(number, used_lower, mu, log_inverse_mass)
     if unit.replaced:
         found += _opposite_records(scale)
     if (
-        throws is not None
+        choices is not None
         and size == 1
-        and 1 < throws.num_clients <= window_witnesses.MOST_CLIENTS
+        and 1 < choices.num_clients <= window_witnesses.MOST_CLIENTS
         and number <= window_witnesses.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
-        found.append(window_witnesses.CompetingGaussian(scale, *throws, mu, unit.replaced))
+        found.append(window_witnesses.CompetingGaussian(scale, *choices, mu, unit.replaced))
     return tuple(found)
 
 
@@ -327,13 +343,13 @@ def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
 
 
 def _visible_instances(
-    n: int, m: int, prob: float, size: int, seen: float, mu: float, log_inverse_mass: float
+    n: int, m: int, prob: float, size: int, used_lower: float, mu: float, log_inverse_mass: float
 ) -> tuple[Instance, ...]:
     if not LEAST_MU <= mu <= MOST_LATTICE_MU:
         return ()
     if size > 1:
         # Post-processing: noise is added for each empty slot, and their places are dropped.
-        return (AllocationGaussian(m // size, seen, mu, log_inverse_mass),)
+        return (AllocationGaussian(m // size, used_lower, mu, log_inverse_mass),)
     found: list[Instance] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:

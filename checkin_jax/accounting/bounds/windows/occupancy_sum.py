@@ -62,13 +62,15 @@ class CompetingClients(OneSided):
         )
         return self.prob / self.slots * math.sqrt(variance)
 
-    def _kinds(self, fewest: int, most: int, thrown: int) -> tuple[allocation_losses.Kind, ...]:
-        """Terms, in units of p_0/m, if at least `thrown` others occupy from `fewest` to `most` slots."""
+    def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.Kind, ...]:
+        """Terms, in units of p_0/m, if at least `participants` others occupy from `fewest` to `most` slots."""
         kinds = []
         if fewest < self.slots:
             kinds.append(allocation_losses.Kind(self.slots - fewest, 0.5 * self.mu, 1.0))
         if most > 0:
-            kinds.append(allocation_losses.Kind(most, self.mu, occupancy.taken(max(thrown, most), most)))
+            kinds.append(
+                allocation_losses.Kind(most, self.mu, occupancy.taken(max(participants, most), most))
+            )
         return tuple(kinds)
 
     @functools.cached_property
@@ -96,45 +98,45 @@ class CompetingClients(OneSided):
         self,
     ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
         """(probability, forward sum, backward sum) of each range; and the probability that counts in full."""
-        cells, lost = self._cells
+        cells, missing_mass = self._cells
         followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
-        thrown, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
-        found, lost = [], lost + few
+        participants, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
+        found, missing_mass = [], missing_mass + few
         for fewest, most, weight in cells:
             if weight < math.exp(-self.log_inverse_mass):
-                lost += weight
+                missing_mass += weight
                 continue
-            kinds = self._kinds(fewest, most, thrown)
+            kinds = self._kinds(fewest, most, participants)
             sides = (_excess(kinds, followed, reverse) for reverse in (False, True))
             found.append((weight, *sides))
-        return tuple(found), lost
+        return tuple(found), missing_mass
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         unit = self.prob / self.slots
         at = (-np.expm1(-loss) if backward else np.expm1(loss)) / unit * (1.0 - 1e-14)
         scale = unit * np.exp(loss) if backward else unit
-        sums, lost = self._sums
-        found = np.full(loss.shape, lost)
+        sums, missing_mass = self._sums
+        found = np.full(loss.shape, missing_mass)
         for weight, *sides in sums:
             found = found + weight * np.minimum(scale * sides[backward].at(at), 1.0)
         return found * (1.0 + ROUNDING)
 
 
 def _competing(unit: Unit) -> CompetingClients | None:
-    throws, slots, mu = unit.protocol.used_throws, unit.slots, unit.randomizer.gaussian_mu
-    if throws is None or slots is None or mu is None or not slots.hidden or throws.num_clients == 1:
+    choices, slots, mu = unit.protocol.used_slot_choices, unit.slots, unit.randomizer.gaussian_mu
+    if choices is None or slots is None or mu is None or not slots.hidden or choices.num_clients == 1:
         return None
     if not max(_LEAST_MU, 2.0 * LEAST_MU) <= mu <= min(_MOST_MU, MOST_LATTICE_MU):
         return None
-    filled, _ = occupancy.moments(throws.num_clients - 1.0, float(throws.num_slots), throws.prob)
+    filled, _ = occupancy.moments(choices.num_clients - 1.0, float(choices.num_slots), choices.prob)
     if (
-        not _FEWEST <= throws.num_slots <= _MOST
-        or throws.num_slots - filled < _LEAST_EMPTY * throws.num_slots
+        not _FEWEST <= choices.num_slots <= _MOST
+        or choices.num_slots - filled < _LEAST_EMPTY * choices.num_slots
     ):
         return None
     # Sums are a post-processing of the slots.
-    return CompetingClients(*throws, mu, unit.log_inverse_mass)
+    return CompetingClients(*choices, mu, unit.log_inverse_mass)
 
 
 def g7(unit: Unit) -> UnitBound | None:

@@ -163,8 +163,8 @@ class Windows:
         """Upper bounds, in both directions, on the groups' contribution at each of `_SCALES`."""
         groups = self.groups
         used = groups.chance / (groups.others + 1.0)[:, None]
-        lost = groups.rest / (groups.others.size + 2.0)
-        ahead, back = np.full(_SCALES.size, lost), np.full(_SCALES.size, lost)
+        missing_mass = groups.rest / (groups.others.size + 2.0)
+        ahead, back = np.full(_SCALES.size, missing_mass), np.full(_SCALES.size, missing_mass)
         for _, pair, law in self.hidden:
             here = law > 0.0
             apart = _SCALES[:, None, None] * ((groups.others + 1.0)[:, None] * groups.stretch[here])
@@ -192,7 +192,7 @@ class Windows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SlidingAmongDummies(Directed):
+class OverlapAddRemove(Directed):
     """G6: add-or-remove; all clients of the target's slot are hidden among the empty slots of their overlap.
 
     Attributes:
@@ -246,7 +246,7 @@ class SlidingAmongDummies(Directed):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordsSliding:
+class OverlapReplace:
     """R5: a record is replaced; all clients of the target's slot are hidden as in G6. Symmetric.
 
     Attributes:
@@ -266,7 +266,7 @@ class RecordsSliding:
         Where theta < E/m the bound is E/m + (c - 1)(E/m - theta).
         """
         of, found = self.windows, []
-        lost, more = of.beyond, of.beyond * (1.0 + of.most)
+        missing_mass, more = of.beyond, of.beyond * (1.0 + of.most)
         for first in range(0, of.tails.size, _STEP):
             last = min(first + _STEP, of.tails.size) - 1
             weight, theta = float(of.between[first : last + 1].sum()), 1.0 - float(of.taken[last])
@@ -275,15 +275,17 @@ class RecordsSliding:
                 pair = OppositeRecords(of.empty[last], share / theta, of.mu, of.log_inverse_mass)
                 found.append((weight, theta, pair))
             else:
-                lost, more = lost + weight * share, more + weight * (share - theta)
-        return tuple(found), (lost, more)
+                missing_mass, more = missing_mass + weight * share, more + weight * (share - theta)
+        return tuple(found), (missing_mass, more)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        alone, (lost, more) = self._alone
+        alone, (missing_mass, more) = self._alone
         above = np.expm1(loss)
         total = (
-            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0]) + lost + more * above
+            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0])
+            + missing_mass
+            + more * above
         )
         for weight, theta, pair in alone:
             total = total + weight * theta * pair.upper(loss)
@@ -305,10 +307,10 @@ def _windows(unit: Unit, least: float, narrow: float) -> Windows | None:
 def g6(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in sliding windows of many slots, dummies hidden; a client is added or removed."""
     windows = None if unit.replaced else _windows(unit, 0.0, 1.0)
-    return None if windows is None else SlidingAmongDummies(windows)
+    return None if windows is None else OverlapAddRemove(windows)
 
 
 def r5(unit: Unit) -> UnitBound | None:
     """Needs: as G6; a record is replaced."""
     windows = _windows(unit, 1.0, _NARROW) if unit.replaced else None
-    return None if windows is None else RecordsSliding(windows)
+    return None if windows is None else OverlapReplace(windows)

@@ -1,4 +1,4 @@
-"""A unit that is one of several, by a public label that does not depend on the data, and two kinds of slots."""
+"""Mixtures of units over a public label that does not depend on the data, and clients in two kinds of slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.kernels import ROUNDING
 
-# Ways to share a threshold between two kinds of slots.
+# Shares of the threshold that the first kind of slots gets.
 _SHARES = np.concatenate(
     [[0.002, 0.005, 0.01, 0.02], np.linspace(0.04, 0.96, 24), [0.98, 0.99, 0.995, 0.998]]
 )
@@ -25,9 +25,9 @@ _SHARES = np.concatenate(
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(Directed):
-    """(weight, round) parts, one of which is run: H <= sum of weight times the part's bound, in each direction.
+    """Mixture over a public label: H <= sum of weight times the part's bound, in each direction.
 
-    Weights may add up to more than 1 where each bounds a probability.
+    parts: (weight, bound). Weights are upper bounds on probabilities, so their sum may exceed 1.
     """
 
     parts: tuple[tuple[float, UnitBound], ...]
@@ -53,11 +53,11 @@ class Mixture(Directed):
 
 @dataclasses.dataclass(frozen=True)
 class TwoKinds(OneSided):
-    """A client in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold shared between them.
+    """The target in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold split between the kinds.
 
         E(A + B - x)_+ <= E(A - x1)_+ + E(B - x2)_+ ,    x1 + x2 = x = c - 1 ,
 
-    and likewise for -A - B at x = 1 - 1/c; the least over some ways to share it.
+    and likewise for -A - B at x = 1 - 1/c. The bound is the minimum over some splits.
 
     Attributes:
       one, other: pairs with Q (1 + A) and Q (1 + B) in place of P.

@@ -34,7 +34,7 @@ class LabelledSlots(Staged):
         return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
 
     @property
-    def _seen(self) -> float:
+    def _observed_prob(self) -> float:
         return self.prob
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from checkin_jax.accounting.bounds.windows.few_empty_slots import some_empty
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.protocols import Slots, Throws
+from checkin_jax.protocols import SlotChoices, Slots
 
 # With visible slots, sums count as full if a slot is empty with probability below this share of exp(17 - mass).
 _NEVER = 1e-3
@@ -25,7 +25,7 @@ class Sums(NamedTuple):
     short: int
 
 
-class Way(NamedTuple):
+class Reduction(NamedTuple):
     """A reduction: the target is in a uniform one of `number` equal terms, with probability `used`.
 
     mu: shift of a term. rest: probability of a public event in which the reduction fails. left: (share of the target's
@@ -45,7 +45,7 @@ def sums_of(slots: Slots, view: str) -> Sums:
     return Sums(size, slots.total % size)
 
 
-def hidden_ways(slots: Slots, common: bool, sums: Sums, mu: float) -> list[Way]:
+def hidden_reductions(slots: Slots, common: bool, sums: Sums, mu: float) -> list[Reduction]:
     """Reductions with hidden dummies: the target is equally likely in each of its slots, whatever the others do.
 
     common: True if all clients have the same slots. The first reduction uses the sums themselves. If sums and window
@@ -53,25 +53,27 @@ def hidden_ways(slots: Slots, common: bool, sums: Sums, mu: float) -> list[Way]:
     """
     size, short = sums
     if size == 1:
-        return [Way(slots.number, slots.used, mu)]
+        return [Reduction(slots.number, slots.used, mu)]
     # Fewer, fuller sums are the worst case.
     over = (slots.number - min(short, slots.number)) % size
     left = [(over, size), (min(short, slots.number), short)]
     whole = (slots.number - sum(count for count, _ in left)) // size
     shares = tuple((count / slots.number, mu / math.sqrt(of)) for count, of in left if count)
-    found = [Way(whole, slots.used, mu / math.sqrt(size), left=shares)]
+    found = [Reduction(whole, slots.used, mu / math.sqrt(size), left=shares)]
     if shares:
         # A sum is a post-processing of parts that divide its noise, one of which holds the target.
         part = math.gcd(size, slots.number)
         if not common and short:
             part = 1
-        found.append(Way(slots.number // part, slots.used, mu / math.sqrt(part)))
+        found.append(Reduction(slots.number // part, slots.used, mu / math.sqrt(part)))
     return found
 
 
-def placed_ways(throws: Throws, hidden: bool, sums: Sums, mu: float, log_inverse_mass: float) -> list[Way]:
+def displacing_reductions(
+    choices: SlotChoices, hidden: bool, sums: Sums, mu: float, log_inverse_mass: float
+) -> list[Reduction]:
     """Reductions of common windows: the target displaces a used client; none if all clients are used."""
-    n, m, prob = throws
+    n, m, prob = choices
     size, short = sums
     most, rest = occupancy.most(n, m, prob, log_inverse_mass)
     if size > 1 and not hidden:
@@ -83,10 +85,10 @@ def placed_ways(throws: Throws, hidden: bool, sums: Sums, mu: float, log_inverse
             rest += empty
     whole = -(-min(most, m - short) // size)
     places = whole * size + short
-    found = [Way(whole, places / n, mu / math.sqrt(size), rest)]
+    found = [Reduction(whole, places / n, mu / math.sqrt(size), rest)]
     if short:
         found[0] = found[0]._replace(left=((short / places, mu / math.sqrt(short)),))
         part = math.gcd(size, m)
         number = -(-most // part)
-        found.append(Way(number, number * part / n, mu / math.sqrt(part), rest))
+        found.append(Reduction(number, number * part / n, mu / math.sqrt(part), rest))
     return [way for way in found if way.used < 1.0]

@@ -30,7 +30,7 @@ from checkin_jax.numerics.counts import chernoff, window_overlap
 # The range of slots of a window in which the bound is worth its time.
 _FEWEST_SLOTS, _MOST_SLOTS = 64, 10**6
 # Largest mu at which G8 serves backward, largest at which it serves forward, and least at which G9 is tried.
-_MOST_MISSED, _MOST_SEEN, _LEAST_ALONE = 2.0, 1.4, 1.0
+_MOST_BACKWARD, _MOST_FORWARD, _LEAST_G9_MU = 2.0, 1.4, 1.0
 # Tails of the numbers of slots, as -log of their masses.
 _TAILS = (0.5, 1.5, 3.0, 5.0, 8.0, 12.0, 18.0)
 # log theta, theta the factor by which the world without a few clients is compared.
@@ -73,10 +73,10 @@ class RevealedLoads(OneSided):
     def _numbers(self) -> tuple[tuple[int, int, float], ...]:
         """For each tail: most empty slots, most others that the target may win, and the probability up to the tail."""
         tails = _tails(self.log_inverse_mass)
-        missed = math.log1p(-1.0 / self.window)
-        empty = math.exp(self.others * missed) * (1.0 + _NEAR)
+        co_occupant = math.log1p(-1.0 / self.window)
+        empty = math.exp(self.others * co_occupant) * (1.0 + _NEAR)
         whole = (self.others + 1.0) / self.window
-        won = -math.expm1((self.others + 1.0) * missed) / whole * (1.0 + _NEAR)
+        won = -math.expm1((self.others + 1.0) * co_occupant) / whole * (1.0 + _NEAR)
         # Each of the three counts gets a third of the tail. `most` empty slots must not be subtracted from `both`: half
         # a term of an occupied slot is not below a term of an empty one.
         number, rare = float(self.slots), tails + math.log(3.0)
@@ -84,12 +84,12 @@ class RevealedLoads(OneSided):
             chernoff.most(number, min(prob, 1.0), rare)
             for prob in (empty, 2.0 * won - empty * (1.0 - 2.0 * _NEAR))
         )
-        fewest = chernoff.fewest(number, self._surely, rare)
+        fewest = chernoff.fewest(number, self._least_empty_prob, rare)
         found = zip(most, np.maximum(both - fewest, 0.0), _between(tails))
         return tuple((int(one), int(other), float(mass)) for one, other, mass in found)
 
     @property
-    def _surely(self) -> float:
+    def _least_empty_prob(self) -> float:
         """Lower bound on the probability that a slot is empty, for any number of others."""
         window = self.window
         return (
@@ -99,14 +99,14 @@ class RevealedLoads(OneSided):
         )
 
     @functools.cached_property
-    def _sure(self) -> G3Slots:
+    def _g3(self) -> G3Slots:
         return G3Slots(self.slots, 1.0, self.mu, self.log_inverse_mass)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        sure = self._sure.side(loss, backward)
-        if self.mu > (_MOST_MISSED if backward else _MOST_SEEN):
-            return sure
+        by_g3 = self._g3.side(loss, backward)
+        if self.mu > (_MOST_BACKWARD if backward else _MOST_FORWARD):
+            return by_g3
         unit = 1.0 / self.slots
         at = (-np.expm1(-loss) if backward else np.expm1(loss)) / unit * (1.0 - 1e-14)
         scale = unit * np.exp(loss) if backward else unit
@@ -119,11 +119,11 @@ class RevealedLoads(OneSided):
             )
             total = _excess(kinds, self.log_inverse_mass, backward)
             found = found + mass * np.minimum(scale * total.at(at), 1.0)
-        return np.minimum(found * (1.0 + ROUNDING), sure)
+        return np.minimum(found * (1.0 + ROUNDING), by_g3)
 
 
 @dataclasses.dataclass(frozen=True)
-class ThrownAgain(OneSided):
+class ResampledNeighbours(OneSided):
     """G9, or G8 where that is smaller: add-or-remove; co-occupants of the target's slot are resampled.
 
     Attributes:
@@ -145,8 +145,8 @@ class ThrownAgain(OneSided):
         return RevealedLoads(self.window, self.window - 1, self.window, self.mu, self.log_inverse_mass)
 
     @functools.cached_property
-    def _missed(self) -> tuple[np.ndarray, float]:
-        """Bounds on E(1 - theta dP/dQ)_+ at `_FACTORS`, for one co-occupant present or absent; and the lost mass."""
+    def _co_occupant(self) -> tuple[np.ndarray, float]:
+        """Bounds on E(1 - theta dP/dQ)_+ at `_FACTORS`, for one co-occupant present or absent; and the missing mass."""
         sizes, rest = window_overlap.sizes(self.window, self.log_inverse_mass)
         # The target's slot has no other client; in every other slot the target and the co-occupants are missing.
         others = max(self.window - 2 - sizes.size, 0)
@@ -154,17 +154,19 @@ class ThrownAgain(OneSided):
         return one.side(_FACTORS, True), rest
 
     @functools.cached_property
-    def _ways(self) -> tuple[np.ndarray, np.ndarray]:
+    def _empty_weights(self) -> tuple[np.ndarray, np.ndarray]:
         """W at `_FACTORS`, W/m the weight of the target in each empty slot; and the divergence to be added."""
         m, factor = float(self.window), np.exp(_FACTORS)
-        missed, rest = self._missed
+        co_occupant, rest = self._co_occupant
         used = -math.expm1(m * math.log1p(-1.0 / m))
         # W = E theta^S/(S + 1) / Pr(S = 0), S the number of others in the target's slot.
         power = m * np.log1p((factor - 1.0) / m)
         often = np.expm1(power - m * math.log1p(-1.0 / m)) * (1.0 - 1.0 / m) / factor * (1.0 + _NEAR)
         alone = math.exp((m - 1.0) * math.log1p(-1.0 / m))
         short = (
-            np.maximum(often * alone * (1.0 + _NEAR) - used * (1.0 - _NEAR), 0.0) / (factor - 1.0) * missed
+            np.maximum(often * alone * (1.0 + _NEAR) - used * (1.0 - _NEAR), 0.0)
+            / (factor - 1.0)
+            * co_occupant
         )
         return often, (short + rest) * (1.0 + ROUNDING)
 
@@ -192,7 +194,7 @@ class ThrownAgain(OneSided):
         )
 
     def _forward(self, loss: np.ndarray) -> np.ndarray:
-        often, short = self._ways
+        often, short = self._empty_weights
         above = np.expm1(loss)[:, None]
         total = short + math.exp(-self.log_inverse_mass) * (1.0 + often)
         for (mass, most, taken), pair in zip(self._levels, self._alone):
@@ -208,27 +210,27 @@ class ThrownAgain(OneSided):
             return self._loads.side(loss, True)
         flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)
         found = self._loads.side(flat, False)
-        if self.mu >= _LEAST_ALONE:
+        if self.mu >= _LEAST_G9_MU:
             found = np.minimum(found, self._forward(flat))
         return found.reshape(np.shape(loss))
 
 
-def _thrown(unit: Unit) -> ThrownAgain | None:
+def _resampled(unit: Unit) -> ResampledNeighbours | None:
     window, mu, slots = unit.protocol.sliding_window, unit.randomizer.gaussian_mu, unit.slots
     if window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
         return None
     if window > _MOST_SLOTS or not 2.0 * LEAST_MU <= mu <= MOST_LATTICE_MU:
         return None
     # Sums are a post-processing of the slots.
-    return ThrownAgain(window, mu, unit.log_inverse_mass)
+    return ResampledNeighbours(window, mu, unit.log_inverse_mass)
 
 
 def g9(unit: Unit) -> UnitBound | None:
     """Needs: Gaussian messages in sliding windows of many slots, dummies hidden; a client is added or removed."""
-    return None if unit.replaced else _thrown(unit)
+    return None if unit.replaced else _resampled(unit)
 
 
 def r7(unit: Unit) -> UnitBound | None:
     """Needs: as G9; a record is replaced."""
-    pair = _thrown(unit) if unit.replaced else None
+    pair = _resampled(unit) if unit.replaced else None
     return None if pair is None else R2TwoSteps(pair)

@@ -68,16 +68,16 @@ def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool)
     slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
     law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
 
-    seen = _Cells.of(mu)
+    messages = _Cells.of(mu)
     share = float(law @ (slots - filled)) / slots
-    score = empty.sum() * (seen.by_mine - 1.0) + occupied.sum() * (seen.by_mine - seen.by_other)
-    score = score / (share + (1.0 - share) * seen.by_other)
+    score = empty.sum() * (messages.by_mine - 1.0) + occupied.sum() * (messages.by_mine - messages.by_other)
+    score = score / (share + (1.0 - share) * messages.by_other)
 
     def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         present = mine * _mixed(used, other, dummy) + _mixed(stay, other, dummy)
         return _mixed(law, other, dummy), present
 
-    return _events(seen, score, share, slots, slack, worlds)
+    return _events(messages, score, share, slots, slack, worlds)
 
 
 class _Cells(NamedTuple):
@@ -105,14 +105,14 @@ class _Cells(NamedTuple):
 
 
 def _events(
-    seen: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
+    messages: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
 ) -> tuple[Lines, Lines]:
     """Lines for the events that the sum of a score over the slots exceeds a threshold, or falls below it.
 
     share: expected share of slots that show a dummy. slack: error bound of a computed probability. worlds: maps the
     transforms of the score under the three laws to those of its sum without and with the target.
     """
-    usual = share * seen.dummy + (1.0 - share) * seen.other
+    usual = share * messages.dummy + (1.0 - share) * messages.other
     up: list[np.ndarray] = []
     down: list[np.ndarray] = []
     least = float(score.min())
@@ -123,7 +123,7 @@ def _events(
         deviation = math.sqrt(slots * float(usual @ np.square(kept - usual @ kept)))
         step = max(_WIDE * deviation, _FEW * min(most, float(kept.max()))) / _PLACES
         place = np.rint(kept / step).astype(np.int64) % _PLACES
-        parts = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in seen[:3])
+        parts = (np.fft.rfft(np.bincount(place, part, _PLACES)) for part in messages[:3])
         without, present = (np.fft.irfft(each, _PLACES) for each in worlds(*parts))
         # The event is on the sum modulo the window, a quarter of which is below zero.
         below, above = (np.cumsum(np.roll(each, _PLACES // 4)) for each in (without, present))
@@ -145,7 +145,7 @@ def opposite_rounding(slots: int) -> float:
 @functools.lru_cache(maxsize=16)
 def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
     """Lines as in `_lines`, with all others and the dummies at zero, and the target at C under P, at -C under Q."""
-    seen = _Cells.of(mu)
+    messages = _Cells.of(mu)
 
     def worlds(other: np.ndarray, dummy: np.ndarray, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rest = dummy ** (slots - 1)
@@ -154,7 +154,9 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
             rest * (used * mine + (1.0 - used) * dummy),
         )
 
-    return _events(seen, seen.by_mine - seen.by_other, 1.0, slots, opposite_rounding(slots), worlds)
+    return _events(
+        messages, messages.by_mine - messages.by_other, 1.0, slots, opposite_rounding(slots), worlds
+    )
 
 
 def _best(events: Lines, above: np.ndarray) -> Lines:

@@ -1,0 +1,88 @@
+"""Rounds of a client that reports by a coin of its own, the other clients' coins not being relied on.
+
+Proof: docs/theory_rates.md, 3. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import (
+    Instance,
+    Least,
+    Lines,
+    UnitBound,
+    Values,
+    is_sharp,
+    least,
+)
+
+# A product in float64.
+_ROUNDING = 1e-15
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reported:
+    """`rate` times a bound on the round in which the client reports. Certified.
+
+    Attributes:
+      bound: of the round in which the client reports. rate: upper bound on the probability that it reports, in (0, 1].
+    """
+
+    bound: UnitBound
+    rate: float
+
+    @property
+    def top(self) -> float:
+        return self.bound.top
+
+    @property
+    def name(self) -> str:
+        return self.bound.name
+
+    @property
+    def sharp(self) -> bool:
+        return is_sharp(self.bound)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return tuple(ReportedInstance(self, each, self.rate) for each in self.bound.instances)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReportedInstance:
+    """An instance of the round in which the client reports; whether it reports is seen."""
+
+    scale: UnitBound
+    reported: Instance
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return self.reported.name
+
+    @property
+    def symmetric(self) -> bool:
+        return self.reported.symmetric
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def sent(lines: Lines) -> Lines:
+            apart, mass = (np.asarray(part) for part in lines)
+            return self.rate * apart * (1.0 - _ROUNDING), self.rate * mass * (1.0 + _ROUNDING)
+
+        forward, backward = self.reported.lower(loss)
+        return sent(forward), sent(backward)
+
+
+def reported(bound: UnitBound, rate: float) -> UnitBound:
+    """The bound on a round whose client reports with probability `rate` at most, from one on its round if it does."""
+    if isinstance(bound, Least):
+        found = least([reported(each, rate) for each in bound.bounds])
+        instances = tuple(ReportedInstance(found, each, rate) for each in bound.instances)
+        return dataclasses.replace(found, instances=instances)  # type: ignore[type-var]
+    return Reported(bound, rate)
