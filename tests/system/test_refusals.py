@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from stand_in import without_progress
 
 from checkin_jax import cli
 
@@ -327,20 +322,3 @@ def test_an_answer_by_quick_theorems_says_so(folder, capsys, name):
     assert "by fast bounds only" in " ".join(capsys.readouterr().out.split())
     cli.main(line.split())
     assert "quick" not in capsys.readouterr().out
-
-
-PROGRAMS = ["large_sweep"]
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("out", ["nodir/x.png", "."])
-def test_programs_refuse_where_they_cannot_write_in_one_line(folder, name, out):
-    path = Path(__file__).parents[2] / "accountants" / f"{name}.py"
-    environment = os.environ | {"PYTHONPATH": str(path.parents[1]), "XDG_CACHE_HOME": str(folder)}
-    ended = subprocess.run(
-        [sys.executable, path, "--out", out], capture_output=True, text=True, env=environment, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    said = without_progress(ended.stderr)
-    assert said.startswith(f"{name}.py: ")
-    assert said.count("\n") == 1
