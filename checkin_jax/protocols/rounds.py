@@ -175,7 +175,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def cover(self) -> Cover:
-        """All clients, in every round."""
+        """Sample that hides a client: all clients, in every round."""
         return Cover(self.honest, 1.0)
 
     @property

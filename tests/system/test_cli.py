@@ -681,7 +681,7 @@ def test_a_word_like_none_of_them_gets_no_guess(capsys):
     [
         (
             ["calibrate", "--num-clients", "5", "--target-epsilon=1"],
-            "number of clients, or window). One of epsilon0, noise-multiplier",
+            "the variable. One of epsilon0, noise-multiplier",
         ),
         (["plan"], "PLAN is needed: the file (see checkin plan --help)"),
         (["plan", "--json"], "PLAN is needed: the file (see"),

@@ -234,7 +234,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
         kept = ROOT / "docs" / "pictures" / name
         assert kept.stat().st_size < 100_000
         # The same picture but for numbers and what is beside axes.
-        numbers = re.compile(r"[\d.−]+")
+        numbers = re.compile(r"[\d.−×]+")
         same = [{numbers.sub("#", word) for word in words(one)} for one in (kept, tmp_path / name)]
         assert same[0] == same[1]
     assert "1 ≤ ε ≤ 2" in words(tmp_path / "bracket.svg")
