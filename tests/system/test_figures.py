@@ -188,7 +188,7 @@ CURVES = "shuffled-check-in-figure-3"
         ("braket", "; did you mean bracket?"),
         ("bracket", "--out is needed: a .pdf, .svg or .png file for bracket"),
         ("bracket --out a.txt", "--out a.txt: expected a name ending in .png, .svg, .pdf"),
-        ("bracket --out no/a.pdf", "--out no/a.pdf: expected a file in a folder that is there"),
+        ("bracket --out no/a.pdf", "--out no/a.pdf: expected a file in an existing folder"),
         ("bracket --out a.pdf --data a.txt", "--data a.txt: expected a name ending in .csv"),
         ("bracket --out a.pdf --data no/a.csv", "--data no/a.csv: expected a file in a folder"),
         ("bracket --out a.pdf --source runs", "--source: expected none"),
