@@ -11,7 +11,7 @@ import pytest
 from benchmarks import census
 from benchmarks.drawn_settings import PROTOCOLS, RANDOMIZERS, answer, draw, protocol_of, randomizer_of, timed
 
-SETTINGS = 12
+SETTINGS = 20
 # Of one setting; a first answer of its kind compiles.
 CPU_SECONDS = 20.0
 # Upper over lower end by kind of randomizer, of settings with both ends and an upper end from LEAST to MOST nats; and
@@ -32,7 +32,7 @@ LARGEST_TODAY = {
 LARGEST_IN_WINDOWS = 1000.0
 LARGEST_WANTED = dict.fromkeys(LARGEST_TODAY, 2.5)
 # Of all settings: without a lower end above zero, without a finite upper end or an answer in time.
-SHARES_TODAY = {census.NO_LOWER: 0.15, census.NO_UPPER: 0.25, census.LONG: 0.25, census.REFUSED: 0.25}
+SHARES_TODAY = {census.NO_LOWER: 0.25, census.NO_UPPER: 0.25, census.LONG: 0.25, census.REFUSED: 0.25}
 SHARES_WANTED = dict.fromkeys(SHARES_TODAY, 0.0)
 
 
