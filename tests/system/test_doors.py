@@ -506,7 +506,7 @@ def test_training_on_users_moves_by_the_mean_over_each_ones_own_records(tmp_path
     )
     said = report.notes()[1]  # after that of the seed
     most = np.unique(owner, return_counts=True)[1].max()
-    assert said.startswith(f"a client holds up to {most} records: what is protected")
+    assert said.startswith(f"a client holds up to {most} records: all of them together are protected")
     assert f"  note       {said}" in (tmp_path / "run" / "report.txt").read_text()
     flat, unravel = first[0], ravel_pytree(model.init(jax.random.key(0)))[1]
 

@@ -249,9 +249,9 @@ def test_factors_above_a_thousand_are_words_and_a_gap_is_explained(subjects, sub
     found = re.findall(r'data-head="factor of odds at most">([^<]*)<', page)
     assert len(found) >= 3
     if subject == ["fleet.toml"]:
-        assert "no protection to speak of" in found, "names on messages of epsilon0 = 4"
-    assert all(each == "no protection to speak of" or 1.0 <= float(each) <= 1000.0 for each in found)
-    assert "A wide gap says that less is known, not that less is kept" in " ".join(page.split())
+        assert "above 1,000: hardly any protection" in found, "names on messages of epsilon0 = 4"
+    assert all(each == "above 1,000: hardly any protection" or 1.0 <= float(each) <= 1000.0 for each in found)
+    assert "A wide gap means that" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
