@@ -87,7 +87,7 @@ def test_knowing_more_helps_and_is_said():
     known = cj.account(RUN, kary, delta=1e-6)
     assert 0.4 * near.epsilon < near.lower < known.lower <= known.epsilon <= near.epsilon * (1 + 1e-9)
     assert near.epsilon < 1.006
-    assert any("total variation of 0.3898" in text for text in near.assumptions)
+    assert any("total variation of at most 0.3898" in text for text in near.assumptions)
     one_bit, l2 = (cj.account(RUN, each(epsilon0=2.0), delta=1e-6) for each in (cj.OneBit, cj.L2Mechanism))
     assert (one_bit.lower, one_bit.epsilon) == (l2.lower, l2.epsilon)
     assert any("public coins" in text for text in one_bit.assumptions)
