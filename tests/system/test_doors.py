@@ -421,7 +421,7 @@ def _counting(key):
         (functools.partial(_with, _printing), ValueError, r"calls the host.*Debug"),
         (functools.partial(_with, _asking), ValueError, r"calls the host.*pure_callback"),
         (functools.partial(_with, _asking_backwards), ValueError, r"gradient of one.*pure_callback"),
-        (functools.partial(_with, _centred), ValueError, r"rule of its own.*custom_vmap"),
+        (functools.partial(_with, _centred), ValueError, r"its own batching rule.*custom_vmap"),
         (functools.partial(_with, None, _counting), TypeError, "'steps' of type int32"),
     ],
     ids=[

@@ -278,7 +278,7 @@ def stop_after(number):
 
 def test_an_interrupted_run_without_checkpoints_has_not_finished(tmp_path):
     train(tmp_path / "run", on_round=stop_after(2))
-    with pytest.raises(cj.training.ResumeError, match="interrupted and kept no checkpoints") as error:
+    with pytest.raises(cj.training.ResumeError, match="interrupted and has no checkpoints") as error:
         train(tmp_path / "run", resume=True)
     assert not isinstance(error.value, cj.training.FinishedError)
 

@@ -137,7 +137,7 @@ def ledger_page(of_ledgers, *views, view=None):
 def test_that_entries_name_views_declares_nothing(of_ledgers, views):
     text = ledger_page(of_ledgers, *views)
     assert (
-        "Until somebody does ([deployment] view), only the first row may be relied on: it trusts nobody."
+        "Until then ([deployment] view), only the first row may be relied on: it trusts nobody."
         in text
     )
     assert 'class="applies"' not in text
@@ -151,10 +151,10 @@ def test_that_entries_name_views_declares_nothing(of_ledgers, views):
 @pytest.mark.parametrize(
     ("views", "view", "told"),
     [
-        (("messages",), "messages", "View messages applies here, the deployer declares: the devices"),
+        (("messages",), "messages", "View messages applies here, the deployer declares: the "),
         (("messages",), "as composed", "View as composed applies here, the deployer declares."),
         (("messages", "aggregate"), "as composed", "View as composed applies here, the deployer declares."),
-        (("messages", "aggregate"), "local", "View local applies here, the deployer declares: nobody but"),
+        (("messages", "aggregate"), "local", "View local applies here, the deployer declares: "),
     ],
 )
 def test_a_ledgers_view_is_the_deployers_to_declare(of_ledgers, views, view, told):
