@@ -190,7 +190,7 @@ CURVES = "shuffled-check-in-figure-3"
         ("bracket --out a.txt", "--out a.txt: expected a name ending in .png, .svg, .pdf"),
         ("bracket --out no/a.pdf", "--out no/a.pdf: expected a file in an existing folder"),
         ("bracket --out a.pdf --data a.txt", "--data a.txt: expected a name ending in .csv"),
-        ("bracket --out a.pdf --data no/a.csv", "--data no/a.csv: expected a file in a folder"),
+        ("bracket --out a.pdf --data no/a.csv", "--data no/a.csv: expected a file in an existing folder"),
         ("bracket --out a.pdf --source runs", "--source: expected none"),
         ("bracket --out a.pdf --points 1", "--points 1: expected a whole number in [2, 1000]"),
         ("bracket --out a.pdf --width 0", "--width 0: expected"),
