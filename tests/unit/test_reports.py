@@ -136,10 +136,7 @@ def ledger_page(of_ledgers, *views, view=None):
 @pytest.mark.parametrize("views", [("messages",), ("messages", "aggregate")])
 def test_that_entries_name_views_declares_nothing(of_ledgers, views):
     text = ledger_page(of_ledgers, *views)
-    assert (
-        "Until then ([deployment] view), only the first row may be relied on: it trusts nobody."
-        in text
-    )
+    assert "Until then ([deployment] view), only the first row may be relied on: it trusts nobody." in text
     assert 'class="applies"' not in text
     assert "applies here" not in text
     for view in VIEWS:
