@@ -105,7 +105,7 @@ def test_laws_of_tiny_epsilons_keep_their_digits(name, view):
         kept = law.difference != 0.0
         assert np.abs(law.difference.sum()) <= 1e-12 * np.abs(law.difference).sum()
         lost = (law.target - law.other)[kept] / law.difference[kept] - 1.0
-        assert 1e-12 < np.abs(lost).max() < 1e-5
+        assert 1e-12 < np.abs(lost).max() < 1e-3
 
 
 # --- all others at one record
