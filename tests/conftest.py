@@ -103,30 +103,29 @@ def pytest_collection_modifyitems(config, items):
 
 def _of_other_days(items):
     """Cases of tests marked turns(days) that are run on another of so many days."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("turns"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     today, found = datetime.date.today().toordinal(), set()
-    for group in cases.values():
-        mark = group[0].get_closest_marker("turns")
-        days = mark.args[0] if mark else 1
+    for mark, group in _marked(items, "turns"):
+        (days,) = mark.args
         found.update(item for place, item in enumerate(group) if (place - today) % days)
     return found
 
 
 def _thorough(items):
     """Cases that are left out so that of each test marked thorough as many stay as its mark says, spread evenly."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("thorough"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out = set()
-    for group in cases.values():
-        mark = group[0].get_closest_marker("thorough")
-        but = min(mark.kwargs.get("but", 0) if mark else 0, len(group))
+    for mark, group in _marked(items, "thorough"):
+        but = min(mark.kwargs.get("but", 0), len(group))
         left_out.update({*group} - {group[i * len(group) // but] for i in range(but)})
     return left_out
+
+
+def _marked(items, name):
+    """(mark, cases) of each test that has the mark of this name."""
+    cases: dict[str, tuple[pytest.Mark, list[pytest.Item]]] = {}
+    for item in items:
+        if mark := item.get_closest_marker(name):
+            cases.setdefault(item.nodeid.partition("[")[0], (mark, []))[1].append(item)
+    return cases.values()
 
 
 def _leave_out(config, items, left_out):

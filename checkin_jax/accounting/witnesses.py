@@ -18,7 +18,6 @@ from checkin_jax.accounting.bounds.interface import (
     Instance,
     LocalGaussian,
     LocalLabels,
-    LocalMessages,
     LocalPureLDP,
     UnitBound,
 )
@@ -31,7 +30,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
 )
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, profile_of
+from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, one_message
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalBase
@@ -107,11 +106,11 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     rate = shown.used_lower - alone
     if not rate > 0.0:
         return []
-    if randomizer.gaussian_mu is not None:
-        return [LocalGaussian(rate, randomizer.gaussian_mu)]
+    bound = one_message(randomizer, rate)
+    if isinstance(bound, LocalGaussian):
+        return [bound]
     if BINARY in randomizer.attains:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
-    bound = LocalMessages(rate, profile_of(randomizer))
     laws = [law for law in randomizer.label_laws if law.others is None]
     return [LocalLabels(bound, rate, law._replace(name=f"{law.name}, in a colluder's slot")) for law in laws]
 

@@ -137,7 +137,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     availability: Annotated[Path | None, PROTOCOL] = None
 
     def _rates(self) -> Rates | RateLimits | None:
-        """What is given of check-in rates that differ."""
+        """Check-in rates that differ, from the options; None if no option gives them."""
         largest, smallest, expected = self.largest_rate, self.smallest_rate, self.expected_check_ins
         if self.rates is not None:
             if (largest, smallest, expected) != (None, None, None):

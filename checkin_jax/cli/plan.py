@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
     from checkin_jax.reports.record import Record
 
-# Fields of the run that [fleet] may say, as `from_availability` takes them.
+# Fields of the run that [fleet] may have, as `from_availability` takes them.
 _TERMS = ("drop_out_prob", "num_colluding", "min_reports")
 # Tables of the file, what each may say, and what it must.
 _TABLES = {
@@ -63,9 +63,9 @@ class Search(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a plan asks: the run, messages to try, the target, and which variable of the run is free, if one is.
+    """Contents of a plan: the run, the messages to try, the target, and the free variable of the run, if any.
 
-    groups: the run of the clients of each message, where messages are those of groups; else empty.
+    groups: the run of each message's own clients, if the messages are those of groups; else empty.
     """
 
     protocol: CheckInProtocol
@@ -281,7 +281,7 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
 
 
 def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckInProtocol, ...]:
-    """The runs of groups that are so large a share of the available clients each."""
+    """Run of each group, from its share of the available clients."""
     if fleet.get("min_reports"):
         raise ValueError(
             "[fleet] min_reports: expected none where messages have shares: a floor of the whole batch says nothing of "

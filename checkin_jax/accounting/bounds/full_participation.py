@@ -19,10 +19,10 @@ from checkin_jax.accounting.bounds.messages.equal_records import hidden_instance
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, MessageProfile
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
-from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
+from checkin_jax.randomizers import MAX_EPSILON0
 
 # Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
@@ -144,12 +144,6 @@ class AllCut(CutMessages):
         mean = np.exp(gaussian_profile.log_profile(self.alone.mu / math.sqrt(self.num_clients), losses))
         cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
-
-
-def one_message(randomizer: Randomizer) -> LocalGaussian | LocalMessages:
-    """Bound on one message of the randomizer by itself."""
-    mu = randomizer.gaussian_mu
-    return LocalMessages(1.0, MessageProfile(randomizer)) if mu is None else LocalGaussian(1.0, mu)
 
 
 @functools.lru_cache(maxsize=32)

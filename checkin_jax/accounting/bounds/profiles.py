@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.interface import MAX_LOSS
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, LocalGaussian, LocalMessages
 from checkin_jax.accounting.bounds.interface import Profile as Profile
 from checkin_jax.kernels import gaussian_profile
 from checkin_jax.randomizers import LabelLaws, Randomizer
@@ -97,3 +97,9 @@ def profile_of(randomizer: Randomizer) -> Profile:
     """Privacy profile of one message of the randomizer."""
     mu = randomizer.gaussian_mu
     return MessageProfile(randomizer) if mu is None else GaussianProfile(mu)
+
+
+def one_message(randomizer: Randomizer, rate: float = 1.0) -> LocalGaussian | LocalMessages:
+    """Bound on one message of the randomizer by itself, sent with probability `rate`; exact for Gaussian noise."""
+    mu = randomizer.gaussian_mu
+    return LocalMessages(rate, MessageProfile(randomizer)) if mu is None else LocalGaussian(rate, mu)

@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
     LocalGaussian,
     LocalLabels,
-    LocalMessages,
     LocalPureLDP,
     UnitBound,
     least,
@@ -33,7 +32,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover import (
 )
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, profile_of
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -333,9 +332,9 @@ def local(unit: Unit) -> UnitBound:
     rate, randomizer = unit.rate, unit.randomizer
     if BINARY in randomizer.attains:
         return LocalPureLDP(rate, randomizer.largest_loss)
-    if randomizer.gaussian_mu is not None:
-        return LocalGaussian(rate, randomizer.gaussian_mu)
-    bound = LocalMessages(rate, profile_of(randomizer))
+    bound = one_message(randomizer, rate)
+    if isinstance(bound, LocalGaussian):
+        return bound
     # Other clients do not matter in the local view.
     known = [each for each in randomizer.label_laws if each.others is None]
     laws = tuple(LocalLabels(bound, rate, each) for each in known)

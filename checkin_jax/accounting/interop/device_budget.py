@@ -88,8 +88,7 @@ class DeviceBudget:
     @property
     def spent(self) -> float:
         """Share of the budget that is spent, in [0, 1]; a promise about the messages so far is the target's alone."""
-        used = math.fsum(count * self._divergence(event) for event, count in self._counts.items())
-        return used / self.budget * (1.0 + _SLACK)
+        return math.fsum(count * self._share(event) for event, count in self._counts.items())
 
     @property
     def left(self) -> float:
@@ -127,10 +126,7 @@ class DeviceBudget:
             self.ledger.compose(_event(randomizer, min_reports), count)
 
     def _share(self, event: CheckInDpEvent) -> float:
-        return self._divergence(event) / self.budget * (1.0 + _SLACK)
-
-    def _divergence(self, event: CheckInDpEvent) -> float:
-        return _divergence(event, self.order)
+        return _divergence(event, self.order) / self.budget * (1.0 + _SLACK)
 
 
 @contextlib.contextmanager

@@ -7,15 +7,16 @@ most this rate. Proofs: docs/theory_rates.md.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import CutMessages, one_message
+from checkin_jax.accounting.bounds.full_participation import CutMessages
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, least
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, profile_of
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     RevealedParticipants,
@@ -32,7 +33,6 @@ from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import Pool
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.protocols import UnequalSlotChoices
-from checkin_jax.randomizers import PureLDP
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 # Rates of pools that are tried besides the largest one, if fewer than _ENOUGH_ABSENT members are absent at that.
@@ -118,6 +118,11 @@ class Population:
 
         return sorted(known, key=worth)[:_MOST_THETAS]
 
+    @functools.cached_property
+    def pools(self) -> list[tuple[float, Pool]]:
+        """The pool of each of these rates."""
+        return [(theta, self.pool(theta)) for theta in self.thetas]
+
 
 def population_of(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Population | None:
     """The target's population; None if there is no other client or rates are equal."""
@@ -149,26 +154,27 @@ def t1h(unit: Unit) -> UnitBound | None:
     found = covering_population(unit)
     if found is None or unit.epsilon0 is None:
         return None
+    return _clones(found, unit.epsilon0) if found.thetas else None
+
+
+def _clones(found: Population, epsilon0: float) -> UnitBound:
+    """T1h at every pool rate that is worth trying, of which there must be one."""
     bounds = [
-        UnequalPureLDP(
-            found.rate, theta, found.pool(theta), unit.epsilon0, unit.log_inverse_mass, found.theirs
-        )
-        for theta in found.thetas
+        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
+        for theta, pool in found.pools
     ]
-    if len(bounds) <= 1:
-        return bounds[0] if bounds else None
-    return least(bounds, bounds[0].instances)
+    return bounds[0] if len(bounds) == 1 else least(bounds, bounds[0].instances)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CutUnequal(CutMessages):
-    """T1h of messages of a known profile, whose laws are cut.
+    """T1h of messages of a known profile, whose laws are cut; for a client of the population's rate, and slower ones.
 
     Attributes:
-      unit: of unequal rates. others: expected number of the others' messages, from above.
+      population: of the target, with pools. others: expected number of any client's others' messages, from above.
     """
 
-    unit: Unit
+    population: Population
     alone: LocalGaussian | LocalMessages
     others: float
     log_inverse_mass: float
@@ -177,12 +183,10 @@ class CutUnequal(CutMessages):
 
     @property
     def used(self) -> float:  # type: ignore[override]
-        return self.unit.rate
+        return self.population.rate
 
     def clones(self, epsilon0: float) -> UnitBound:
-        bound = t1h(dataclasses.replace(self.unit, randomizer=PureLDP(epsilon0=epsilon0)))
-        assert bound is not None
-        return bound
+        return _clones(self.population, epsilon0)
 
 
 def t1h_cut(unit: Unit) -> UnitBound | None:
@@ -190,12 +194,14 @@ def t1h_cut(unit: Unit) -> UnitBound | None:
     found = covering_population(unit)
     if found is None or not found.thetas or unit.epsilon0 is not None or unit.sums_noise:
         return None
-    if found.limits is not None:
-        assert unit.unequal_cover is not None
-        others = unit.unequal_cover.num_clients * found.limits.largest
+    if found.everybody is not None:
+        # A slower client has faster others.
+        others = float(found.everybody.values @ found.everybody.counts)
     else:
-        others = float(found.others.values @ found.others.counts)
-    return CutUnequal(unit, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
+        assert unit.unequal_cover is not None
+        assert found.limits is not None
+        others = unit.unequal_cover.num_clients * found.limits.largest
+    return CutUnequal(found, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
@@ -205,8 +211,7 @@ def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
         return None
     mass = unit.log_inverse_mass
     bounds = [
-        UnequalSteps(found.rate, theta, found.pool(theta), unit.epsilon0, law, mass, name)
-        for theta in found.thetas
+        UnequalSteps(found.rate, theta, pool, unit.epsilon0, law, mass, name) for theta, pool in found.pools
     ]
     return least(bounds, ()) if bounds else None
 

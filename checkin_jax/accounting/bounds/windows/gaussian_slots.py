@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.full_participation import AllCut, one_message
+from checkin_jax.accounting.bounds.full_participation import AllCut
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
 from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
     GaussianProfile,
     LabelProfile,
+    one_message,
     profile_of,
 )
 from checkin_jax.accounting.bounds.unit_facts import Unit
