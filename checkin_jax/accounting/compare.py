@@ -183,7 +183,18 @@ def _shuffling(run: Run, num_clients: int) -> Iterator[PublishedBound]:
     if run.mu is not None:
         yield _approximate(run, run.mu, lambda e0, d: published.shuffle(n, e0, d), n)
         return
-    for theorem in (published.shuffle, published.shuffle_unrelaxed, published.shuffle_2019):
+    blankets = [
+        functools.partial(published.privacy_blanket, inequality=inequality)
+        for inequality in ("Hoeffding", "Bennett")
+    ]
+    clones = [published.clones_2021, published.clones_2023]
+    for theorem in (
+        published.shuffle,
+        published.shuffle_unrelaxed,
+        published.shuffle_2019,
+        *blankets,
+        *clones,
+    ):
         yield run.repeated(functools.partial(theorem, n, run.epsilon0))
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the shuffled check-in and random check-ins papers as printed, each with its validity.
+"""Bounds of the shuffled check-in and random check-ins papers, and of one shuffle, as printed; each with its validity.
 
 They serve reproduction and comparison. `account` uses none of them; `checkin_jax.accounting.compare` shows them for a
 run.
@@ -19,6 +19,10 @@ from checkin_jax.accounting.published.formula import PublishedBound as Published
 from checkin_jax.accounting.published.least_divergence import lemma_3 as lemma_3
 from checkin_jax.accounting.published.lower import theorem_3 as theorem_3
 from checkin_jax.accounting.published.lower import theorem_3_sharper as theorem_3_sharper
+from checkin_jax.accounting.published.one_shuffle import clones_2021 as clones_2021
+from checkin_jax.accounting.published.one_shuffle import clones_2023 as clones_2023
+from checkin_jax.accounting.published.one_shuffle import privacy_blanket as privacy_blanket
+from checkin_jax.accounting.published.one_shuffle import variation_ratio as variation_ratio
 from checkin_jax.accounting.published.shuffled import lemma_4 as lemma_4
 from checkin_jax.accounting.published.shuffled import subsampling_only as subsampling_only
 from checkin_jax.accounting.published.shuffled import theorem_1 as theorem_1
