@@ -242,7 +242,7 @@ def taken(balls: float, filled: float) -> float:
     balls in total.
 
     In convex order, C is below a Poisson variable conditioned to be positive with the same mean
-    [docs/theory_allocation.md, 2a]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with lambda / (1 - e^-lambda) =
+    [docs/theory_allocation.md, 2]. So the bound is 1 / lambda - 1 / (e^lambda - 1) with lambda / (1 - e^-lambda) =
     balls / filled.
     """
     mean = balls / filled if filled > 0 else 1.0

@@ -1,7 +1,7 @@
 """allocation in common slots with hidden dummies (G7), empty and occupied slots in one sum; two-steps from it (R6).
 
 The target has weight p_0 / m in an empty slot, in place of a dummy, and p_0 / m times its chance to be drawn in an
-occupied one, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, 2c.
+occupied one, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, 2.
 """
 
 from __future__ import annotations
