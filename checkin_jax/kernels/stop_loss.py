@@ -11,6 +11,11 @@ is no cancellation, however small the answer, and the cost does not grow with th
 integrals for stop-loss transforms are classical [Dan87]; the one-sided use of the trapezoidal rule is ours.
 
 A step has mean zero and enters by T(theta) = (E e^{theta d} - 1) / theta^2, which has no cancellation near 0.
+
+Rounding: a step has M = 1 + theta^2 T, and the real part of log M is log1p(|M|^2 - 1) / 2. The error of its
+log M(theta) / M(t) is below 128 u |theta|^2 T(t) (1 + |M - 1|) / |M|^2, u = 2^-53, for a log1p within 3 ulp
+(`elementary`) and an arctangent within 4 ulp. Errors add up over steps. |M| is raised to 1e-4, which changes at
+most 2 (2e-4)^count of M(theta) / M(t). Scalar factors cost 1e-8.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array)
 def _of_rare(rare: Rare, order: Array) -> Array:
     """log of the contribution of rare labels; [orders, labels].
 
-    E F(R) is at most q E z^lam by convexity. It is also at most E R^lam, which by Minkowski's inequality is
-    at most (1 - q + q e^{(lam-1) mu^2/2})^lam.
+    With F = 0 below 1, F is convex and F(z) <= z^lam, so E F(R) <= q E z^lam. It is also at most E R^lam, which by
+    Minkowski's inequality is at most (1 - q + q e^{(lam-1) mu^2/2})^lam.
     """
     shift = 0.5 * (order - 1.0) * xp.square(rare.mu)
     norm = xp.logaddexp(log1p(-rare.rate), xp.log(rare.rate) + shift)
