@@ -226,18 +226,24 @@ def _free(
 
 
 def largest_count(
-    epsilon: Callable[[int], float], most: int, target: float, *, start: int = 1, tolerance: float = 0.0
+    epsilon: Callable[[int], float],
+    most: int,
+    target: float,
+    *,
+    least: int = 1,
+    start: int = 1,
+    tolerance: float = 0.0,
 ) -> int:
-    """The largest count in [1, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
+    """The largest count in [least, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
 
     Args:
-      epsilon: function of a count, evaluated about a dozen times.
-      most: largest count.
+      epsilon: function of a count, evaluated about a dozen times; fewer where it grows like the root of the count.
+      least, most: smallest and largest count.
       target: largest epsilon.
       start: first count of the search.
       tolerance: relative accuracy of the count; 0: exact.
     """
-    variable = FreeVariable("count", 1.0, float(most), 0.5, whole=True)
+    variable = FreeVariable("count", float(least), float(most), 0.5, whole=True)
     found = _search(
         lambda count: epsilon(int(count)), variable, float(start), target, math.inf, tolerance=tolerance
     )

@@ -171,7 +171,7 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
       ValueError: words are requested, and none of them applies.
     """
     tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
-    built = [(bound, made) for bound in tried if (made := _built(bound, unit)) is not None]
+    built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
     if not built and not isinstance(bounds, str):
         apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
         raise ValueError(
@@ -186,10 +186,25 @@ def applying(units: Iterable[Unit]) -> list[Bound]:
     if any(unit.view == "local" or unit.alone for unit in units):
         return []
     with float64():
-        return [bound for bound in table.BOUNDS if all(_built(bound, unit) is not None for unit in units)]
+        return [bound for bound in table.BOUNDS if all(bound.build(unit) is not None for unit in units)]
 
 
 def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
+    """The bound on the unit, cached together with its evaluations."""
+    try:
+        hash(unit)
+    except TypeError:  # a description with fields that cannot be hashed
+        return _choose(unit, bounds)
+    return _kept(unit, bounds, table.BOUNDS)
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(unit: Unit, bounds: str | tuple[str, ...], _rows: tuple[Bound, ...]) -> Chosen:
+    """`_choose` for the present rows of the table."""
+    return _choose(unit, bounds)
+
+
+def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     view, relation, randomizer = unit.view, unit.relation, unit.randomizer
     local = theorems.local(unit)
     if view == "local" or unit.alone:
@@ -232,20 +247,6 @@ def local_cap(
         return None
     local = theorems.local(Unit(protocol, randomizer, "local", relation, 1.0, client_rate))
     return local if isinstance(local, Exact) else None
-
-
-@functools.lru_cache(maxsize=64)
-def _kept(bound: Bound, unit: Unit) -> UnitBound | None:
-    return bound.build(unit)
-
-
-def _built(bound: Bound, unit: Unit) -> UnitBound | None:
-    """The theorem's bound on the unit, cached together with its evaluations."""
-    try:
-        hash(unit)
-    except TypeError:  # a description with fields that cannot be hashed
-        return bound.build(unit)
-    return _kept(bound, unit)
 
 
 class WholeRun(NamedTuple):

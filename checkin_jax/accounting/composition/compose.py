@@ -62,6 +62,18 @@ def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
     return pld.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
 
 
+def merged(units: Sequence[tuple[UnitBound, int]]) -> tuple[list[tuple[UnitBound, int]], list[int]]:
+    """Units with their numbers, equal ones joined, and each given unit's place among them."""
+    kinds, counts, places = list[UnitBound](), list[int](), list[int]()
+    for one, count in units:
+        if one not in kinds:
+            kinds.append(one)
+            counts.append(0)
+        places.append(kinds.index(one))
+        counts[places[-1]] += count
+    return list(zip(kinds, counts)), places
+
+
 def bracket(
     units: Sequence[tuple[UnitBound, int]], delta: float, local_caps: Sequence[tuple[Exact, int]] = ()
 ) -> Bracket:
@@ -271,6 +283,7 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
 
     Call inside `float64()`.
     """
+    units, _ = merged(units)
     composer = _Composer(units, delta)
     sides = [
         composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
@@ -293,6 +306,12 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
 
 
 def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    kinds, places = merged(units)
+    found = _composed_kinds(kinds, delta, both)
+    return dataclasses.replace(found, names=tuple(found.names[i] for i in places)) if found.names else found
+
+
+def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
     composer = _Composer(units, delta)
     best, losses = composer.upper()
     if not both:

@@ -165,8 +165,9 @@ class CheckInAccountant(PrivacyAccountant):
             count * central.units_in(event) for event, count in self._central.items()
         )
 
-    def _units(self, delta: float) -> list[tuple[UnitBound, int]]:
-        total = self._total
+    def _units(self, delta: float, at_most: int = 0) -> list[tuple[UnitBound, int]]:
+        """Bounds on the units with their numbers, valid for compositions of `at_most` units, too."""
+        total = max(self._total, at_most)
         if total > MAX_ROUNDS:
             raise ValueError(f"{total} rounds composed: expected at most {MAX_ROUNDS}")
         ours = [
@@ -211,13 +212,16 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           TypeError, ValueError: target_delta is not a number in [0, 1].
         """
-        target_delta = _validate.real(0, 1, target_delta=target_delta)
+        return self._epsilon(_validate.real(0, 1, target_delta=target_delta), 0)
+
+    def _epsilon(self, delta: float, at_most: int) -> float:
+        """`get_epsilon` by bounds that are valid for compositions of `at_most` units, too."""
         if self._non_private:
             return math.inf
-        if target_delta < MIN_DELTA:
+        if delta < MIN_DELTA:
             # Pure differential privacy: the largest losses of the units add up.
             return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
-        return composer.upper_end(self._units(target_delta), target_delta, self._local_caps()).upper
+        return composer.upper_end(self._units(delta, at_most), delta, self._local_caps()).upper
 
     @named
     def get_lower_epsilon(self, target_delta: float) -> float:
@@ -360,8 +364,8 @@ class CheckInAccountant(PrivacyAccountant):
     ) -> int:
         """Number of further rounds, or windows, of this protocol with epsilon at most the target; 0 if none.
 
-        Rounds of a log continue from its beginning after its end. The number is feasible, and within 1% of the largest
-        such number. Nothing is composed. As for `would_exceed`, events must not depend on outputs.
+        Rounds of a log continue from its beginning after its end. The number is the largest that is feasible. Nothing
+        is composed. As for `would_exceed`, events must not depend on outputs.
 
         Raises:
           TypeError, ValueError: a target outside its range, or a run without a bound here.
@@ -378,10 +382,22 @@ class CheckInAccountant(PrivacyAccountant):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MixedViewsWarning)
                 trial.compose(to_event(protocol.repeated(count), randomizer, view=view))
-            return trial.get_epsilon(target_delta)
+            # Neighboring numbers of rounds share their bounds, which are made once.
+            at_most = 16 ** math.ceil(math.log(max(trial._total, 2), 16))
+            return trial._epsilon(target_delta, min(at_most, MAX_ROUNDS))
 
-        start = min(protocol.repeats, max(most, 1))
-        return largest_count(epsilon, most, target_epsilon, start=start, tolerance=0.01) if most > 0 else 0
+        if most <= 0:
+            return 0
+        # Epsilon grows about like the root of all rounds, those that were composed among them.
+        done = self._total
+        found = largest_count(
+            lambda count: epsilon(count - done),
+            done + most,
+            target_epsilon,
+            least=done + 1,
+            start=done + min(protocol.repeats, most),
+        )
+        return found - done if found else 0
 
     @property
     def notes(self) -> tuple[str, ...]:
