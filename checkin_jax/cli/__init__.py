@@ -25,7 +25,7 @@ from checkin_jax.cli.lookup import Bench, Explain, Figure
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
-from checkin_jax.cli.report_command import LedgerReport, ReportPage, SpentBudget, Statement
+from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep_command import Sweep
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 
@@ -47,7 +47,6 @@ COMMANDS: dict[str, type] = {
     "ledger list": LedgerList,
     "ledger remove": LedgerRemove,
     "ledger show": LedgerShow,
-    "ledger report": LedgerReport,
     "flower-check": FlowerCheck,
     "figure": Figure,
     "explain": Explain,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
-from checkin_jax._tables import columns, markdown, terminal_width
+from checkin_jax._tables import columns, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (
     GUARANTEE,
@@ -20,7 +20,6 @@ from checkin_jax.cli.options import (
     GuaranteeOptions,
     JsonOption,
     RunOptions,
-    TableOptions,
     bounds_of,
 )
 from checkin_jax.cli.pages import picture, say
@@ -47,7 +46,7 @@ def named(*told: Stated) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Question(RunOptions, GuaranteeOptions, TableOptions):
+class _Question(RunOptions, GuaranteeOptions, JsonOption):
     """A run and its requested guarantee.
 
     Attributes:
@@ -138,7 +137,7 @@ class Epsilon(_Question):
                 plain[view] |= {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
             print(json.dumps(plain, allow_nan=False))
             return
-        print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
+        print("", _views(found.values()), sep="\n")
         if self.verbose:
             texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
             say("", "\n\n".join(texts), *named(*told.values()))
@@ -209,7 +208,7 @@ class Calibrate(_Question):
         rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
         say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         found_in = self.in_views(g, self.views_of(protocol)).values()
-        print("", _views(found_in, in_markdown=self.markdown), sep="\n")
+        print("", _views(found_in), sep="\n")
         if self.verbose:
             say("", g.statement(attack=attack), *named(g))
         else:
@@ -234,7 +233,7 @@ class Calibrate(_Question):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Compare(RunOptions, TableOptions):
+class Compare(RunOptions, JsonOption):
     """Compares all bounds on a run in the view "messages": certified, published, and invalid ones (marked).
 
     Attributes:
@@ -272,7 +271,7 @@ class Compare(RunOptions, TableOptions):
         if self.json:
             print(json.dumps([finite(dataclasses.asdict(row)) for row in rows], allow_nan=False))
         else:
-            print("", _table(rows, in_markdown=self.markdown), sep="\n")
+            print("", _table(rows), sep="\n")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -302,7 +301,7 @@ class FlowerCheck(JsonOption):
         self.show(local_dp_worth(**given))
 
 
-def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
+def _table(rows: Sequence[ComparedBound]) -> str:
     """Rows in columns, invalid bounds last; below them each source and remark once."""
     notes: dict[str, int] = {}
     lines = []
@@ -318,14 +317,12 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
     lines.sort(key=lambda line: line[1] == "invalid")
     shown = [("epsilon", "validity", "bound"), *lines]
     below = [(f"[{number}]", text) for text, number in notes.items()]
-    if in_markdown:
-        return "\n".join([markdown(shown), "", *(f"* {mark} {text}" for mark, text in below)])
     width = terminal_width()
     parts = [columns(shown, " ", (13, 10), width), *(["", columns(below, " ", width=width)] if below else [])]
     return "\n".join(parts)
 
 
-def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:
+def _views(guarantees: Iterable[Guarantee | str]) -> str:
     """Columns: view, both ends of epsilon, and what the adversary sees; or the text of a view without an answer."""
     rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
@@ -334,7 +331,7 @@ def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) 
             continue
         seen = in_short(each.against).removeprefix(_WHO)
         rows.append((each.view, down(each.lower, 5), up(each.epsilon, 5), seen))
-    return markdown(rows) if in_markdown else columns(rows, " ", (10, 10, 10), terminal_width())
+    return columns(rows, " ", (10, 10, 10), terminal_width())
 
 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:

@@ -15,8 +15,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import columns, markdown, terminal_width
-from checkin_jax.cli.options import OUTPUT, TableOptions
+from checkin_jax._tables import columns, terminal_width
+from checkin_jax.cli.options import OUTPUT, JsonOption
 from checkin_jax.cli.pages import check_folder, picture, say
 from checkin_jax.cli.parsing import UsageError
 
@@ -60,7 +60,7 @@ class Explain:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Bench(TableOptions):
+class Bench(JsonOption):
     """Prints published values of epsilon beside the certified brackets of the same runs, which are computed now.
 
     Attributes:
@@ -68,7 +68,7 @@ class Bench(TableOptions):
       out: also write the rows to this .csv or .parquet file.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet", "--markdown")
+    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet")
 
     table: str | None = dataclasses.field(default=None, kw_only=False)
     out: Annotated[Path | None, OUTPUT] = None
@@ -86,8 +86,7 @@ class Bench(TableOptions):
             found += values
             if not self.json:
                 table = tables()[name]
-                shown = _beside(values)
-                rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
+                rows = columns(_beside(values), width=terminal_width())
                 source = f"{table.source}; {table.artefact}; {table.obtained}."
                 say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
         records = [dataclasses.asdict(value) | {"verdict": value.verdict} for value in found]

@@ -356,21 +356,6 @@ class JsonOption:
             say(str(found), *below)
 
 
-@dataclasses.dataclass(kw_only=True)
-class TableOptions(JsonOption):
-    """Format of a table.
-
-    Attributes:
-      markdown: print the table in Markdown.
-    """
-
-    markdown: Annotated[bool, OUTPUT] = False
-
-    def __post_init__(self) -> None:
-        if self.json and self.markdown:
-            raise UsageError("expected one of --json and --markdown")
-
-
 def rates_of(text: str) -> Rates:
     """Rates from numbers between commas or from a file; UsageError otherwise."""
     try:

@@ -68,7 +68,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
       plot: also draw the results to this PNG, SVG or PDF; needs the extra plots.
       plot_axis: horizontal axis of the plot. Default: the axis with the most values.
       json: print one JSON object instead of text.
-      markdown: also print all rows as a table in Markdown.
     """
 
     kept: ClassVar[str] = _KEPT
@@ -96,7 +95,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     plot: Annotated[Path | None, OUTPUT] = None
     plot_axis: Annotated[str | None, OUTPUT] = None
     json: Annotated[bool, OUTPUT] = False
-    markdown: Annotated[bool, OUTPUT] = False
 
     def run(self) -> None:
         """Evaluates the settings, writes the file and prints the number of rows."""
@@ -185,8 +183,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
             return
-        if self.markdown:
-            print(tables.load(self.out).to_markdown(), "", sep="\n")
         print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
         if written.failed:
             print(
