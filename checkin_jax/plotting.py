@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax._files import replacing
 from checkin_jax._optional import how_to_install
-from checkin_jax._plot_style import COLORS, GRID, SERIES, adaptive, darken
+from checkin_jax._plot_style import COLORS, GRID, SERIES, adaptive
 from checkin_jax._rounding import down, up
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture atomically, without its date. An SVG follows the page's theme; NAME-dark.png is dark."""
-    if out.suffix != ".svg" and out.stem.endswith("-dark"):
-        darken(drawn)
+    """Writes a picture atomically, without its date. An SVG follows the page's theme."""
     made = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
     drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=300, metadata=made)
     with replacing(out) as stream:

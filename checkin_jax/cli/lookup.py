@@ -99,11 +99,11 @@ class Bench(JsonOption):
 
 @dataclasses.dataclass(kw_only=True)
 class Figure:
-    """Draws a figure of the papers or of the documentation, computed now; without a name it lists them all.
+    """Draws a figure of the papers, computed now; without a name it lists them all.
 
     Attributes:
       name: name of the figure.
-      out: .pdf, .svg or .png file to write; an SVG follows the page's theme, NAME-dark.png is dark.
+      out: .pdf, .svg or .png file to write; an SVG follows the page's theme.
       data: also write the numbers that are shown to this .csv file.
       source: of figures of training: a folder of run directories, or the CSV that --data wrote of such runs.
       points: values along each curve, instead of the figure's own number.
@@ -155,23 +155,19 @@ class Figure:
             check_folder(self.data, "--data")
         width = _validate.real(1.0, 50.0, width=self.width)
         text = _validate.real(1.0, 50.0, text=self.text)
-        write(self.name, out, self.data, width=width, text=text, **self._given(chosen))
+        write(chosen, out, self.data, width=width, text=text, **self._given(chosen))
         say(str(out), *([] if self.data is None else [str(self.data)]))
 
     def _given(self, chosen: NamedFigure) -> dict[str, Any]:
         """The arguments of the figure: points, source, or none."""
         if self.source is not None and not chosen.source:
             raise UsageError(f"--source: expected none, as {self.name} shows no runs of training")
-        if self.points is not None and not chosen.points:
+        if self.points is not None and chosen.source:
             raise UsageError(f"--points: expected none, as {self.name} has no curves to compute")
-        if self.data is not None and not (chosen.points or chosen.source):
-            raise UsageError(f"--data: expected none, as {self.name} shows no numbers")
         if chosen.source:
             if self.source is None:
                 raise UsageError(f"--source is needed: runs of training, or their CSV, for {self.name}")
             return {"source": _evaluations(self.source)}
-        if not chosen.points:
-            return {}
         points = chosen.points if self.points is None else self.points
         return {"points": _validate.integer(2, 1_000, points=points)}
 

@@ -244,8 +244,8 @@ class RunOptions(ProtocolOptions, RandomizerOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class ProcessOptions:
-    """Connection of several processes that share the work.
+class HostOptions:
+    """Devices of a run: all devices of this process, or of several processes on one or more hosts.
 
     Attributes:
       coordinator: HOST:PORT of process 0, if several processes share the work, with --num-processes and --process-id;
@@ -258,30 +258,16 @@ class ProcessOptions:
     num_processes: int | None = None
     process_id: int | None = None
 
-    def numbers(self) -> tuple[int | None, int | None]:
-        """(number of processes, number of this one); None if JAX finds them, or if there is only one process.
-
-        Raises:
-          UsageError: some of the options that go together are missing.
-        """
-        together = (self.num_processes, self.process_id)
-        given = sum(part is not None for part in together)
-        if given not in {None: (0,), "auto": (0, 2)}.get(self.coordinator, (2,)):
-            raise UsageError("--coordinator, --num-processes and --process-id go together")
-        return together
-
-
-@dataclasses.dataclass(kw_only=True)
-class HostOptions(ProcessOptions):
-    """Devices of a run: all devices of this process, or of several processes on one or more hosts."""
-
     def devices(self) -> "jax.sharding.Mesh | None":
         """Mesh of all devices of all processes, once these are connected; None for a single device.
 
         Raises:
           UsageError: some of the options that go together are missing. ValueError: JAX cannot find the processes.
         """
-        numbers = self.numbers()
+        numbers = (self.num_processes, self.process_id)
+        given = sum(part is not None for part in numbers)
+        if given not in {None: (0,), "auto": (0, 2)}.get(self.coordinator, (2,)):
+            raise UsageError("--coordinator, --num-processes and --process-id go together")
         import jax
 
         from checkin_jax.training.private.performance import AXIS

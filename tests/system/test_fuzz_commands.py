@@ -266,7 +266,7 @@ def sweep_words(drawn) -> list[str]:
 
 def written_here(chosen: dict) -> dict:
     """A file that can be written, and nothing that wants others of its kind beside it."""
-    alone = ("block_rows", "table", "plot_axis", "coordinator")
+    alone = ("block_rows", "table", "plot_axis")
     return {key: value for key, value in chosen.items() if key not in alone} | {"out": "a.csv"}
 
 
@@ -277,12 +277,10 @@ sweep_options = axes | {
     "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
     "out": st.one_of(st.sampled_from(["a.csv", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
     "free": free,
-    "rows": st.sampled_from(["product", "zip"]),
     "block_rows": st.one_of(whole(100), word),
     "table": st.sampled_from(["table.csv", "table.parquet", "nowhere.csv", "table.xls"]),
     "plot": st.sampled_from(["a.png", "a.svg", "a.bmp"]),
     "plot_axis": st.sampled_from(["num_clients", "epsilon0", "a"]),
-    "coordinator": word,
 }
 
 

@@ -78,50 +78,34 @@ def test_the_library_leaves_signals_alone():
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
-# A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
+# Jobs that take long.
 _BUSY = """
 import {module} as module, time
-def run(self):
+def run(*_, **__):
     print("busy", flush=True)
     time.sleep(40)
-module.{name}.run = run
+module.{name} = run
 """
+_SWEPT = ["sweep", "--protocol", "shuffle", "--num-clients", "9,99", "--epsilon0", "2", "--out", "x.csv"]
+_KEPT = "checkin: interrupted; finished blocks are kept: run again with --resume\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(
-    ("args", "module", "name", "told"),
+    ("args", "module", "name", "number", "code", "told"),
     [
-        (QUICK, "checkin_jax.cli.accounting", "Epsilon", "checkin: interrupted\n"),
-        (
-            ["sweep", "--out", "x.csv"],
-            "checkin_jax.cli.sweep_command",
-            "Sweep",
-            "checkin: interrupted; finished blocks are kept: run again with --resume\n",
-        ),
+        (QUICK, "checkin_jax.cli.accounting", "Epsilon.run", signal.SIGINT, -signal.SIGINT, ""),
+        (QUICK, "checkin_jax.cli.accounting", "Epsilon.run", signal.SIGTERM, -signal.SIGTERM, ""),
+        (_SWEPT, "checkin_jax.sweeps.sweep", "sweep_to_file", signal.SIGINT, 130, _KEPT),
     ],
 )
-def test_interrupts_are_acknowledged_at_once(command, number, code, args, module, name, told):
-    running = command(*args, before=_BUSY.format(module=module, name=name))
+def test_interrupts_end_the_command_at_once(command, tmp_path, args, module, name, number, code, told):
+    running = command(*args, before=_BUSY.format(module=module, name=name), cwd=tmp_path)
     assert running.stdout.readline() == "busy\n"
     began = time.monotonic()
     running.send_signal(number)
     assert running.communicate() == ("", told)
     assert running.returncode == code
     assert time.monotonic() - began < 20
-
-
-def test_handlers_are_as_before_and_ignored_signals_stay_ignored(capsys):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        cli.main(["--version"])
-        with cli.ExitOnSignal():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        assert signal.set_wakeup_fd(-1) == -1
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("out", ["missing/a.png", "."])

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -170,37 +169,6 @@ def test_eight_devices_give_the_same_rows(tmp_path, right):
     assert rows(out) == right
 
 
-def test_two_processes_give_the_same_rows(tmp_path, right):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    out = tmp_path / "sweep.parquet"
-    together = (
-        "--coordinator",
-        f"localhost:{port}",
-        "--num-processes",
-        "2",
-        "--out",
-        str(out),
-        "--block-rows",
-        "400",
-    )
-    started = [
-        subprocess.Popen(
-            command(*together, "--process-id", str(i)),
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    said = [process.communicate(timeout=120) for process in started]
-    assert [process.returncode for process in started] == [0, 0], said
-    assert rows(out) == right
-    assert "settings in" in said[0][0]
-    assert "settings in" not in said[1][0]
-
-
 @pytest.mark.parametrize(
     ("args", "match"),
     [
@@ -215,10 +183,6 @@ def test_two_processes_give_the_same_rows(tmp_path, right):
         (
             ["--protocol", "shuffle", "--num-clients", "9", "--epsilon0", "2", "--plot", "a.png"],
             "nothing to draw",
-        ),
-        (
-            ["--protocol", "shuffle", "--num-clients", "9,99", "--epsilon0", "2", "--process-id", "0"],
-            "go together",
         ),
         (["--table", "missing.csv"], "missing.csv"),
     ],
