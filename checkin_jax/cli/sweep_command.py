@@ -154,7 +154,7 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
         }
         made = prepare(**arguments)
         if self.plot is not None:
-            pictures.axis_along(made.settings.axes, self.plot_axis)
+            pictures.axis_and_lines(made.settings.axes, self.plot_axis)
         return arguments
 
     def _tell(self, written: "Written", seconds: float) -> None:
