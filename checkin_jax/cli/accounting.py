@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
@@ -22,7 +21,7 @@ from checkin_jax.cli.options import (
     RunOptions,
     bounds_of,
 )
-from checkin_jax.cli.pages import picture, say
+from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
@@ -96,8 +95,6 @@ class Epsilon(_Question):
     Attributes:
       by_rate: with unequal rates: also print a table of epsilon by rate.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
-      trade_off: also draw true against false positive rates to this PNG or SVG, with a CSV beside it; needs the extra
-        plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -108,17 +105,14 @@ class Epsilon(_Question):
 
     by_rate: Annotated[bool, OUTPUT] = False
     attack: Annotated[bool, OUTPUT] = False
-    trade_off: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Prints the answer, and the other views below it."""
-        from checkin_jax import plotting
         from checkin_jax.accounting.account import account
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
-        out = picture("--trade-off", self.trade_off)
         answer = account(protocol, randomizer, **self.asked())
         shown = self.views_of(protocol)
         # Views whose statement, attack terms or JSON is requested.
@@ -127,9 +121,6 @@ class Epsilon(_Question):
             say(answer.headline)
         found = self.in_views(answer, wanted if self.json else shown)
         told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
-        if out is not None:
-            drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
-            plotting.save(drawn, out, rows)
         tables = {view: g.by_rate() if self.by_rate else () for view, g in told.items()}
         if self.json:
             plain = {view: g.as_dict(attack=self.attack) for view, g in told.items()}
@@ -239,26 +230,22 @@ class Compare(RunOptions, JsonOption):
     Attributes:
       delta: delta of the run, in [1e-300, 1).
       delta0: with Gaussian messages: delta0 of the (epsilon0, delta0)-LDP that published bounds use. Default: n^-1.5.
-      out: also draw the bounds to this PNG or SVG, with a CSV beside it; needs the extra plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
-        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1 --out bounds.svg",
+        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1",
     )
 
     delta: Annotated[float, GUARANTEE] = 1e-6
     delta0: Annotated[float | None, GUARANTEE] = None
-    out: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Prints the certified answer, then the table."""
-        from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.compare import beside
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
-        out = picture("--out", self.out)
         delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
         if self.delta0 is not None:
             _validate.real(0, 1, open_low=True, open_high=True, delta0=self.delta0)
@@ -266,8 +253,6 @@ class Compare(RunOptions, JsonOption):
         if not self.json:  # published bounds take longer than the answer
             say(answer.headline)
         rows = beside(answer, delta0=self.delta0)
-        if out is not None:
-            plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
         if self.json:
             print(json.dumps([finite(dataclasses.asdict(row)) for row in rows], allow_nan=False))
         else:

@@ -24,7 +24,7 @@ from checkin_jax.cli.options import (
     own_values,
     with_options,
 )
-from checkin_jax.cli.pages import check_folder, say
+from checkin_jax.cli.pages import check_folder, picture, say
 from checkin_jax.cli.parsing import UsageError, described
 from checkin_jax.cli.progress import RowBar
 from checkin_jax.sweeps.settings import NAMES
@@ -117,7 +117,6 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
 
     def _check_files(self) -> None:
         """Raises UsageError for files that cannot be written, before any work."""
-        from checkin_jax import plotting
         from checkin_jax.sweeps import tables
 
         out = tables.check(out=self.out)
@@ -125,7 +124,7 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
         if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} exists: expected another --out, or --overwrite")
         if self.plot is not None:
-            plotting.check(self.plot)
+            picture("--plot", self.plot)
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
 

@@ -15,10 +15,8 @@ from matplotlib.text import Text
 import checkin_jax as cj
 from benchmarks import pictures as benchmark_pictures
 from checkin_jax import cli, plotting
-from checkin_jax._plot_style import DARK, name_ends
-from checkin_jax.accounting.compare import ComparedBound
+from checkin_jax._plot_style import COLORS, DARK, name_ends
 from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.auditing.auditor import OperatingPoint
 from checkin_jax.protocols import VIEWS
 from checkin_jax.sweeps import pictures
 from checkin_jax.sweeps.figures import paper_figures
@@ -274,32 +272,14 @@ def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
     assert len(drawn) == 5
 
 
-def test_comparisons_keep_text_on_the_canvas(drawn, tmp_path):
-    rows = [
-        ComparedBound(
-            method=f"the method of bound {index}, with a name of some length",
-            source="a paper",
-            epsilon=10.0**index,
-            delta=1e-6,
-            direction="lower" if index == 0 else "upper",
-            validity=validity,
-        )
-        for index, validity in enumerate(plotting.COLORS)
-    ]
-    plotting.write(plotting.comparison(rows), tmp_path / "comparison.svg")
-
-
 class _Curve:
     def trade_off(self, fprs):
         return np.sqrt(fprs), fprs**0.25
 
 
 def test_trade_off_curves_keep_text_on_the_canvas(drawn, tmp_path):
-    point = OperatingPoint(fpr=0.01, tpr=0.2, fpr_at_most=0.02, tpr_at_least=0.15)
     terms = {f"a view with a name of some length {index}": _Curve() for index in range(3)}
-    figure, rows = plotting.trade_off(terms, {name: [point] for name in terms})
-    plotting.save(figure, tmp_path / "curve.svg", rows)
-    assert {"name", "fpr", "tpr_lower", "tpr_upper"} == set(rows[0])
+    plotting.write(plotting.trade_off(terms), tmp_path / "curve.svg")
 
 
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
@@ -333,9 +313,7 @@ def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp
 def test_pictures_are_dark_where_the_page_is(tmp_path):
     def drawn():
         figure, (axis,) = plotting.figure()
-        plotting.bracket(
-            axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", plotting.COLORS["certified"]
-        )
+        plotting.bracket(axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", COLORS["certified"])
         axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
         return figure
 

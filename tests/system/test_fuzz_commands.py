@@ -31,7 +31,7 @@ from stand_in import image_training, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
-from checkin_jax.auditing.auditor import Audit, Finding, OperatingPoint, audit
+from checkin_jax.auditing.auditor import Audit, Finding, audit
 from checkin_jax.auditing.placement import Placement
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
@@ -556,7 +556,7 @@ def asking_for_a_statement(kind, folder):
     damages,
     st.sampled_from(["report", "report", "audit", "budget"]),
     st.sampled_from([[], ["--json"], ["--out", "page.html"], ["--seed", "1"], ["--runs", "x"]]),
-    covers=("report", "budget", OperatingPoint),
+    covers=("report", "budget"),
     few=6,
     many=400,
 )

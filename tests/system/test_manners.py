@@ -5,13 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import pytest
 
 import checkin_jax
-from checkin_jax import _compiled as compiled
 from checkin_jax import cli
 
 pytestmark = pytest.mark.usefixtures("interruptible")
@@ -109,56 +107,16 @@ def test_interrupts_end_the_command_at_once(command, tmp_path, args, module, nam
 
 
 @pytest.mark.parametrize("out", ["missing/a.png", "."])
-@pytest.mark.parametrize("what", ["compare", "sweep"])
-def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, monkeypatch, out, what):
+def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.png").mkdir()
     run = ["--num-clients", "1000", "--check-in-prob", ".1,.2", "--epsilon0", "1"]
-    if what == "compare":
-        run = [*(word.split(",")[0] for word in run), "--out"]
-    else:
-        run = [*run, "--out", "rows.csv", "--plot"]
-    for work in ("accounting.account.account", "sweeps.sweep.prepare"):
-        monkeypatch.setattr(f"checkin_jax.{work}", lambda *args, **kwargs: pytest.fail("work has begun"))
+    run = [*run, "--out", "rows.csv", "--plot"]
+    monkeypatch.setattr("checkin_jax.sweeps.sweep.prepare", lambda **_: pytest.fail("work has begun"))
     with pytest.raises(SystemExit) as stop:
-        cli.main([what, *run, "folder.png" if out == "." else out])
+        cli.main(["sweep", *run, "folder.png" if out == "." else out])
     assert stop.value.code == 2
     assert "expected a file in an existing folder" in capsys.readouterr().err
-
-
-def entry(folder, name, content, age=0.0):
-    path = folder / f"{name}-cache"
-    path.write_bytes(content)
-    os.utime(path, (time.time() - age, time.time() - age))
-    return path
-
-
-def test_entries_that_are_not_whole_are_removed_and_no_others(tmp_path):
-    packed = zlib.compress(os.urandom(10_000))
-    gone = [
-        entry(tmp_path, "cut", packed[:-1]),
-        entry(tmp_path, "empty", b""),
-        entry(tmp_path, "byte", packed[:1]),
-    ]
-    kept = [entry(tmp_path, "whole", packed), entry(tmp_path, "zstandard", b"\x28\xb5\x2f\xfd")]
-    kept.append(entry(tmp_path, "old", packed[:-1], age=3_600.0))
-    compiled.remove_unfinished(tmp_path, time.time() - 60.0)
-    assert not any(path.exists() for path in gone)
-    assert all(path.exists() for path in kept)
-
-
-def test_what_killed_commands_left_is_removed_by_the_next(command, tmp_path):
-    unset = {"JAX_COMPILATION_CACHE_DIR": "", "CHECKIN_JAX_CACHE": ""}
-    strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
-    done = command(*QUICK, before=strip, environment=unset)
-    assert done.communicate()[1] == ""
-    (folder,) = (tmp_path / "checkin-jax" / "xla").iterdir()
-    cut = entry(folder, "cut", zlib.compress(bytes(1_000))[:-1])
-    whole = entry(folder, "whole", zlib.compress(bytes(1_000)))
-    done = command(*QUICK, before=strip, environment=unset)
-    assert done.communicate()[1] == ""
-    assert not cut.exists()
-    assert whole.exists()
 
 
 @pytest.mark.slow
