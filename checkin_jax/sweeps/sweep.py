@@ -14,7 +14,6 @@ from typing import Any, Protocol, Unpack
 import jax
 import numpy as np
 import pyarrow as pa
-from jax.sharding import Mesh
 
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
@@ -195,23 +194,13 @@ def _columns(
     return given, {}
 
 
-def _devices(mesh: Mesh | None) -> list[Any]:
-    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64.
-
-    Raises:
-      TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
-    """
-    if mesh is not None and not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
-    found = list(jax.local_devices() if mesh is None else mesh.local_devices)
-    if not found:
-        raise ValueError(f"mesh={mesh!r}: no device of this process in it")
-    return list(dict.fromkeys(map(certified, found)))
+def _devices() -> list[Any]:
+    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64."""
+    return list(dict.fromkeys(map(certified, jax.local_devices())))
 
 
 def sweep(
     *,
-    mesh: Mesh | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
     **arguments: Unpack[Arguments],
@@ -219,7 +208,6 @@ def sweep(
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
-      mesh: devices of this process for compiled kernels; all by default.
       progress: called as progress(done, total).
       verbose: without `progress`, one line on standard error after five seconds says that the sweep is under
         way.
@@ -262,7 +250,7 @@ def sweep(
       >>> [f"{upper:.4f}" for upper in found["epsilon"]]
       ['0.1487', '0.3971', '0.0124', '0.0332']
     """
-    made, devices = prepare(**arguments), _devices(mesh)
+    made, devices = prepare(**arguments), _devices()
     tell = _counting(progress, len(made.settings))
     with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None), Workers() as workers:
         blocks = [_evaluated(made, workers, devices, block, tell) for block in range(len(made.blocks))]
@@ -276,7 +264,6 @@ def sweep_to_file(
     join: bool = False,
     lease: float = 60.0,
     executor: Executor | None = None,
-    mesh: Mesh | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
     **arguments: Unpack[Arguments],
@@ -295,7 +282,6 @@ def sweep_to_file(
         killed.
       executor: evaluates the blocks, which this process writes: a `concurrent.futures.Executor`, or an object
         with its `submit`, over processes or machines that can import the classes of the settings.
-      mesh: as in `sweep`.
       progress: as in `sweep`.
       verbose: as in `sweep`.
       **arguments: as in `sweep`.
@@ -314,7 +300,7 @@ def sweep_to_file(
     lease = _validate.real(1.0, 1e9, lease=lease)
     if join and executor is not None:
         raise ValueError("expected one of join and executor")
-    devices, tell = _devices(mesh), _counting(progress, len(made.settings))
+    devices, tell = _devices(), _counting(progress, len(made.settings))
     with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None):
         if join:
             return _joined(made, path, lease, devices, tell)
@@ -364,7 +350,7 @@ def _finished(made: Prepared, store: Store, path: Path) -> Written:
 
 def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
     """One block in a worker of an executor: its platform, and the block's table."""
-    devices = _devices(None)
+    devices = _devices()
     with Workers(alone=True) as workers:
         found = evaluate.evaluate(question, rows, workers, devices, lambda done: None)
     return devices[0].platform, found
@@ -378,7 +364,7 @@ def _sent(
     Raises:
       ValueError: a worker computes on another platform than this process.
     """
-    here = _devices(None)[0].platform
+    here = _devices()[0].platform
     waiting, pending = collections.deque(left), dict[int, Future]()
     try:
         while waiting or pending:

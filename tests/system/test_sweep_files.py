@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy as np
 import pytest
 
@@ -253,20 +252,6 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
     with pytest.raises(ValueError, match=r"more than 8 lines \(b 30 values\): give fewer values"):
         pictures.axis_and_lines({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
-
-
-def test_a_mesh_of_part_of_the_devices(tmp_path):
-    mesh = jax.make_mesh((1,), ("settings",), devices=jax.devices()[:1])
-    found = cj.sweep(
-        what="published",
-        bound="theorem-3",
-        num_clients=[10, 20],
-        check_in_prob=0.1,
-        epsilon0=1.0,
-        delta=1e-6,
-        mesh=mesh,
-    )
-    assert not found.failed.any()
 
 
 def test_a_column_called_order_is_kept(tmp_path):

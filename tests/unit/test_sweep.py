@@ -286,7 +286,6 @@ def test_axes_as_text(name, given, right):
         ({"num_clients": "1:2:lin999999999"}, ValueError, "2 to 10,000,000 values"),
         ({"what": "published", "bound": "theorem-9"}, ValueError, "bound='theorem-9'"),
         ({"orders": [2]}, ValueError, "orders: an argument of what='published' alone"),
-        ({"mesh": "all"}, TypeError, "mesh='all'"),
         ({"block_rows": 0}, ValueError, "block_rows=0"),
     ],
 )
