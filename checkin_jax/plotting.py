@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -110,37 +110,6 @@ def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None
         axis.set(**{f"{which}lim": (0, None)})
 
 
-class Bracketed(Protocol):
-    """A bracket of epsilon."""
-
-    @property
-    def lower(self) -> float:
-        """The lower end."""
-        ...
-
-    @property
-    def epsilon(self) -> float:
-        """The upper end."""
-        ...
-
-
-def bracket(
-    axis: Axes,
-    x: Sequence[float] | np.ndarray,
-    ends: Sequence[Bracketed],
-    label: str,
-    color: str,
-) -> list[float]:
-    """Draws the band between proven ends and its upper end, the guarantee; returns the upper ends.
-
-    ends: at each x, a guarantee or another object with `lower` and `epsilon`.
-    """
-    upper = [each.epsilon for each in ends]
-    axis.fill_between(x, [each.lower for each in ends], upper, color=color, alpha=0.25, linewidth=0)
-    axis.plot(x, upper, color=color, label=label)
-    return upper
-
-
 def by_rate(
     tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
 ) -> Figure:
@@ -157,7 +126,11 @@ def by_rate(
     above.sharex(beneath)
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
-        bracket(above, [row.client_rate for row in kept], kept, name, colors[name])
+        at, upper = [row.client_rate for row in kept], [row.epsilon for row in kept]
+        above.fill_between(
+            at, [row.lower for row in kept], upper, color=colors[name], alpha=0.25, linewidth=0
+        )
+        above.plot(at, upper, color=colors[name], label=name)
     above.set(yscale="log", ylabel="epsilon (nats)")
     above.legend(frameon=False)
     edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()

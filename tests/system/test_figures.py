@@ -16,7 +16,6 @@ import checkin_jax as cj
 from benchmarks import pictures as benchmark_pictures
 from checkin_jax import cli, plotting
 from checkin_jax._plot_style import COLORS, DARK, name_ends
-from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
 from checkin_jax.sweeps import pictures
 from checkin_jax.sweeps.figures import paper_figures
@@ -313,7 +312,8 @@ def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp
 def test_pictures_are_dark_where_the_page_is(tmp_path):
     def drawn():
         figure, (axis,) = plotting.figure()
-        plotting.bracket(axis, [1, 2], [RateRow(0.1, 1, 2), RateRow(0.1, 2, 3)], "", COLORS["certified"])
+        axis.fill_between([1, 2], [1, 2], [2, 3], color=COLORS["certified"], alpha=0.25, linewidth=0)
+        axis.plot([1, 2], [2, 3], color=COLORS["certified"])
         axis.annotate("here", (1, 1), (9, 9), textcoords="offset points", arrowprops={"arrowstyle": "-"})
         return figure
 
