@@ -35,7 +35,7 @@ numbers:
 extras:
 	$(PYTHON) -m venv build/extras
 	build/extras/bin/python -m pip install --quiet --upgrade pip
-	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy,xarray]" polars equinox dm-haiku --group test
+	build/extras/bin/python -m pip install --quiet --editable ".[train,flower,jax-privacy]" polars equinox dm-haiku --group test
 	build/extras/bin/python -m pytest -n 0 tests/extras tests/unit/test_flower.py
 
 # The large runs too: brute force of every theorem, hours.
@@ -59,11 +59,7 @@ docs: $(STAMP)
 FIGURE := $(BIN)/checkin figure --width 6 --text 10
 CURVES := $(FIGURE) --source docs/pictures
 pictures: $(STAMP)
-	$(FIGURE) bracket --out docs/pictures/bracket.svg
-	$(FIGURE) profile --out docs/pictures/profile.svg
-	$(FIGURE) amplification --out docs/pictures/amplification.svg
-	$(FIGURE) colluders --out docs/pictures/colluders.svg
-	$(FIGURE) views --out docs/pictures/views.svg
+	$(BIN)/python benchmarks/pictures.py
 	$(CURVES)/mnist_paper_network.csv shuffled-check-in-figure-3 --out docs/pictures/mnist_paper_network.svg
 	$(CURVES)/mnist_paper_network.csv shuffled-check-in-figure-4 --out docs/pictures/mnist_paper_network_rounds.svg
 	$(CURVES)/mnist_public_features.csv shuffled-check-in-figure-3 --out docs/pictures/mnist_public_features.svg

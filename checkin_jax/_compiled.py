@@ -2,25 +2,20 @@
 
 It holds XLA's compiled programs, in JAX's own compilation cache, and slow tables (`numerics.disk_cache`). JAX
 writes an entry in place, once, and its keys omit the CPU's instruction set. So each machine and release has
-its own folder, and entries left incomplete by a killed process are removed. An entry that another process is
-still writing is compiled anew.
+its own folder. An incomplete entry is compiled anew.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import platform
 import warnings
-import zlib
 from hashlib import sha256
 from pathlib import Path
 
 VARIABLE = "CHECKIN_JAX_CACHE"
 _OFF = ("off", "0", "false", "no")
-# First byte of an entry compressed by zlib, which JAX uses without zstandard.
-_ZLIB = b"\x78"
 
 
 def keep_compiled() -> None:
@@ -38,9 +33,7 @@ def keep_compiled() -> None:
     chosen = folder("xla")
     if chosen is None:
         return
-    with contextlib.suppress(OSError):
-        _remove_unfinished_once(chosen)
-    # A full disk, or an entry not finished by another process, only costs a compilation.
+    # A full disk, or an entry left incomplete by a killed process, only costs a compilation.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(chosen))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
@@ -84,27 +77,6 @@ def release_and_machine() -> str:
         flags = platform.processor()
     machine = sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
     return f"jaxlib-{__version__}-{machine}"
-
-
-def remove_unfinished(folder: Path, since: float) -> None:
-    """Removes incomplete entries among those written after `since` (seconds since the epoch)."""
-    for entry in folder.glob("*-cache"):
-        try:
-            if entry.stat().st_mtime >= since and (content := entry.read_bytes())[:1] in (b"", _ZLIB):
-                zlib.decompress(content)
-        except zlib.error:
-            entry.unlink(missing_ok=True)
-        except OSError:  # another process has removed it
-            continue
-
-
-def _remove_unfinished_once(folder: Path) -> None:
-    """Checks the entries written since the last check by any process."""
-    looked = folder / "looked-through"
-    # Time stamps of files are coarser than the clock.
-    since = looked.stat().st_mtime - 2.0 if looked.exists() else 0.0
-    looked.touch()
-    remove_unfinished(folder, since)
 
 
 def _is_private(folder: Path) -> bool:

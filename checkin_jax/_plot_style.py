@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # By validity: proven is dark, published lighter, invalid red (and dashed).
 COLORS = {"certified": "#123a6b", "published": "#5a9bd5", "estimate": "#8c8c8c", "invalid": "#c0392b"}
@@ -34,8 +33,6 @@ DARK = {
     "#d55e00": "#ff9a4d",
     "#d9822b": "#ffab5c",
     "#009e73": "#43cfa3",
-    "#3a8f5c": "#63c98b",
-    "#8e5ea2": "#c49bd8",
     "#cc79a7": "#e9a6c9",
     "#7f7f7f": "#a6a6a6",
     "#17a2b8": "#5fd3e4",
@@ -57,45 +54,6 @@ def adaptive(svg: str) -> str:
     ]
     style = "<style>@media (prefers-color-scheme: dark){" + "".join(rules) + "}</style>"
     return re.sub(r"<defs>", lambda _: style + "\n <defs>", svg, count=1)
-
-
-def darken(drawn: Figure) -> None:
-    """Recolours a figure in place for a dark background."""
-    from matplotlib.artist import Artist
-    from matplotlib.collections import Collection
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-    from matplotlib.text import Annotation, Text
-
-    def each(artist: Artist) -> None:
-        if isinstance(artist, Line2D):
-            artist.set(
-                color=_dark(artist.get_color()),
-                markerfacecolor=_dark(artist.get_markerfacecolor()),
-                markeredgecolor=_dark(artist.get_markeredgecolor()),
-            )
-        elif isinstance(artist, Text):
-            artist.set_color(_dark(artist.get_color()))
-            arrow = artist.arrow_patch if isinstance(artist, Annotation) else None
-            for patch in (artist.get_bbox_patch(), arrow):
-                if patch is not None:
-                    each(patch)
-        elif isinstance(artist, Patch | Collection):
-            artist.set(facecolor=_dark(artist.get_facecolor()), edgecolor=_dark(artist.get_edgecolor()))
-
-    drawn.draw_without_rendering()
-    for artist in drawn.findobj():
-        each(artist)
-
-
-def _dark(color: Any) -> Any:
-    """Dark variant of a colour, or of several; unknown ones stay."""
-    from matplotlib.colors import to_hex, to_rgba, to_rgba_array
-
-    if not isinstance(color, str | tuple):
-        return [_dark(tuple(one)) for one in to_rgba_array(color)]
-    red, green, blue, alpha = to_rgba(color)
-    return to_rgba(DARK.get(to_hex((red, green, blue)), to_hex((red, green, blue))), alpha)
 
 
 def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float], str, str]]) -> None:

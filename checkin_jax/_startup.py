@@ -1,4 +1,4 @@
-"""Start of the command `checkin`: during its imports Ctrl-C ends the process without a traceback.
+"""Start of the command `checkin`: from its imports on Ctrl-C ends the process without a traceback.
 
 Garbage collection is off during import and at exit; the final collection would take 0.3 s.
 """
@@ -23,6 +23,12 @@ def end_at_once() -> None:
     """Restores the operating system's handling of SIGINT if nobody else has set a handler."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interruptible() -> None:
+    """Restores Python's handling of SIGINT after `end_at_once`, which gives a hidden cursor back."""
+    if is_command() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tables of texts: aligned columns for a terminal, and Markdown for other pages."""
+"""Tables of texts in aligned columns, and lines broken to the width of a terminal."""
 
 from __future__ import annotations
 
@@ -61,11 +61,3 @@ def columns(
         lines.append(between.join([*padded, last[0]]).rstrip())
         lines += [" " * before + more for more in last[1:]]
     return "\n".join(lines)
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as a Markdown table; a row of one cell is in the first column."""
-    head, *below = rows
-    filled = [head, ["---"] * len(head), *([*row, *[""] * (len(head) - len(row))] for row in below)]
-    escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in filled)
-    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)

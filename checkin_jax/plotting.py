@@ -9,21 +9,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from checkin_jax._files import replacing
 from checkin_jax._optional import how_to_install
-from checkin_jax._plot_style import COLORS, GRID, SERIES, adaptive, darken
-from checkin_jax._rounding import down, up
+from checkin_jax._plot_style import GRID, SERIES, adaptive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from checkin_jax.accounting.attack import AttackTerms
-    from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import RateRow
 
 # Distinguish lines if colours have another meaning, or do not suffice.
@@ -112,37 +110,6 @@ def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None
         axis.set(**{f"{which}lim": (0, None)})
 
 
-class Bracketed(Protocol):
-    """A bracket of epsilon."""
-
-    @property
-    def lower(self) -> float:
-        """The lower end."""
-        ...
-
-    @property
-    def epsilon(self) -> float:
-        """The upper end."""
-        ...
-
-
-def bracket(
-    axis: Axes,
-    x: Sequence[float] | np.ndarray,
-    ends: Sequence[Bracketed],
-    label: str,
-    color: str,
-) -> list[float]:
-    """Draws the band between proven ends and its upper end, the guarantee; returns the upper ends.
-
-    ends: at each x, a guarantee or another object with `lower` and `epsilon`.
-    """
-    upper = [each.epsilon for each in ends]
-    axis.fill_between(x, [each.lower for each in ends], upper, color=color, alpha=0.25, linewidth=0)
-    axis.plot(x, upper, color=color, label=label)
-    return upper
-
-
 def by_rate(
     tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
 ) -> Figure:
@@ -159,7 +126,11 @@ def by_rate(
     above.sharex(beneath)
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
-        bracket(above, [row.client_rate for row in kept], kept, name, colors[name])
+        at, upper = [row.client_rate for row in kept], [row.epsilon for row in kept]
+        above.fill_between(
+            at, [row.lower for row in kept], upper, color=colors[name], alpha=0.25, linewidth=0
+        )
+        above.plot(at, upper, color=colors[name], label=name)
     above.set(yscale="log", ylabel="epsilon (nats)")
     above.legend(frameon=False)
     edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()
@@ -191,104 +162,28 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def write(drawn: Figure, out: Path) -> None:
-    """Writes a picture atomically, without its date. An SVG follows the page's theme; NAME-dark.png is dark."""
-    if out.suffix != ".svg" and out.stem.endswith("-dark"):
-        darken(drawn)
+    """Writes a picture atomically, without its date. An SVG follows the page's theme."""
     made = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
     drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=300, metadata=made)
     with replacing(out) as stream:
         stream.write(adaptive(held.getvalue().decode()).encode() if out.suffix == ".svg" else held.getvalue())
 
 
-def save(drawn: Figure, out: Path, rows: Iterable[Mapping[str, object]]) -> tuple[Path, Path]:
-    """Writes the picture to `out` and the numbers to the CSV of the same name; returns both paths.
-
-    Raises:
-      ValueError: out does not end in .png, .svg or .pdf, or no rows.
-    """
-    check(out)
-    table = write_csv(out.with_suffix(".csv"), rows)
-    write(drawn, out)
-    return out, table
-
-
-def comparison(rows: Sequence[ComparedBound]) -> Figure:
-    """Figure of all bounds on one run, on a logarithmic axis of epsilon, by validity; lower bounds point right.
-
-    Bounds of zero or infinity are named with their value at the edge of the axis.
-    """
-    drawn, (axis,) = figure(height=1.4 + 0.3 * len(rows))
-    drawn.set_figwidth(8.0)
-    values = [row.epsilon for row in rows if 0 < row.epsilon < np.inf]
-    low, high = (min(values) / 2, max(values) * 4) if values else (0.1, 10.0)
-    for place, row in enumerate(rows):
-        color = COLORS[row.validity]
-        shown = min(max(row.epsilon, low), high)
-        axis.plot([low, shown], [place, place], color=color, linewidth=1, alpha=0.35)
-        axis.plot(shown, place, ">" if row.direction == "lower" else "o", color=color)
-        text = (down if row.direction == "lower" else up)(row.epsilon, 3)
-        axis.annotate(text, (shown, place), (7, -3), textcoords="offset points", fontsize=8)
-    names = [row.method if row.validity != "invalid" else f"{row.method} (no bound)" for row in rows]
-    axis.set_yticks(range(len(rows)), names, fontsize=8)
-    axis.set(xscale="log", xlim=(low, high * 2), ylim=(len(rows) - 0.5, -0.5), xlabel="$\\varepsilon$ (nats)")
-    kinds = [kind for kind in COLORS if any(row.validity == kind for row in rows)]
-    for kind in kinds:
-        axis.plot([], [], "o", color=COLORS[kind], label=kind)
-    legend(drawn, len(kinds))
-    return drawn
-
-
-class OperatingPoint(Protocol):
-    """A test of an audit: its false and true positive rates."""
-
-    @property
-    def fpr(self) -> float: ...
-    @property
-    def tpr(self) -> float: ...
-    @property
-    def fpr_at_most(self) -> float: ...
-    @property
-    def tpr_at_least(self) -> float: ...
-
-
 _RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[1:]])
 
 
-def trade_off(
-    terms: Mapping[str, AttackTerms], points: Mapping[str, Sequence[OperatingPoint]] | None = None
-) -> tuple[Figure, list[dict[str, object]]]:
-    """Trade-off curves of the best attacks, by name, as bands between certified ends; and the numbers.
-
-    points: tests of an audit, by the same names; whiskers extend to the confidence bounds of their rates.
-    """
+def trade_off(terms: Mapping[str, AttackTerms]) -> Figure:
+    """Trade-off curves of the best attacks, by name, as bands between certified ends."""
     drawn, axes = figure(2, height=4.4)
-    rows: list[dict[str, object]] = []
-    looks = zip(terms.items(), itertools.cycle(SERIES), itertools.cycle(DASHES))
-    for (name, each), color, dashes in looks:
+    for (name, each), color, dashes in zip(terms.items(), itertools.cycle(SERIES), itertools.cycle(DASHES)):
         lower, upper = each.trade_off(_RATES)
-        rows += [
-            {"name": name, "fpr": float(x), "tpr_lower": float(low), "tpr_upper": float(high)}
-            for x, low, high in zip(_RATES, lower, upper)
-        ]
         for axis in axes:
             axis.fill_between(_RATES, lower, upper, color=color, alpha=0.2, linewidth=0)
             axis.plot(_RATES, upper, color=color, linestyle=dashes, label=name)
-            for point in (points or {}).get(name, ()):
-                whiskers = [[point.tpr - point.tpr_at_least], [0.0]], [[0.0], [point.fpr_at_most - point.fpr]]
-                axis.errorbar(
-                    point.fpr,
-                    point.tpr,
-                    *whiskers,
-                    fmt="o",
-                    color=color,
-                    markersize=4,
-                    linewidth=1,
-                    capsize=2,
-                )
     for axis in axes:
         axis.plot(_RATES, _RATES, color="#7f7f7f", linewidth=1, linestyle=":", label="guessing")
         axis.set(xlabel="false positive rate")
     axes[0].set(ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.01))
     axes[1].set(xscale="log", yscale="log", xlim=(1e-5, 1), ylim=(1e-5, 1.3))
     legend(drawn, 1 + len(terms), axes[0])
-    return drawn, rows
+    return drawn

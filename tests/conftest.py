@@ -24,7 +24,7 @@ if os.environ.get(shapes.VARIABLE):
     shapes.install()
 
 from checkin_jax import _compiled, _progress  # noqa: E402
-from checkin_jax._compiled import release_and_machine, remove_unfinished  # noqa: E402
+from checkin_jax._compiled import release_and_machine  # noqa: E402
 
 # The line that a computation goes on would be one too many on a slow machine; its own tests set another patience.
 _progress.PATIENCE = 600.0
@@ -50,16 +50,12 @@ def _cache_folder() -> Path:
     return home / "checkin-jax" / "tests" / release_and_machine()
 
 
-def _forget(folder: Path, since: float) -> None:
-    """Removes entries that are old, and those written after `since` that a killed process left unfinished.
-
-    JAX never writes an entry twice: an unfinished one would be refused and compiled by every run to come.
-    """
+def _forget(folder: Path) -> None:
+    """Removes entries that are old."""
     for entry in folder.glob("*-cache"):
         with contextlib.suppress(OSError):  # another run of the tests was quicker
             if entry.stat().st_mtime < time.time() - _KEPT_DAYS * 86_400:
                 entry.unlink()
-    remove_unfinished(folder, since)
 
 
 def pytest_configure(config):
@@ -80,8 +76,7 @@ def pytest_configure(config):
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
     if not hasattr(config, "workerinput"):
-        started = time.time()
-        config.add_cleanup(lambda: _forget(folder, started))
+        config.add_cleanup(lambda: _forget(folder))
 
 
 def pytest_addoption(parser):

@@ -45,21 +45,6 @@ OnPhase = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OperatingPoint:
-    """A point of a trade-off curve: rates of an attack's positive answers in the two worlds.
-
-    Attributes:
-      fpr, tpr: false and true positive rates in the runs.
-      fpr_at_most, tpr_at_least: their confidence bounds, at the audit's confidence.
-    """
-
-    fpr: float
-    tpr: float
-    fpr_at_most: float
-    tpr_at_least: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
     """One empirical lower bound, beside the certified bracket of the attacked protocol.
 
@@ -73,7 +58,6 @@ class Finding:
       guarantee: of `account` for this protocol, view and delta, by the tight bounds; `lower` is compared with
         it.
       evidence: the underlying counts, in words.
-      point: operating point of the attack by many runs; None for the other tests.
     """
 
     test: str
@@ -83,7 +67,6 @@ class Finding:
     lower: float
     guarantee: Guarantee
     evidence: str
-    point: OperatingPoint | None = None
 
     @property
     def passed(self) -> bool:
@@ -103,7 +86,6 @@ class Finding:
             "audit_lower": self.lower,
             "certified": {name: certified[name] for name in ("lower", "epsilon", "method", "lower_method")},
             "evidence": self.evidence,
-            "point": self.point and dataclasses.asdict(self.point),
             "passed": self.passed,
         }
 
@@ -326,12 +308,6 @@ def _many_runs(
                 lower=bound,
                 guarantee=certified(stand_in.protocol, view, at),
                 evidence=f"{right:,} true and {wrong:,} false positives in {len(first) - half:,} runs of each world",
-                point=OperatingPoint(
-                    fpr=wrong / (len(first) - half),
-                    tpr=right / (len(first) - half),
-                    fpr_at_most=float(judged.high[wrong]),
-                    tpr_at_least=float(judged.low[right]),
-                ),
             )
         )
     return findings

@@ -19,13 +19,12 @@ from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
 from checkin_jax.cli.audit import Audit
-from checkin_jax.cli.interrupts import ExitOnSignal
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain, Figure
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
-from checkin_jax.cli.report_command import LedgerReport, ReportPage, SpentBudget, Statement
+from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep_command import Sweep
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 
@@ -47,7 +46,6 @@ COMMANDS: dict[str, type] = {
     "ledger list": LedgerList,
     "ledger remove": LedgerRemove,
     "ledger show": LedgerShow,
-    "ledger report": LedgerReport,
     "flower-check": FlowerCheck,
     "figure": Figure,
     "explain": Explain,
@@ -82,9 +80,9 @@ for _place, (_name, _kind) in enumerate(COMMANDS.items()):
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of `checkin`: exit code 2 and one line on standard error on bad input.
 
-    Compiled kernels are kept on disk for the next run, see `keep_compiled`. Ctrl-C and SIGTERM end the command at once,
-    with exit code 130 or 143; training writes its report first, see `Interrupts`. If the reader of the output closes
-    the pipe, the command ends silently with exit code 141.
+    Compiled kernels are kept on disk for the next run, see `keep_compiled`. Ctrl-C and SIGTERM end the process at once;
+    training writes its report first, see `Interrupts`, and a sweep says how to go on. If the reader of the output
+    closes the pipe, the command ends silently with exit code 141.
     """
     words = list(sys.argv[1:] if args is None else args)
     if words[:1] == ["help"]:
@@ -111,8 +109,5 @@ def _run(words: list[str]) -> None:
     # Training prints its own progress and handles interrupts; sweeps and audits have progress bars on terminals.
     training = isinstance(request, TrainDigits | TrainMnist)
     shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())
-    with (
-        contextlib.nullcontext() if training else ExitOnSignal(getattr(request, "kept", "")),
-        contextlib.nullcontext() if shown else going_on(getattr(request, "computing", _COMPUTING)),
-    ):
+    with contextlib.nullcontext() if shown else going_on(getattr(request, "computing", _COMPUTING)):
         request.run()

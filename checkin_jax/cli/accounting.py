@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
-from checkin_jax._tables import columns, markdown, terminal_width
+from checkin_jax._tables import columns, terminal_width
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.cli.options import (
     GUARANTEE,
@@ -20,10 +19,9 @@ from checkin_jax.cli.options import (
     GuaranteeOptions,
     JsonOption,
     RunOptions,
-    TableOptions,
     bounds_of,
 )
-from checkin_jax.cli.pages import picture, say
+from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
@@ -47,7 +45,7 @@ def named(*told: Stated) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Question(RunOptions, GuaranteeOptions, TableOptions):
+class _Question(RunOptions, GuaranteeOptions, JsonOption):
     """A run and its requested guarantee.
 
     Attributes:
@@ -97,8 +95,6 @@ class Epsilon(_Question):
     Attributes:
       by_rate: with unequal rates: also print a table of epsilon by rate.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
-      trade_off: also draw true against false positive rates to this PNG or SVG, with a CSV beside it; needs the extra
-        plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -109,17 +105,14 @@ class Epsilon(_Question):
 
     by_rate: Annotated[bool, OUTPUT] = False
     attack: Annotated[bool, OUTPUT] = False
-    trade_off: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Prints the answer, and the other views below it."""
-        from checkin_jax import plotting
         from checkin_jax.accounting.account import account
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
         if self.by_rate and protocol.coins is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
-        out = picture("--trade-off", self.trade_off)
         answer = account(protocol, randomizer, **self.asked())
         shown = self.views_of(protocol)
         # Views whose statement, attack terms or JSON is requested.
@@ -128,9 +121,6 @@ class Epsilon(_Question):
             say(answer.headline)
         found = self.in_views(answer, wanted if self.json else shown)
         told = {view: g for view, g in found.items() if view in wanted and not isinstance(g, str)}
-        if out is not None:
-            drawn, rows = plotting.trade_off({view: g.attack for view, g in told.items()})
-            plotting.save(drawn, out, rows)
         tables = {view: g.by_rate() if self.by_rate else () for view, g in told.items()}
         if self.json:
             plain = {view: g.as_dict(attack=self.attack) for view, g in told.items()}
@@ -138,7 +128,7 @@ class Epsilon(_Question):
                 plain[view] |= {"by_rate": [finite(row._asdict()) for row in table]} if table else {}
             print(json.dumps(plain, allow_nan=False))
             return
-        print("", _views(found.values(), in_markdown=self.markdown), sep="\n")
+        print("", _views(found.values()), sep="\n")
         if self.verbose:
             texts = (f"{g.statement(attack=self.attack)}{_by_rate(tables[v])}" for v, g in told.items())
             say("", "\n\n".join(texts), *named(*told.values()))
@@ -209,7 +199,7 @@ class Calibrate(_Question):
         rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
         say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         found_in = self.in_views(g, self.views_of(protocol)).values()
-        print("", _views(found_in, in_markdown=self.markdown), sep="\n")
+        print("", _views(found_in), sep="\n")
         if self.verbose:
             say("", g.statement(attack=attack), *named(g))
         else:
@@ -234,32 +224,28 @@ class Calibrate(_Question):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Compare(RunOptions, TableOptions):
+class Compare(RunOptions, JsonOption):
     """Compares all bounds on a run in the view "messages": certified, published, and invalid ones (marked).
 
     Attributes:
       delta: delta of the run, in [1e-300, 1).
       delta0: with Gaussian messages: delta0 of the (epsilon0, delta0)-LDP that published bounds use. Default: n^-1.5.
-      out: also draw the bounds to this PNG or SVG, with a CSV beside it; needs the extra plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
-        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1 --out bounds.svg",
+        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1",
     )
 
     delta: Annotated[float, GUARANTEE] = 1e-6
     delta0: Annotated[float | None, GUARANTEE] = None
-    out: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Prints the certified answer, then the table."""
-        from checkin_jax import plotting
         from checkin_jax.accounting.account import MIN_DELTA, account
         from checkin_jax.accounting.compare import beside
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
-        out = picture("--out", self.out)
         delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
         if self.delta0 is not None:
             _validate.real(0, 1, open_low=True, open_high=True, delta0=self.delta0)
@@ -267,12 +253,10 @@ class Compare(RunOptions, TableOptions):
         if not self.json:  # published bounds take longer than the answer
             say(answer.headline)
         rows = beside(answer, delta0=self.delta0)
-        if out is not None:
-            plotting.save(plotting.comparison(rows), out, [dataclasses.asdict(row) for row in rows])
         if self.json:
             print(json.dumps([finite(dataclasses.asdict(row)) for row in rows], allow_nan=False))
         else:
-            print("", _table(rows, in_markdown=self.markdown), sep="\n")
+            print("", _table(rows), sep="\n")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -302,7 +286,7 @@ class FlowerCheck(JsonOption):
         self.show(local_dp_worth(**given))
 
 
-def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
+def _table(rows: Sequence[ComparedBound]) -> str:
     """Rows in columns, invalid bounds last; below them each source and remark once."""
     notes: dict[str, int] = {}
     lines = []
@@ -318,14 +302,12 @@ def _table(rows: Sequence[ComparedBound], *, in_markdown: bool) -> str:
     lines.sort(key=lambda line: line[1] == "invalid")
     shown = [("epsilon", "validity", "bound"), *lines]
     below = [(f"[{number}]", text) for text, number in notes.items()]
-    if in_markdown:
-        return "\n".join([markdown(shown), "", *(f"* {mark} {text}" for mark, text in below)])
     width = terminal_width()
     parts = [columns(shown, " ", (13, 10), width), *(["", columns(below, " ", width=width)] if below else [])]
     return "\n".join(parts)
 
 
-def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) -> str:
+def _views(guarantees: Iterable[Guarantee | str]) -> str:
     """Columns: view, both ends of epsilon, and what the adversary sees; or the text of a view without an answer."""
     rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
@@ -334,7 +316,7 @@ def _views(guarantees: Iterable[Guarantee | str], *, in_markdown: bool = False) 
             continue
         seen = in_short(each.against).removeprefix(_WHO)
         rows.append((each.view, down(each.lower, 5), up(each.epsilon, 5), seen))
-    return markdown(rows) if in_markdown else columns(rows, " ", (10, 10, 10), terminal_width())
+    return columns(rows, " ", (10, 10, 10), terminal_width())
 
 
 def _notes(guarantee: Guarantee, *, attack: bool = False) -> list[str]:

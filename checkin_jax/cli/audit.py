@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from checkin_jax.cli.options import GUARANTEE, OUTPUT, JsonOption, RunOptions, View
-from checkin_jax.cli.pages import picture, say
+from checkin_jax.cli.options import GUARANTEE, JsonOption, RunOptions, View
+from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.randomizers import L2Mechanism
 
 if TYPE_CHECKING:
-    from checkin_jax.auditing.auditor import Audit as Found
     from checkin_jax.auditing.training_run import TrainedRun
     from checkin_jax.training.examples.data import LabelledImages
     from checkin_jax.training.reports.recorded import RecordedRun
@@ -36,8 +35,6 @@ class Audit(RunOptions, JsonOption):
       runs: number of runs in each of the two worlds.
       confidence: joint confidence of all lower bounds.
       seed: make the audit reproducible.
-      trade_off: also draw certified true against false positive rates of the protocol that was run many times, with the
-        rates of the attacks, to this PNG or SVG; needs the extra plots.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -54,7 +51,6 @@ class Audit(RunOptions, JsonOption):
     runs: int = 4_000
     confidence: float = 0.95
     seed: int | None = None
-    trade_off: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Audits, prints the findings, and exits with code 1 on a violation."""
@@ -64,7 +60,6 @@ class Audit(RunOptions, JsonOption):
         from checkin_jax.reports import evidence
 
         audited, training, delta = self._audited()
-        out = picture("--trade-off", self.trade_off)
         found = audit(
             audited,
             delta=delta,
@@ -76,8 +71,6 @@ class Audit(RunOptions, JsonOption):
             on_phase=_tell if sys.stderr.isatty() else None,
             account_fn=account,
         )
-        if out is not None:
-            _draw(found, out)
         self.show(found)
         if self.run_dir is not None:
             evidence.keep_audit(self.run_dir, found.as_dict())
@@ -111,18 +104,6 @@ class Audit(RunOptions, JsonOption):
         elif found.about.get("dataset") == "digits":
             training = _trained(found, data.digits())
         return found.run, training, found.run.delta
-
-
-def _draw(found: Found, out: Path) -> None:
-    """Draws the trade-off of the protocol that was run many times."""
-    from checkin_jax import plotting
-
-    many = [finding for finding in found.findings if finding.point is not None]
-    # The last finding of a view is at the audited delta.
-    terms = {finding.view: finding.guarantee.attack for finding in many}
-    points = {view: [f.point for f in many if f.view == view and f.point] for view in terms}
-    drawn, rows = plotting.trade_off(terms, points)
-    plotting.save(drawn, out, rows)
 
 
 def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:

@@ -1,8 +1,7 @@
-"""Handling of Ctrl-C and SIGTERM: one line at once; a training run writes its report first."""
+"""Handling of Ctrl-C and SIGTERM by a training run: one line at once, and a report before it ends."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -13,54 +12,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 _SAID = "interrupted: writing a report of the rounds so far (a second interrupt ends at once, without it)"
-
-
-class ExitOnSignal:
-    """Ends the process on SIGINT or SIGTERM, even while XLA compiles, with one line and exit code 130 or 143.
-
-    Python runs its own handlers between two bytecodes, which may be many seconds apart, so here a thread waits for the
-    signal. It is for commands without partial results: their files are written completely or not at all.
-
-    Args:
-      kept: text about kept results for the line; empty if there are none.
-    """
-
-    def __init__(self, kept: str = "") -> None:
-        self._said = f"checkin: interrupted{kept}"
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> ExitOnSignal:
-        if threading.current_thread() is not threading.main_thread():  # other threads may not set handlers
-            return self
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self._before[number] = signal.signal(number, lambda number, frame: None)
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        self._wakeup = signal.set_wakeup_fd(self._writer)
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if not hasattr(self, "_thread"):
-            return
-        signal.set_wakeup_fd(self._wakeup)
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        os.write(self._writer, b"\0")  # no signal's number
-        self._thread.join()
-        os.close(self._reader)
-        os.close(self._writer)
-
-    def _watch(self) -> None:
-        while number := os.read(self._reader, 1)[0]:
-            if number in self._before:
-                # A progress bar may have hidden the cursor.
-                clean = f"\x1b[?25h{os.linesep}" if os.isatty(2) else ""
-                with contextlib.suppress(OSError):
-                    os.write(2, f"{clean}{self._said}{os.linesep}".encode())
-                os._exit(128 + number)
 
 
 class Interrupts:

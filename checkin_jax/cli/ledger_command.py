@@ -232,16 +232,14 @@ class LedgerShow(JsonOption, BoundsOption):
     Attributes:
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
       delta: delta of the guarantee, in [1e-300, 1]. Default: the ledger's own.
-      summary: print a text for users of the devices: the epsilon spent, without notes, names or sites.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
       verbose: also print the full statement: every run, who is protected from whom, theorems and assumptions.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --summary", "fleet.json --json")
+    examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --json")
 
     ledger: Path = dataclasses.field(kw_only=False)
     delta: float | None = None
-    summary: bool = False
     attack: bool = False
     verbose: bool = False
 
@@ -253,14 +251,9 @@ class LedgerShow(JsonOption, BoundsOption):
         if self.bounds == "fast":
             noted = [*noted, QUICK]
 
-        try:
-            g = accountant.guarantee(delta, attack=self.attack or self.summary)
-        except ValueError as error:  # an empty ledger, words of bounds that do not apply
-            raise UsageError(f"{self.ledger}: {error}") from error
+        g = _guarantee(found, accountant, delta, attack=self.attack)
         left = _left(found, accountant, delta)
-        if self.summary:
-            _print_summary(found, g, left, as_json=self.json)
-        elif self.json:
+        if self.json:
             target = {"target_epsilon": found.epsilon, "rounds_left": left}
             print(json.dumps({**g.as_dict(), **target}, allow_nan=False))
         elif self.verbose:
@@ -283,6 +276,16 @@ def _delta(found: LedgerFile, asked: float | None) -> tuple[float, list[str]]:
     return delta, [f"the ledger's own delta is {found.delta!r}"] if other else []
 
 
+def _guarantee(
+    found: LedgerFile, accountant: CheckInAccountant, delta: float, *, attack: bool
+) -> LedgerGuarantee:
+    """Guarantee of a ledger; UsageError for an empty ledger, or bounds that do not apply."""
+    try:
+        return accountant.guarantee(delta, attack=attack)
+    except ValueError as error:
+        raise UsageError(f"{found.path}: {error}") from error
+
+
 def _left(found: LedgerFile, accountant: CheckInAccountant, delta: float) -> int | None:
     """Number of further rounds like those of the last run within the target; None without a target or such a run."""
     runs = [each.unit for each in found.counted if each.unit is not None]
@@ -300,37 +303,54 @@ def _left_words(found: LedgerFile, left: int | None) -> list[str]:
     return [f"left of epsilon {found.epsilon:g} at the rate of entry {last.id}: {counted(left, 'round')}"]
 
 
-def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, as_json: bool) -> None:
-    from checkin_jax.accounting.stated import in_short
-    from checkin_jax.reports.record import beliefs, percent
+@dataclasses.dataclass(kw_only=True)
+class LedgerBudget(JsonOption):
+    """Prints the epsilon that a ledger has spent, and the remainder, without notes or names: `checkin budget`."""
 
-    days = sorted(each.on for each in found.counted if each.on is not None)
-    rounds = sum(each.num_rounds for each in found.counted)
-    believed = {prior: ends.upper for prior, ends in beliefs(g.terms).items()}
-    if as_json:
-        told: dict[str, Any] = {
-            "runs": len(found.counted),
-            "rounds": rounds,
-            "first": days[0] if days else None,
-            "last": days[-1] if days else None,
-            "against": g.against,
-            "epsilon": g.epsilon,
-            "delta": g.delta,
-            "target_epsilon": found.epsilon,
-            "rounds_left": left,
-        }
-        print(json.dumps({**finite(told), "beliefs": {f"{p:g}": b for p, b in believed.items()}}))
-        return
-    between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-    spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
-    say(
-        f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
-        f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
-        *(() if left is None else (f"Left of it at the present rate: {counted(left, 'round')}.",)),
-        f"Against {in_short(g.against)}, a suspicion of one client's data of",
-        *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
-        f"except with probability {g.delta!r}.",
-    )
+    ledger: Path
+
+    def run(self) -> None:
+        """Accounts for the ledger and prints."""
+        from checkin_jax.accounting.stated import in_short
+        from checkin_jax.reports.record import beliefs, percent
+
+        found = _read(self.ledger)
+        delta, notes = _delta(found, None)
+        accountant = _accountant(found)
+        g = _guarantee(found, accountant, delta, attack=True)
+        left = _left(found, accountant, delta)
+        days = sorted(each.on for each in found.counted if each.on is not None)
+        rounds = sum(each.num_rounds for each in found.counted)
+        believed = {prior: ends.upper for prior, ends in beliefs(g.terms).items()}
+        budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
+        if self.json:
+            told: dict[str, Any] = {
+                "runs": len(found.counted),
+                "rounds": rounds,
+                "first": days[0] if days else None,
+                "last": days[-1] if days else None,
+                "against": g.against,
+                "delta": g.delta,
+                "target_epsilon": found.epsilon,
+                "spent": g.epsilon,
+                "left": budget,
+                "rounds_left": left,
+                "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
+            }
+            print(json.dumps(finite(told), allow_nan=False))
+            return
+        between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+        spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
+        say(
+            f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
+            f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
+            *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
+            *(() if left is None else (f"Left at the present rate: {counted(left, 'round')}.",)),
+            f"Against {in_short(g.against)}, a suspicion of one client's data of",
+            *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
+            f"except with probability {g.delta!r}.",
+            *(f"note: {note}" for note in notes),
+        )
 
 
 def recorded(
@@ -431,37 +451,3 @@ def _told_below() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MixedViewsWarning)
         yield
-
-
-@dataclasses.dataclass(kw_only=True)
-class LedgerBudget(JsonOption):
-    """Prints the epsilon that a ledger has spent, and the remainder of its target, for `checkin budget`."""
-
-    ledger: Path
-
-    def run(self) -> None:
-        """Accounts for the ledger and prints."""
-        found = _read(self.ledger)
-        delta, notes = _delta(found, None)
-        accountant = _accountant(found)
-
-        try:
-            g = accountant.guarantee(delta)
-        except ValueError as error:  # an empty ledger
-            raise UsageError(f"{self.ledger}: {error}") from error
-        left = _left(found, accountant, delta)
-        budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
-        if self.json:
-            told = {"entries": len(found.counted), "target_epsilon": found.epsilon, "delta": delta}
-            told |= {"spent": g.epsilon, "left": budget, "rounds_left": left}
-            print(json.dumps(finite(told), allow_nan=False))
-            return
-        target = "no budget was set" if budget is None else f"epsilon {found.epsilon:g} at delta = {delta!r}"
-        say(
-            f"{self.ledger}: {counted(len(found.counted), 'run')}",
-            f"  budget     {target}",
-            f"  spent      {up(g.epsilon)}",
-            *(() if budget is None else (f"  left       {down(budget)}",)),
-            *(f"  {line}" for line in _left_words(found, left)),
-            *(f"note: {note}" for note in notes),
-        )

@@ -15,8 +15,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import columns, markdown, terminal_width
-from checkin_jax.cli.options import OUTPUT, TableOptions
+from checkin_jax._tables import columns, terminal_width
+from checkin_jax.cli.options import OUTPUT, JsonOption
 from checkin_jax.cli.pages import check_folder, picture, say
 from checkin_jax.cli.parsing import UsageError
 
@@ -60,7 +60,7 @@ class Explain:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Bench(TableOptions):
+class Bench(JsonOption):
     """Prints published values of epsilon beside the certified brackets of the same runs, which are computed now.
 
     Attributes:
@@ -68,7 +68,7 @@ class Bench(TableOptions):
       out: also write the rows to this .csv or .parquet file.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet", "--markdown")
+    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet")
 
     table: str | None = dataclasses.field(default=None, kw_only=False)
     out: Annotated[Path | None, OUTPUT] = None
@@ -86,8 +86,7 @@ class Bench(TableOptions):
             found += values
             if not self.json:
                 table = tables()[name]
-                shown = _beside(values)
-                rows = markdown(shown) if self.markdown else columns(shown, width=terminal_width())
+                rows = columns(_beside(values), width=terminal_width())
                 source = f"{table.source}; {table.artefact}; {table.obtained}."
                 say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
         records = [dataclasses.asdict(value) | {"verdict": value.verdict} for value in found]
@@ -100,11 +99,11 @@ class Bench(TableOptions):
 
 @dataclasses.dataclass(kw_only=True)
 class Figure:
-    """Draws a figure of the papers or of the documentation, computed now; without a name it lists them all.
+    """Draws a figure of the papers, computed now; without a name it lists them all.
 
     Attributes:
       name: name of the figure.
-      out: .pdf, .svg or .png file to write; an SVG follows the page's theme, NAME-dark.png is dark.
+      out: .pdf, .svg or .png file to write; an SVG follows the page's theme.
       data: also write the numbers that are shown to this .csv file.
       source: of figures of training: a folder of run directories, or the CSV that --data wrote of such runs.
       points: values along each curve, instead of the figure's own number.
@@ -156,23 +155,19 @@ class Figure:
             check_folder(self.data, "--data")
         width = _validate.real(1.0, 50.0, width=self.width)
         text = _validate.real(1.0, 50.0, text=self.text)
-        write(self.name, out, self.data, width=width, text=text, **self._given(chosen))
+        write(chosen, out, self.data, width=width, text=text, **self._given(chosen))
         say(str(out), *([] if self.data is None else [str(self.data)]))
 
     def _given(self, chosen: NamedFigure) -> dict[str, Any]:
         """The arguments of the figure: points, source, or none."""
         if self.source is not None and not chosen.source:
             raise UsageError(f"--source: expected none, as {self.name} shows no runs of training")
-        if self.points is not None and not chosen.points:
+        if self.points is not None and chosen.source:
             raise UsageError(f"--points: expected none, as {self.name} has no curves to compute")
-        if self.data is not None and not (chosen.points or chosen.source):
-            raise UsageError(f"--data: expected none, as {self.name} shows no numbers")
         if chosen.source:
             if self.source is None:
                 raise UsageError(f"--source is needed: runs of training, or their CSV, for {self.name}")
             return {"source": _evaluations(self.source)}
-        if not chosen.points:
-            return {}
         points = chosen.points if self.points is None else self.points
         return {"points": _validate.integer(2, 1_000, points=points)}
 

@@ -119,7 +119,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     Attributes:
       protocol: how clients check in; fixed-window is A_fix, sliding-window A_sldw, averaged-updates A_avg.
       rates: check-in rates that differ: a CSV file with the column rate, and count where a line stands for several
-        clients; or numbers between commas, a client each. --num-clients may be left out.
+        clients. --num-clients may be left out.
       largest_rate: check-in rates that differ: no client's is above this. With --expected-check-ins, or with
         --smallest-rate.
       smallest_rate: check-in rates of which only an interval is known: no client's is below this. With --largest-rate
@@ -130,7 +130,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     """
 
     protocol: Annotated[ProtocolName, PROTOCOL] = "shuffled-check-in"
-    rates: Annotated[str | None, PROTOCOL] = None
+    rates: Annotated[Path | None, PROTOCOL] = None
     largest_rate: Annotated[float | None, PROTOCOL] = None
     smallest_rate: Annotated[float | None, PROTOCOL] = None
     expected_check_ins: Annotated[float | None, PROTOCOL] = None
@@ -144,7 +144,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
                 raise UsageError(
                     "--rates leaves no room for --largest-rate, --smallest-rate and --expected-check-ins"
                 )
-            return rates_of(self.rates)
+            return Rates.read(self.rates)
         if smallest is not None:
             num_clients = getattr(self, "num_clients")  # noqa: B009 - made from the protocols' fields
             if largest is None or expected is not None or num_clients is None:
@@ -244,8 +244,8 @@ class RunOptions(ProtocolOptions, RandomizerOptions):
 
 
 @dataclasses.dataclass(kw_only=True)
-class ProcessOptions:
-    """Connection of several processes that share the work.
+class HostOptions:
+    """Devices of a run: all devices of this process, or of several processes on one or more hosts.
 
     Attributes:
       coordinator: HOST:PORT of process 0, if several processes share the work, with --num-processes and --process-id;
@@ -258,30 +258,16 @@ class ProcessOptions:
     num_processes: int | None = None
     process_id: int | None = None
 
-    def numbers(self) -> tuple[int | None, int | None]:
-        """(number of processes, number of this one); None if JAX finds them, or if there is only one process.
-
-        Raises:
-          UsageError: some of the options that go together are missing.
-        """
-        together = (self.num_processes, self.process_id)
-        given = sum(part is not None for part in together)
-        if given not in {None: (0,), "auto": (0, 2)}.get(self.coordinator, (2,)):
-            raise UsageError("--coordinator, --num-processes and --process-id go together")
-        return together
-
-
-@dataclasses.dataclass(kw_only=True)
-class HostOptions(ProcessOptions):
-    """Devices of a run: all devices of this process, or of several processes on one or more hosts."""
-
     def devices(self) -> "jax.sharding.Mesh | None":
         """Mesh of all devices of all processes, once these are connected; None for a single device.
 
         Raises:
           UsageError: some of the options that go together are missing. ValueError: JAX cannot find the processes.
         """
-        numbers = self.numbers()
+        numbers = (self.num_processes, self.process_id)
+        given = sum(part is not None for part in numbers)
+        if given not in {None: (0,), "auto": (0, 2)}.get(self.coordinator, (2,)):
+            raise UsageError("--coordinator, --num-processes and --process-id go together")
         import jax
 
         from checkin_jax.training.private.performance import AXIS
@@ -354,40 +340,6 @@ class JsonOption:
             print(json.dumps(found.as_dict(), allow_nan=False))
         else:
             say(str(found), *below)
-
-
-@dataclasses.dataclass(kw_only=True)
-class TableOptions(JsonOption):
-    """Format of a table.
-
-    Attributes:
-      markdown: print the table in Markdown.
-    """
-
-    markdown: Annotated[bool, OUTPUT] = False
-
-    def __post_init__(self) -> None:
-        if self.json and self.markdown:
-            raise UsageError("expected one of --json and --markdown")
-
-
-def rates_of(text: str) -> Rates:
-    """Rates from numbers between commas or from a file; UsageError otherwise."""
-    try:
-        if "," not in text or Path(text).exists():
-            return Rates.read(text)
-        return Rates([_number(word) for word in text.split(",")])
-    except OSError as error:
-        raise UsageError(f"--rates {_validate.cut(text)}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"--rates {_validate.cut(text)}: {error}") from error
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError("expected numbers between commas, or a CSV file") from None
 
 
 def run_of(name: str, folder: Path) -> "RecordedRun":

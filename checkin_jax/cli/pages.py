@@ -48,7 +48,7 @@ def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
 
 
 def picture(option: str, path: Path | None) -> Path | None:
-    """Path of the picture that an option names, checked as by `plotting.save`.
+    """Path of the picture that an option names, checked as by `plotting.check`.
 
     Raises:
       UsageError: its ending or its folder is wrong. ModuleNotFoundError: matplotlib is not installed.

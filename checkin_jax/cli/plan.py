@@ -21,14 +21,14 @@ from checkin_jax._files import naming
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import broken, columns, markdown, terminal_width
+from checkin_jax._tables import broken, columns, terminal_width
 from checkin_jax.cli.options import (
     MECHANISMS,
     OWN,
     QUICK,
     BoundsOption,
+    JsonOption,
     RandomizerOptions,
-    TableOptions,
     bounds_of,
 )
 from checkin_jax.cli.parsing import UsageError
@@ -80,7 +80,7 @@ class Wanted:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Plan(TableOptions, BoundsOption):
+class Plan(JsonOption, BoundsOption):
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and the assumptions to check.
 
     The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
@@ -109,7 +109,7 @@ class Plan(TableOptions, BoundsOption):
             print(json.dumps(_plain(rows, wanted), allow_nan=False))
         else:
             quick = bounds == "fast"
-            print(_text(rows, wanted, in_markdown=self.markdown, quick=quick))
+            print(_text(rows, wanted, quick=quick))
             if quick:
                 notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
                 print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
@@ -370,7 +370,7 @@ _EACH_GROUP = (
 )
 
 
-def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown: bool, quick: bool) -> str:
+def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool) -> str:
     """The run in one line, a line for each message, and a checklist; quick: mark answers as those of --bounds fast."""
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
@@ -394,10 +394,8 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
             [_named(row[wanted.view], wanted), *ends, f"{met} (quick)".strip() if quick else met, told]
         )
         assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
-    width = None if in_markdown else terminal_width()
-    if in_markdown:
-        out.append(markdown(lines))
-    elif width is None or max(map(len, columns(lines).split("\n"))) <= width:
+    width = terminal_width()
+    if width is None or max(map(len, columns(lines).split("\n"))) <= width:
         out.append(columns(lines))
     else:  # one message below the other, each with its views below
         head = lines[0]
@@ -407,10 +405,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, in_markdown
         out.pop()
     if assumed:
         out += ["", "To be checked by somebody who knows the fleet:"]
-        out += [
-            f"* [ ] {each}" if in_markdown else columns([("  [ ]", each)], " ", width=width)
-            for each in assumed
-        ]
+        out += [columns([("  [ ]", each)], " ", width=width) for each in assumed]
     return "\n".join(broken(text, width) for text in out)
 
 

@@ -95,30 +95,6 @@ class _DeclaredOptions(BoundsOption):
 
 
 @dataclasses.dataclass(kw_only=True)
-class LedgerReport(_DeclaredOptions):
-    """Writes an HTML page about a ledger: its guarantees, the questions of guidelines, and checked assumptions.
-
-    checkin report --help describes the file of declarations.
-
-    Attributes:
-      ledger: the file.
-      out: file of the page. Default: beside the ledger, with .html after its name. Pages about other subjects are not
-        replaced.
-    """
-
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json --delta 1e-8 --deployment deployment.toml",)
-
-    ledger: Path = dataclasses.field(kw_only=False)
-    out: Path | None = None
-
-    def run(self) -> None:
-        """Accounts for everything in the ledger and writes the page."""
-        bounds = bounds_of(self.bounds)
-        made = ledger_command.recorded(self.ledger, self.delta, bounds, self.declared(), self.last)
-        write_page(self.ledger, self.out, made, self.deployment)
-
-
-@dataclasses.dataclass(kw_only=True)
 class ReportPage(_DeclaredOptions):
     """Writes an HTML page about a run, a ledger or a plan: guarantees, questions of guidelines, checked assumptions.
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Group, Parameter
 
+from checkin_jax import _startup
 from checkin_jax.cli.options import (
     MECHANISMS,
     OUTPUT,
@@ -16,14 +18,13 @@ from checkin_jax.cli.options import (
     BoundsOption,
     GuaranteeOptions,
     MechanismName,
-    ProcessOptions,
     ProtocolName,
     RunOptions,
     bounds_of,
     own_values,
     with_options,
 )
-from checkin_jax.cli.pages import check_folder
+from checkin_jax.cli.pages import check_folder, picture, say
 from checkin_jax.cli.parsing import UsageError, described
 from checkin_jax.cli.progress import RowBar
 from checkin_jax.sweeps.settings import NAMES
@@ -44,7 +45,7 @@ AXES: dict[str, Any] = {
 
 
 @dataclasses.dataclass(kw_only=True)
-class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
+class Sweep(with_options("SweepAxes", AXES), BoundsOption):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11).
 
     Attributes:
@@ -58,7 +59,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
       bound: bounds of --what published: theorem-2,theorem-3,theorem-1,...
       target_epsilon: targets of --what calibration.
       free: variable of --what calibration: epsilon0, noise-multiplier, check-in-prob, num-rounds, ...
-      rows: all combinations of the axes, or the i-th values of all axes in row i.
       table: rows from a .csv or .parquet file instead of combinations; single values of axes apply to all rows.
       resume: continue after a kill: finished blocks are kept beside --out until the file is complete.
       join: share this sweep with all processes that access the folder of --out and were started with the same options:
@@ -68,10 +68,8 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
       plot: also draw the results to this PNG, SVG or PDF; needs the extra plots.
       plot_axis: horizontal axis of the plot. Default: the axis with the most values.
       json: print one JSON object instead of text.
-      markdown: also print all rows as a table in Markdown.
     """
 
-    kept: ClassVar[str] = _KEPT
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 1e4:1e8:log5 --check-in-prob .01,.1 --epsilon0 1,2 --num-rounds 1000 --out sweep.csv",
         "--what calibration --free epsilon0 --target-epsilon 1,2 --num-clients 1e6 --check-in-prob .001,.01 "
@@ -87,7 +85,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     bound: Annotated[str | None, _AXIS] = None
     target_epsilon: Annotated[str | None, _AXIS] = None
     free: str | None = None
-    rows: Literal["product", "zip"] = "product"
     table: Path | None = None
     resume: bool = False
     join: bool = False
@@ -96,7 +93,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
     plot: Annotated[Path | None, OUTPUT] = None
     plot_axis: Annotated[str | None, OUTPUT] = None
     json: Annotated[bool, OUTPUT] = False
-    markdown: Annotated[bool, OUTPUT] = False
 
     def run(self) -> None:
         """Evaluates the settings, writes the file and prints the number of rows."""
@@ -105,26 +101,22 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
         self._check_files()
         arguments = self._arguments()
         started = time.perf_counter()
+        _startup.interruptible()
         try:
             with RowBar() as bar:
                 how = {"resume": self.resume, "join": self.join, "lease": self.lease, "progress": bar}
                 written = sweep_to_file(self.out, **how, **arguments)
+        except KeyboardInterrupt:
+            say(f"checkin: interrupted{_KEPT}", to=sys.stderr)
+            raise
         except BlockingIOError as error:  # another sweep into this file is running
             raise UsageError(str(error)) from error
         except OSError as error:
             raise UsageError(f"{error.strerror or error}: {error.filename or self.out}{_KEPT}") from error
-        except RuntimeError as error:
-            if self.coordinator is None:
-                raise
-            raise UsageError(f"another process of the sweep stopped{_KEPT}") from error
-        import jax
-
-        if jax.process_index() == 0:
-            self._tell(written, time.perf_counter() - started)
+        self._tell(written, time.perf_counter() - started)
 
     def _check_files(self) -> None:
         """Raises UsageError for files that cannot be written, before any work."""
-        from checkin_jax import plotting
         from checkin_jax.sweeps import tables
 
         out = tables.check(out=self.out)
@@ -132,7 +124,7 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
         if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} exists: expected another --out, or --overwrite")
         if self.plot is not None:
-            plotting.check(self.plot)
+            picture("--plot", self.plot)
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
 
@@ -142,7 +134,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
         from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.sweep import prepare
 
-        numbers = self.numbers()
         given: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}
         mechanism = None if self.mechanism is None else MECHANISMS[self.mechanism]
@@ -154,20 +145,15 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             "protocol": PROTOCOLS[self.protocol],
             "randomizer": mechanism,
             "axes": own_values(self, mechanism),
-            "rows": self.rows,
             "table": rows,
             "bounds": bounds_of(self.bounds),
             "free": None if self.free is None else self.free.replace("-", "_"),
             "block_rows": self.block_rows,
             **given,
         }
-        if self.coordinator is not None:
-            import jax
-
-            jax.distributed.initialize(None if self.coordinator == "auto" else self.coordinator, *numbers)
         made = prepare(**arguments)
         if self.plot is not None:
-            pictures.axis_along(made.settings.axes, self.plot_axis)
+            pictures.axis_and_lines(made.settings.axes, self.plot_axis)
         return arguments
 
     def _tell(self, written: "Written", seconds: float) -> None:
@@ -185,8 +171,6 @@ class Sweep(with_options("SweepAxes", AXES), ProcessOptions, BoundsOption):
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
             return
-        if self.markdown:
-            print(tables.load(self.out).to_markdown(), "", sep="\n")
         print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
         if written.failed:
             print(

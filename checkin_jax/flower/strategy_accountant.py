@@ -24,9 +24,8 @@ class Accountant:
     """Certified cumulative epsilon for flwr's central DP: the `accountant=` of its fixed-clipping strategies.
 
     Implements `flwr.serverapp.PrivacyAccountant` (flwr 1.42). flwr's own RdpAccountant gives a Renyi bound. This one
-    composes exact privacy loss distributions, with one-sided errors, and also gives a lower end. Supported: no
-    amplification, and Poisson sampling, under add-or-remove (the client's update, or zero). flwr's strategies accept
-    "no-amplification" only. Sampling without replacement is refused, since no bound is implemented.
+    composes exact privacy loss distributions, with one-sided errors, and also gives a lower end. Like flwr's strategies
+    it knows no amplification by sampling; the relation is add-or-remove (the client's update, or zero).
 
     `get_epsilon`, `get_delta` and `get_privacy_spent` are upper bounds. No valid bound for the same events is below
     `get_lower_epsilon`. `would_exceed` changes nothing. This is no privacy filter: noise and number of rounds must not
@@ -36,7 +35,7 @@ class Accountant:
       config: flwr's PrivacyConfig.
 
     Raises:
-      ValueError: sampling without replacement. TypeError: no such config.
+      ValueError: amplification by sampling, or another relation. TypeError: no such config.
     """
 
     def __init__(self, config: Any) -> None:
@@ -45,14 +44,14 @@ class Accountant:
         sampling, relation = (
             getattr(config, name).value for name in ("sampling_method", "neighboring_relation")
         )
-        if sampling not in ("no-amplification", "poisson") or relation != "add-or-remove-one":
+        if sampling != "no-amplification" or relation != "add-or-remove-one":
             raise ValueError(
-                f"sampling_method={sampling!r}, neighboring_relation={relation!r}: expected 'no-amplification' or "
-                "'poisson' and 'add-or-remove-one'"
+                f"sampling_method={sampling!r}, neighboring_relation={relation!r}: expected 'no-amplification' and "
+                "'add-or-remove-one'"
             )
-        self._config, self._poisson = config, sampling == "poisson"
+        self._config = config
         self._ledger = CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-        self._releases: list[tuple[float, int, int]] = []
+        self._releases: list[tuple[float, int]] = []
 
     @property
     def config(self) -> Any:
@@ -62,22 +61,17 @@ class Accountant:
     @property
     def num_releases(self) -> int:
         """Number of composed noisy averages."""
-        return sum(count for _, _, count in self._releases)
+        return sum(count for _, count in self._releases)
 
-    def _event(self, noise_multiplier: float, sample_size: int) -> dp_accounting.DpEvent:
-        noise = dp_accounting.GaussianDpEvent(noise_multiplier)
-        if not self._poisson:
-            return noise
-        return dp_accounting.PoissonSampledDpEvent(sample_size / self._config.population_size, noise)
-
-    def _checked(self, event: Any) -> tuple[float, int]:
-        if any(not hasattr(event, name) for name in ("noise_multiplier", "sample_size", "population_size")):
+    def _noise(self, event: Any) -> float:
+        """Noise multiplier of flwr's event, which must be of the config's population."""
+        if any(not hasattr(event, name) for name in ("noise_multiplier", "population_size")):
             raise TypeError(f"event={_validate.shown(event)}: expected flwr's GaussianPrivacyEvent")
         if event.population_size != self._config.population_size:
             raise ValueError(
                 f"population_size={event.population_size!r}: expected {self._config.population_size}, the config's"
             )
-        return event.noise_multiplier, event.sample_size
+        return event.noise_multiplier
 
     def compose(self, event: Any, count: int = 1) -> None:
         """Composes flwr's GaussianPrivacyEvent `count` times.
@@ -85,13 +79,12 @@ class Accountant:
         Raises:
           ValueError, TypeError: another population, or a count or noise outside its range.
         """
-        noise, size = self._checked(event)
-        count = _validate.integer(1, 10**9, count=count)
-        self._release(noise, size, count)
+        noise = self._noise(event)
+        self._release(noise, _validate.integer(1, 10**9, count=count))
 
-    def _release(self, noise: float, size: int, count: int) -> None:
-        self._ledger.compose(self._event(noise, size), count)
-        self._releases.append((noise, size, count))
+    def _release(self, noise: float, count: int) -> None:
+        self._ledger.compose(dp_accounting.GaussianDpEvent(noise), count)
+        self._releases.append((noise, count))
 
     def get_epsilon(self, delta: float) -> float:
         """Certified upper bound on the cumulative epsilon at delta."""
@@ -128,7 +121,7 @@ class Accountant:
         if limit is None:
             raise ValueError("max_epsilon=None: expected a limit, here or in the config")
         return self._ledger.would_exceed(
-            self._event(*self._checked(event)),
+            dp_accounting.GaussianDpEvent(self._noise(event)),
             count,
             target_epsilon=limit,
             target_delta=self._config.target_delta,
@@ -136,10 +129,7 @@ class Accountant:
 
     def state_dict(self) -> dict[str, object]:
         """Config and releases as plain values, under a schema version."""
-        releases = [
-            {"noise_multiplier": noise, "sample_size": size, "count": count}
-            for noise, size, count in self._releases
-        ]
+        releases = [{"noise_multiplier": noise, "count": count} for noise, count in self._releases]
         return {"schema": _SCHEMA, "config": self._plain_config(), "releases": releases}
 
     def _plain_config(self) -> dict[str, object]:
@@ -161,7 +151,6 @@ class Accountant:
         fresh = type(self)(self._config)
         for each in state["releases"]:
             noise = _validate.real(0, math.inf, open_low=True, noise_multiplier=each["noise_multiplier"])
-            size = _validate.integer(1, self._config.population_size, sample_size=each["sample_size"])
             count = _validate.integer(1, 10**9, count=each["count"])
-            fresh._release(noise, size, count)
+            fresh._release(noise, count)
         self._ledger, self._releases = fresh._ledger, fresh._releases

@@ -258,7 +258,7 @@ def zipped(
     lengths = {name: len(values) for name, values in axes.items() if len(values) != 1}
     if len(set(lengths.values())) > 1:
         named = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"rows='zip': expected columns of one length, but {named}")
+        raise ValueError(f"table: expected columns of one length, but {named}")
     count = max(lengths.values(), default=1)
     full = {
         name: np.broadcast_to(values, count) if len(values) == 1 else values for name, values in axes.items()

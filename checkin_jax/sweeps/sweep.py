@@ -14,8 +14,6 @@ from typing import Any, Protocol, Unpack
 import jax
 import numpy as np
 import pyarrow as pa
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh
 
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
@@ -32,7 +30,6 @@ from checkin_jax.sweeps.store import Store, folder_of
 from checkin_jax.sweeps.tables import Frame, Sweep
 from checkin_jax.sweeps.workers import Workers
 
-ROWS = ("product", "zip")
 # Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
 _SWEEPING = "sweeping {:,} settings ..."
@@ -59,7 +56,6 @@ class Arguments(settings.Axes, total=False):
     protocol: type[CheckInProtocol]
     randomizer: type[Randomizer] | None
     axes: Mapping[str, Any]
-    rows: str
     table: str | Path | Sweep | Frame | Mapping[str, Any] | None
     bounds: str | Sequence[str]
     free: str | None
@@ -120,7 +116,6 @@ def prepare(
     *,
     what: str = "bracket",
     protocol: type[CheckInProtocol] = ShuffledCheckIn,
-    rows: str = "product",
     table: str | Path | Sweep | Frame | Mapping[str, Any] | None = None,
     randomizer: type[Randomizer] | None = None,
     bounds: str | Sequence[str] = BEST,
@@ -148,7 +143,6 @@ def prepare(
         tried = ()
     question = Question(what, protocol, randomizer, check_bounds(bounds), free, tried)
     known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
-    _validate.choice(ROWS, rows=rows)
     if table is not None:
         columns, faults = _columns(table, known)
         for name, value in arguments.items():
@@ -157,8 +151,6 @@ def prepare(
                     f"{name}={_validate.shown(value)}: expected no argument beside a column {name} of table"
                 )
         made = settings.zipped({**columns, **arguments}, known, faults)
-    elif rows == "zip":
-        made = settings.zipped(arguments, known)
     else:
         made = settings.product(arguments, known)
     check(question, list(made.axes))
@@ -202,23 +194,13 @@ def _columns(
     return given, {}
 
 
-def _devices(mesh: Mesh | None) -> list[Any]:
-    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64.
-
-    Raises:
-      TypeError: mesh is not a Mesh. ValueError: it has no device of this process.
-    """
-    if mesh is not None and not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh={mesh!r}: expected a jax.sharding.Mesh")
-    found = list(jax.local_devices() if mesh is None else mesh.local_devices)
-    if not found:
-        raise ValueError(f"mesh={mesh!r}: no device of this process in it")
-    return list(dict.fromkeys(map(certified, found)))
+def _devices() -> list[Any]:
+    """Devices of this process for compiled kernels; its CPU instead of those without IEEE float64."""
+    return list(dict.fromkeys(map(certified, jax.local_devices())))
 
 
 def sweep(
     *,
-    mesh: Mesh | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
     **arguments: Unpack[Arguments],
@@ -226,7 +208,6 @@ def sweep(
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
-      mesh: devices of this process for compiled kernels; all by default.
       progress: called as progress(done, total).
       verbose: without `progress`, one line on standard error after five seconds says that the sweep is under
         way.
@@ -239,10 +220,9 @@ def sweep(
     Keyword Args:
       axes: values of arguments with other names, such as those of your own protocol or randomizer.
       protocol: a class of protocols, ShuffledCheckIn by default.
-      rows: "product" (default): all combinations, the last argument varying fastest; "zip": row i has the
-        i-th values.
-      table: columns by name instead of some or all arguments: a mapping, a Sweep, a data frame of pandas or
-        polars, or a .csv or .parquet file.
+      table: rows instead of all combinations of the values, of which the last argument varies fastest:
+        columns by name in a mapping, a Sweep, a data frame of pandas or polars, or a .csv or .parquet file.
+        Row i has the i-th values.
       what: "bracket" (default): `account` of every row: columns epsilon (upper, certified), lower, method.
         "rdp": `rdp` at each `order`, a further argument: column rdp. "rdp-bracket": `rdp_lower` as well, at
         about three times the cost: columns rdp, lower. "rdp-epsilon": `epsilon_by_rdp`: columns epsilon,
@@ -270,7 +250,7 @@ def sweep(
       >>> [f"{upper:.4f}" for upper in found["epsilon"]]
       ['0.1487', '0.3971', '0.0124', '0.0332']
     """
-    made, devices = prepare(**arguments), _devices(mesh)
+    made, devices = prepare(**arguments), _devices()
     tell = _counting(progress, len(made.settings))
     with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None), Workers() as workers:
         blocks = [_evaluated(made, workers, devices, block, tell) for block in range(len(made.blocks))]
@@ -284,16 +264,13 @@ def sweep_to_file(
     join: bool = False,
     lease: float = 60.0,
     executor: Executor | None = None,
-    mesh: Mesh | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
     **arguments: Unpack[Arguments],
 ) -> Written:
     """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks at any number of rows.
 
-    Finished blocks are stored in the folder `out`.blocks until the file is complete. After
-    `jax.distributed.initialize` the processes share the blocks as with `join`: all must call this with the
-    same arguments and an `out` on one file system.
+    Finished blocks are stored in the folder `out`.blocks until the file is complete.
 
     Args:
       out: the file; an existing one is replaced at the end.
@@ -305,7 +282,6 @@ def sweep_to_file(
         killed.
       executor: evaluates the blocks, which this process writes: a `concurrent.futures.Executor`, or an object
         with its `submit`, over processes or machines that can import the classes of the settings.
-      mesh: as in `sweep`.
       progress: as in `sweep`.
       verbose: as in `sweep`.
       **arguments: as in `sweep`.
@@ -322,18 +298,11 @@ def sweep_to_file(
     made, path = prepare(**arguments), tables.check(out=out)
     _validate.flag(join=join)
     lease = _validate.real(1.0, 1e9, lease=lease)
-    several = jax.process_count() > 1
-    if join + (executor is not None) + several > 1:
-        raise ValueError("expected one of join, executor and several processes of jax.distributed")
-    devices, tell = _devices(mesh), _counting(progress, len(made.settings))
-    if several:
-        # The first process creates the folder, or refuses it; then all processes join.
-        if jax.process_index() == 0:
-            with Store(path, made.identity(), resume=resume):
-                pass
-        multihost_utils.sync_global_devices("checkin-jax sweep: folder")
+    if join and executor is not None:
+        raise ValueError("expected one of join and executor")
+    devices, tell = _devices(), _counting(progress, len(made.settings))
     with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None):
-        if join or several:
+        if join:
             return _joined(made, path, lease, devices, tell)
         with Store(path, made.identity(), resume=resume) as store:
             left = [block for block in range(len(made.blocks)) if not store.has(block)]
@@ -381,7 +350,7 @@ def _finished(made: Prepared, store: Store, path: Path) -> Written:
 
 def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
     """One block in a worker of an executor: its platform, and the block's table."""
-    devices = _devices(None)
+    devices = _devices()
     with Workers(alone=True) as workers:
         found = evaluate.evaluate(question, rows, workers, devices, lambda done: None)
     return devices[0].platform, found
@@ -395,7 +364,7 @@ def _sent(
     Raises:
       ValueError: a worker computes on another platform than this process.
     """
-    here = _devices(None)[0].platform
+    here = _devices()[0].platform
     waiting, pending = collections.deque(left), dict[int, Future]()
     try:
         while waiting or pending:

@@ -8,7 +8,7 @@ import html
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
@@ -18,9 +18,7 @@ from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
 from checkin_jax._files import replacing
-from checkin_jax._optional import how_to_install
 from checkin_jax._rounding import down, up
-from checkin_jax._tables import markdown
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -73,26 +71,10 @@ class Sweep:
         """Mask of the rows that have an error instead of a result, bool [rows]."""
         return self.columns["error"] != ""
 
-    def to_markdown(self, columns: Sequence[str] | None = None) -> str:
-        """Table in Markdown; upper ends are rounded up and lower ends down, to five digits.
-
-        Args:
-          columns: names, in this order; by default the inputs that vary, the results, and errors if there are
-            any.
-
-        Raises:
-          ValueError: no such column.
-        """
-        names, cells = self._cells(len(self), columns)
-        return markdown([names, *cells])
-
-    def _cells(self, rows: int, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
-        """Names of columns, and the texts of the first rows."""
-        names = list(self._telling if columns is None else columns)
-        for name in names:
-            if name not in self.columns:
-                raise ValueError(f"columns={name!r}: expected names out of {', '.join(self.columns)}")
-        texts = [[_shown(name, value) for value in self.columns[name][:rows].tolist()] for name in names]
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Names of the columns on a screen, and the texts of the first rows."""
+        names = self._telling
+        texts = [[_shown(name, value) for value in self.columns[name][:_SHOWN].tolist()] for name in names]
         return names, [list(row) for row in zip(*texts)]
 
     @property
@@ -108,7 +90,7 @@ class Sweep:
         return told
 
     def __str__(self) -> str:
-        names, cells = self._cells(_SHOWN)
+        names, cells = self._cells()
         widths = [max(map(len, column)) for column in zip(names, *cells)]
         lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in (names, *cells)]
         return "\n".join([*lines, self._summary + self._same])
@@ -133,7 +115,7 @@ class Sweep:
         return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        names, cells = self._cells(_SHOWN)
+        names, cells = self._cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
             f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in cells
@@ -143,43 +125,6 @@ class Sweep:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow stream, missing results null, for `polars.DataFrame(found)` or `pyarrow.table(found)`."""
         return arrow(self.columns, len(self)).__arrow_c_stream__(requested_schema)
-
-    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
-        """The table by the dataframe interchange protocol, as pandas reads it."""
-        return arrow(self.columns, len(self)).__dataframe__(nan_as_null, allow_copy)
-
-    def to_xarray(self) -> Any:
-        """The table as an `xarray.Dataset` (extra `xarray`): results over the inputs that vary.
-
-        A product of axes has a dimension for each of them, in the order of the columns; any other table has the
-        dimension "setting", along which the inputs are coordinates. Inputs of one value are coordinates without a
-        dimension. A row without a result is NaN, and its words are empty.
-
-        Raises:
-          ModuleNotFoundError: without xarray.
-        """
-        try:
-            import xarray  # pyright: ignore[reportMissingImports]
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"to_xarray needs xarray: {how_to_install('xarray')}", name=error.name
-            ) from error
-        inputs = list(itertools.takewhile(lambda name: name not in _FIRST_RESULTS, self.columns))
-        values = {name: list(dict.fromkeys(self.columns[name].tolist())) for name in inputs}
-        fixed = {name: found[0] for name, found in values.items() if len(found) == 1}
-        axes = {name: found for name, found in values.items() if len(found) > 1}
-        every = itertools.product(*axes.values())
-        if math.prod(map(len, axes.values())) == len(self) and all(
-            row == here for row, here in zip(every, zip(*(self.columns[name].tolist() for name in axes)))
-        ):
-            dims, shape, coords = list(axes), [len(found) for found in axes.values()], axes
-        else:
-            dims, shape = ["setting"], [len(self)]
-            coords = {name: ("setting", self.columns[name]) for name in axes}
-        results = {
-            name: (dims, column.reshape(shape)) for name, column in self.columns.items() if name not in inputs
-        }
-        return xarray.Dataset(results, {**fixed, **coords})
 
     def save(self, path: str | Path) -> Path:
         """Writes .csv or .parquet, by the name's ending; whole or not at all.

@@ -10,7 +10,6 @@ NEEDED = {
     "test_frames.py": "polars",
     "test_haiku.py": "haiku",
     "test_jax_privacy.py": "jax_privacy",
-    "test_xarray.py": "xarray",
 }
 collect_ignore = [file for file, package in NEEDED.items() if importlib.util.find_spec(package) is None]
 

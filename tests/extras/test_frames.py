@@ -17,14 +17,12 @@ SETTINGS = {
 @pytest.mark.parametrize(
     "read",
     [
-        pandas.api.interchange.from_dataframe,
         pandas.DataFrame.from_arrow,
         polars.DataFrame,
-        polars.from_dataframe,
     ],
 )
 def test_a_sweep_is_a_frame(read):
-    found = cj.sweep(rows="zip", protocol=cj.Shuffle, delta=1e-6, bounds="fast", **SETTINGS)
+    found = cj.sweep(table=SETTINGS, protocol=cj.Shuffle, delta=1e-6, bounds="fast")
     frame = read(found)
     assert list(frame.columns) == list(found.columns)
     assert frame["num_clients"].to_list() == SETTINGS["num_clients"]
@@ -37,6 +35,6 @@ def test_a_sweep_is_a_frame(read):
 def test_a_frame_is_a_table_of_settings(frame):
     more = {"protocol": cj.Shuffle, "delta": 1e-6, "bounds": "fast"}
     found = cj.sweep(table=frame(SETTINGS), **more)
-    again = cj.sweep(rows="zip", **SETTINGS, **more)
+    again = cj.sweep(table=SETTINGS, **more)
     for name in ("num_clients", "view", "epsilon", "error"):
         np.testing.assert_array_equal(found[name], again[name])

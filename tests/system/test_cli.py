@@ -153,7 +153,6 @@ def test_help_is_a_word_too(capsys, args, same):
         (["calibrate", *RUN[1:], "--free", "num-slots", "--target-epsilon", "1"], "num-slots"),
         (["compare", "--num-clients", "5", "--check-in-prob", "0.1"], "exactly one of"),
         (["compare", *RUN[1:], "--delta", "1"], "--delta 1:"),
-        (["compare", *RUN[1:], "--out", "bounds.xls"], "--out bounds.xls:"),
         (["compare", *RUN[1:], "--delta", "1e-320"], "--delta 1e-320:"),
         (["epsilon", "--num-clients", "1" + "0" * 400, *RUN[3:]], "--num-clients 1000"),
         (
@@ -367,18 +366,12 @@ def test_epsilon_says_what_an_attacker_can_do(capsys, tmp_path):
         "--bounds",
         "clones",
         "--attack",
-        "--trade-off",
-        str(tmp_path / "curve.png"),
     ]
     cli.main(args)
     words = capsys.readouterr().out
     assert "  advantage  between 0." in words
     assert "  fpr 0.01   true positive rate of the best attack between 0.0" in words
-    header, *rows = (tmp_path / "curve.csv").read_text().split()
-    assert header == "name,fpr,tpr_lower,tpr_upper"
-    assert all(float(row.split(",")[2]) <= float(row.split(",")[3]) for row in rows)
-    assert (tmp_path / "curve.png").stat().st_size > 10_000
-    cli.main([*args[:-2], "--json"])
+    cli.main([*args, "--json"])
     assert set(json.loads(capsys.readouterr().out)["messages"]["attack"]) == {
         "advantage",
         "mu",
@@ -858,11 +851,11 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rates", "0.1,0.2", "--num-clients", "3"], "--num-clients 3: expected 2"),
-        (["--rates", "0.1,1.2"], "values[1]=1.2: expected numbers in (0, 1]"),
+        (["--rates", "two.csv", "--num-clients", "3"], "--num-clients 3: expected 2"),
+        (["--rates", "bad.csv"], "bad.csv: line 3: rate=1.2: expected numbers in (0, 1]"),
         (["--rates", "nowhere.csv"], "nowhere.csv"),
-        (["--rates", "0.1,0.2", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
-        (["--rates", "0.1,0.2", "--largest-rate", "0.1"], "leaves no room"),
+        (["--rates", "two.csv", "--check-in-prob", "0.1"], "give one of --check-in-prob, --rates"),
+        (["--rates", "two.csv", "--largest-rate", "0.1"], "leaves no room"),
         (["--largest-rate", "0.1", "--num-clients", "3"], "go together"),
         (["--smallest-rate", "0.1", "--largest-rate", "0.2"], "goes with --largest-rate and --num-clients"),
         (
@@ -870,9 +863,12 @@ def test_rates_that_differ_from_a_file_or_limits(capsys, tmp_path):
             "--smallest-rate 0.3: expected",
         ),
         (["--largest-rate", "0.1", "--expected-check-ins", "1"], "needs --num-clients"),
-        (["--rates", "0.1,0.2", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),
+        (["--rates", "two.csv", "--client-rate", "0.05"], "--client-rate 0.05: expected at least 0.1"),
         (["--check-in-prob", "0.1", "--num-clients", "3", "--by-rate"], "--by-rate goes with --rates"),
     ],
 )
-def test_rates_that_are_none_are_one_line(capsys, options, message):
+def test_rates_that_are_none_are_one_line(capsys, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.csv").write_text("rate\n0.1\n0.2\n")
+    (tmp_path / "bad.csv").write_text("rate\n0.1\n1.2\n")
     assert message in _refused(capsys, [*RATES, *options])

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 import checkin_jax
+from benchmarks import pictures
 from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli.lookup import glossary
 from checkin_jax.cli.parsing import option, parsed
-from checkin_jax.sweeps.figures import page_figures, paper_figures
-from checkin_jax.sweeps.figures.named_figures import FIGURES, write
+from checkin_jax.sweeps.figures import paper_figures
+from checkin_jax.sweeps.figures.named_figures import write
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -212,9 +213,9 @@ def words(picture: Path) -> set[str]:
 
 def draw(folder: Path, **given: int) -> None:
     """As `make pictures` does."""
-    for name in ("bracket", "profile", "amplification", "colluders", "views"):
-        points = given if FIGURES[name].points else {}
-        write(name, folder / f"{name}.svg", width=6.0, text=10.0, **points)
+    for name, picture in pictures.PICTURES.items():
+        points = given if picture.points else {}
+        write(picture, folder / f"{name}.svg", width=6.0, text=10.0, **points)
 
 
 def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
@@ -224,7 +225,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
         size = max(np.size(value) for value in asked.values())
         return {"lower": np.ones(size), "epsilon": np.full(size, 2.0), "num_rounds": asked.get("num_rounds")}
 
-    for module in (page_figures, paper_figures):
+    for module in (pictures, paper_figures):
         monkeypatch.setattr(module, "sweep", ends)
     draw(tmp_path, points=2)
     drawn = {picture.name for picture in tmp_path.iterdir()}

@@ -530,7 +530,6 @@ def sweeping_arguments(axis, spoilt):
         free = st.sampled_from([None, "num_rounds", "num_epochs", "check_in_prob", "nothing"])
         varied = st.lists(st.sampled_from(names), max_size=2, unique=True)
         common = {"what": st.just(what), "protocol": st.just(protocol), "bounds": st.just("fast")}
-        common["rows"] = st.sampled_from(["product", "zip"])
         if what == "calibration":
             common["free"] = free
         return st.tuples(randomizer, extra, varied).flatmap(

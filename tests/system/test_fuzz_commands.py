@@ -31,7 +31,7 @@ from stand_in import image_training, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
-from checkin_jax.auditing.auditor import Audit, Finding, OperatingPoint, audit
+from checkin_jax.auditing.auditor import Audit, Finding, audit
 from checkin_jax.auditing.placement import Placement
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
@@ -266,7 +266,7 @@ def sweep_words(drawn) -> list[str]:
 
 def written_here(chosen: dict) -> dict:
     """A file that can be written, and nothing that wants others of its kind beside it."""
-    alone = ("block_rows", "table", "plot_axis", "coordinator")
+    alone = ("block_rows", "table", "plot_axis")
     return {key: value for key, value in chosen.items() if key not in alone} | {"out": "a.csv"}
 
 
@@ -277,12 +277,10 @@ sweep_options = axes | {
     "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
     "out": st.one_of(st.sampled_from(["a.csv", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
     "free": free,
-    "rows": st.sampled_from(["product", "zip"]),
     "block_rows": st.one_of(whole(100), word),
     "table": st.sampled_from(["table.csv", "table.parquet", "nowhere.csv", "table.xls"]),
     "plot": st.sampled_from(["a.png", "a.svg", "a.bmp"]),
     "plot_axis": st.sampled_from(["num_clients", "epsilon0", "a"]),
-    "coordinator": word,
 }
 
 
@@ -558,7 +556,7 @@ def asking_for_a_statement(kind, folder):
     damages,
     st.sampled_from(["report", "report", "audit", "budget"]),
     st.sampled_from([[], ["--json"], ["--out", "page.html"], ["--seed", "1"], ["--runs", "x"]]),
-    covers=("report", "budget", OperatingPoint),
+    covers=("report", "budget"),
     few=6,
     many=400,
 )

@@ -5,13 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import pytest
 
 import checkin_jax
-from checkin_jax import _compiled as compiled
 from checkin_jax import cli
 
 pytestmark = pytest.mark.usefixtures("interruptible")
@@ -78,31 +76,28 @@ def test_the_library_leaves_signals_alone():
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
-# A job in which Python has no turn, as while XLA compiles: its own handlers would wait for the end.
+# Jobs that take long.
 _BUSY = """
 import {module} as module, time
-def run(self):
+def run(*_, **__):
     print("busy", flush=True)
     time.sleep(40)
-module.{name}.run = run
+module.{name} = run
 """
+_SWEPT = ["sweep", "--protocol", "shuffle", "--num-clients", "9,99", "--epsilon0", "2", "--out", "x.csv"]
+_KEPT = "checkin: interrupted; finished blocks are kept: run again with --resume\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(
-    ("args", "module", "name", "told"),
+    ("args", "module", "name", "number", "code", "told"),
     [
-        (QUICK, "checkin_jax.cli.accounting", "Epsilon", "checkin: interrupted\n"),
-        (
-            ["sweep", "--out", "x.csv"],
-            "checkin_jax.cli.sweep_command",
-            "Sweep",
-            "checkin: interrupted; finished blocks are kept: run again with --resume\n",
-        ),
+        (QUICK, "checkin_jax.cli.accounting", "Epsilon.run", signal.SIGINT, -signal.SIGINT, ""),
+        (QUICK, "checkin_jax.cli.accounting", "Epsilon.run", signal.SIGTERM, -signal.SIGTERM, ""),
+        (_SWEPT, "checkin_jax.sweeps.sweep", "sweep_to_file", signal.SIGINT, 130, _KEPT),
     ],
 )
-def test_interrupts_are_acknowledged_at_once(command, number, code, args, module, name, told):
-    running = command(*args, before=_BUSY.format(module=module, name=name))
+def test_interrupts_end_the_command_at_once(command, tmp_path, args, module, name, number, code, told):
+    running = command(*args, before=_BUSY.format(module=module, name=name), cwd=tmp_path)
     assert running.stdout.readline() == "busy\n"
     began = time.monotonic()
     running.send_signal(number)
@@ -111,70 +106,17 @@ def test_interrupts_are_acknowledged_at_once(command, number, code, args, module
     assert time.monotonic() - began < 20
 
 
-def test_handlers_are_as_before_and_ignored_signals_stay_ignored(capsys):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        cli.main(["--version"])
-        with cli.ExitOnSignal():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        assert signal.set_wakeup_fd(-1) == -1
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("out", ["missing/a.png", "."])
-@pytest.mark.parametrize("what", ["compare", "sweep"])
-def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, monkeypatch, out, what):
+def test_pictures_in_no_folder_are_refused_before_any_work(capsys, tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.png").mkdir()
     run = ["--num-clients", "1000", "--check-in-prob", ".1,.2", "--epsilon0", "1"]
-    if what == "compare":
-        run = [*(word.split(",")[0] for word in run), "--out"]
-    else:
-        run = [*run, "--out", "rows.csv", "--plot"]
-    for work in ("accounting.account.account", "sweeps.sweep.prepare"):
-        monkeypatch.setattr(f"checkin_jax.{work}", lambda *args, **kwargs: pytest.fail("work has begun"))
+    run = [*run, "--out", "rows.csv", "--plot"]
+    monkeypatch.setattr("checkin_jax.sweeps.sweep.prepare", lambda **_: pytest.fail("work has begun"))
     with pytest.raises(SystemExit) as stop:
-        cli.main([what, *run, "folder.png" if out == "." else out])
+        cli.main(["sweep", *run, "folder.png" if out == "." else out])
     assert stop.value.code == 2
     assert "expected a file in an existing folder" in capsys.readouterr().err
-
-
-def entry(folder, name, content, age=0.0):
-    path = folder / f"{name}-cache"
-    path.write_bytes(content)
-    os.utime(path, (time.time() - age, time.time() - age))
-    return path
-
-
-def test_entries_that_are_not_whole_are_removed_and_no_others(tmp_path):
-    packed = zlib.compress(os.urandom(10_000))
-    gone = [
-        entry(tmp_path, "cut", packed[:-1]),
-        entry(tmp_path, "empty", b""),
-        entry(tmp_path, "byte", packed[:1]),
-    ]
-    kept = [entry(tmp_path, "whole", packed), entry(tmp_path, "zstandard", b"\x28\xb5\x2f\xfd")]
-    kept.append(entry(tmp_path, "old", packed[:-1], age=3_600.0))
-    compiled.remove_unfinished(tmp_path, time.time() - 60.0)
-    assert not any(path.exists() for path in gone)
-    assert all(path.exists() for path in kept)
-
-
-def test_what_killed_commands_left_is_removed_by_the_next(command, tmp_path):
-    unset = {"JAX_COMPILATION_CACHE_DIR": "", "CHECKIN_JAX_CACHE": ""}
-    strip = "import os\nfor name in list(os.environ):\n    if name.startswith('JAX_'): del os.environ[name]"
-    done = command(*QUICK, before=strip, environment=unset)
-    assert done.communicate()[1] == ""
-    (folder,) = (tmp_path / "checkin-jax" / "xla").iterdir()
-    cut = entry(folder, "cut", zlib.compress(bytes(1_000))[:-1])
-    whole = entry(folder, "whole", zlib.compress(bytes(1_000)))
-    done = command(*QUICK, before=strip, environment=unset)
-    assert done.communicate()[1] == ""
-    assert not cut.exists()
-    assert whole.exists()
 
 
 @pytest.mark.slow

@@ -76,15 +76,6 @@ def test_a_plan_to_read(planned):
     assert all(f"  [ ] {each}" in text for each in exact.assumptions)
 
 
-def test_a_plan_in_markdown(planned):
-    text = planned(FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\n", "--markdown", "--bounds", "fast")
-    assert text.splitlines()[2:4] == [
-        "| epsilon, at least and at most | messages | local | aggregate | met | noise of the mean |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    assert "\n* [ ] every client" in text or "\n* [ ] being available" in text
-
-
 def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
     hopeless = FLEET + "[target]\nepsilon = 1e-12\ndelta = 1e-300\nview = 'local'\n[[message]]\n"
     with pytest.raises(SystemExit) as stop:

@@ -1,7 +1,6 @@
 """Figures by name and the tables' programs write what they say; run directories become curves."""
 
 import csv
-import dataclasses
 import importlib.util
 import json
 import math
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from checkin_jax import cli, plotting
-from checkin_jax.accounting.compare import ComparedBound
-from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.training.reports import accuracy_curve
 
 ROOT = Path(__file__).parents[2]
@@ -35,42 +32,18 @@ def assert_picture(path):
     assert path.stat().st_size > 10_000
 
 
-def test_save_writes_the_picture_and_its_numbers(tmp_path):
+def test_pictures_and_their_numbers_are_written(tmp_path):
     drawn, (axis,) = plotting.figure()
-    ends = [RateRow(0.1, 0.1, 0.2), RateRow(0.1, 0.2, 0.3)]
-    assert plotting.bracket(axis, [1, 2], ends, "bracket", plotting.SERIES[0]) == [0.2, 0.3]
-    picture, table = plotting.save(drawn, tmp_path / "a.png", [{"x": 1, "y": 0.1}])
-    assert_picture(picture)
-    assert read(table) == [{"x": "1", "y": "0.1"}]
-    svg, _ = plotting.save(drawn, tmp_path / "b.svg", [{"x": 1}])
-    assert "<svg" in svg.read_text()
+    axis.plot([1, 2], [0.2, 0.3])
+    plotting.write(drawn, tmp_path / "a.png")
+    assert_picture(tmp_path / "a.png")
+    assert read(plotting.write_csv(tmp_path / "a.csv", [{"x": 1, "y": 0.1}])) == [{"x": "1", "y": "0.1"}]
+    plotting.write(drawn, tmp_path / "b.svg")
+    assert "<svg" in (tmp_path / "b.svg").read_text()
     with pytest.raises(ValueError, match=r"expected a name ending in \.png, \.svg, \.pdf"):
-        plotting.save(drawn, tmp_path / "a.txt", [{"x": 1}])
+        plotting.check(tmp_path / "a.txt")
     with pytest.raises(ValueError, match="expected at least one row"):
         plotting.write_csv(tmp_path / "a.csv", [])
-
-
-def test_a_comparison_shows_every_bound_whatever_its_value(tmp_path):
-    rows = [
-        ComparedBound(
-            method=f"bound {i}",
-            source="a paper",
-            epsilon=epsilon,
-            delta=1e-6,
-            direction="lower" if i == 0 else "upper",
-            validity=validity,
-        )
-        for i, (epsilon, validity) in enumerate(
-            [(0.0, "certified"), (1.5, "published"), (float("inf"), "estimate"), (0.1, "invalid")]
-        )
-    ]
-    drawn = plotting.comparison(rows)
-    plotting.save(drawn, tmp_path / "c.svg", map(dataclasses.asdict, rows))
-    assert [row["epsilon"] for row in read(tmp_path / "c.csv")] == ["0.0", "1.5", "inf", "0.1"]
-    (axis,) = drawn.axes
-    assert [text.get_text() for text in axis.texts] == ["0", "1.5", "inf", "0.1"]
-    assert [label.get_text() for label in axis.get_yticklabels()][-1] == "bound 3 (no bound)"
-    assert plotting.comparison(rows[:1]).axes  # nothing finite and positive to draw
 
 
 def test_training_curves_read_run_directories(tmp_path):

@@ -37,7 +37,7 @@ def swept(monkeypatch, worthwhile, **more):
         patch.setattr(workers, "_WORTHWHILE", worthwhile)
         patch.setattr(workers, "ProcessPoolExecutor", counted)
         patch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-        found = cj.sweep(protocol=cj.Shuffle, rows="zip", bounds="fast", **TABLE, **more)
+        found = cj.sweep(protocol=cj.Shuffle, table=TABLE, bounds="fast", **more)
     return found, begun
 
 

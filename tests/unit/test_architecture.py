@@ -48,7 +48,6 @@ OWNERS = {
     "pyarrow": ("sweeps",),
     "rich": ("cli",),
     "tensorflow_datasets": ("training.examples",),
-    "xarray": ("sweeps",),
 }
 # Siblings in one folder.
 MOST = 14

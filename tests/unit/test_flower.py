@@ -122,7 +122,7 @@ def test_a_mod_out_of_range_is_refused(change):
 
 
 class Sampling(enum.StrEnum):
-    NONE, POISSON, WITHOUT = "no-amplification", "poisson", "without-replacement"
+    NONE, WITHOUT = "no-amplification", "without-replacement"
 
 
 class Relation(enum.StrEnum):
@@ -143,7 +143,6 @@ class Config:
 @dataclasses.dataclass(frozen=True)
 class Event:
     noise_multiplier: float = 4.0
-    sample_size: int = 10
     population_size: int = 100
 
 
@@ -155,9 +154,6 @@ def test_releases_add_up_as_gaussian_mechanisms_do():
     assert exact_delta(0.75, accountant.get_lower_epsilon(1e-5) * (1 - 1e-6)) >= 1e-5
     assert epsilon <= 1.01 * accountant.get_lower_epsilon(1e-5)
     assert accountant.get_delta(epsilon * 1.001) <= 1e-5
-    sampled = Accountant(Config(Sampling.POISSON))
-    sampled.compose(Event(), 9)
-    assert sampled.get_epsilon(1e-5) < 0.5 * epsilon
 
 
 def test_a_budget_is_looked_at_before_it_is_spent():
@@ -185,7 +181,7 @@ def test_state_survives_and_what_does_not_fit_is_refused():
     for wrong in (
         {"schema": 2},
         {"config": {}},
-        {"releases": [{"noise_multiplier": 0.0, "sample_size": 1, "count": 1}]},
+        {"releases": [{"noise_multiplier": 0.0, "count": 1}]},
     ):
         with pytest.raises((ValueError, TypeError)):
             again.load_state_dict(state | wrong)

@@ -71,23 +71,12 @@ def test_a_sweep_is_a_table_of_what_varies_with_ends_rounded_outwards():
     assert repr(table).startswith("<Sweep: 3 settings, 1 with an error, columns num_clients, delta,")
     assert "<th>epsilon</th>" in table._repr_html_()
     assert table._repr_html_().count("<tr>") == 4
-    markdown = table.to_markdown(["num_clients", "error"]).splitlines()
-    assert markdown == [
-        "| num_clients | error |",
-        "| --- | --- |",
-        "| 10 |  |",
-        "| 20 | a \\| b |",
-        "| 30 |  |",
-    ]
-    with pytest.raises(ValueError, match="columns='colour': expected names out of num_clients"):
-        table.to_markdown(["colour"])
 
 
-def test_of_many_settings_the_first_are_shown_on_a_screen_and_all_in_markdown():
+def test_of_many_settings_the_first_are_shown_on_a_screen():
     table = sweep(num_rounds=np.arange(12), epsilon=np.ones(12), error=[""] * 12)
     assert len(str(table).splitlines()) == 12
     assert str(table).endswith("12 settings, of which 10 are shown")
-    assert len(table.to_markdown().splitlines()) == 14
     assert "<th>error</th>" not in table._repr_html_()
     assert str(sweep(a=[1])).splitlines()[0] == "a"
 

@@ -36,12 +36,13 @@ def singles():
 def composed():
     """Some rounds; one broken row."""
     return cj.sweep(
-        rows="zip",
-        num_clients=[10**6, 2 * 10**6, 10**6, 10**6],
-        check_in_prob=[0.5, 0.5, 1.5, 0.6],
-        num_rounds=[100, 100, 10, 90],
-        epsilon0=[1.0, 1.0, 1.0, 1.1],
-        delta=1e-6,
+        table={
+            "num_clients": [10**6, 2 * 10**6, 10**6, 10**6],
+            "check_in_prob": [0.5, 0.5, 1.5, 0.6],
+            "num_rounds": [100, 100, 10, 90],
+            "epsilon0": [1.0, 1.0, 1.0, 1.1],
+            "delta": 1e-6,
+        },
         bounds="fast",
     )
 
@@ -78,7 +79,7 @@ def test_a_file_says_what_was_left_out(composed):
         "bounds": "fast",
     }
     assert {name: set(composed[name]) for name in said} == {name: {value} for name, value in said.items()}
-    assert not {"view", "protocol", "bounds"} & set(composed.to_markdown().split())
+    assert not {"view", "protocol", "bounds"} & set(str(composed).partition(";")[0].split())
     again = cj.sweep(table=cj.Sweep({n: c[:1] for n, c in composed.columns.items()}), bounds="fast")
     assert list(again.columns) == list(composed.columns), "a file is a table of settings, too"
 
@@ -148,11 +149,12 @@ def test_another_relation_is_asked_for_by_name_and_refused_by_row():
 def test_corners_are_those_of_account():
     """Nothing released, delta of one, no noise to speak of."""
     found = cj.sweep(
-        rows="zip",
-        num_clients=10**6,
-        check_in_prob=1.0,
-        epsilon0=[0.0, 1e-12, 1.0],
-        delta=[1e-6, 1e-6, 1.0],
+        table={
+            "num_clients": 10**6,
+            "check_in_prob": 1.0,
+            "epsilon0": [0.0, 1e-12, 1.0],
+            "delta": [1e-6, 1e-6, 1.0],
+        },
         bounds="fast",
     )
     assert found["epsilon"][[0, 2]].tolist() == [0.0, 0.0]
@@ -275,7 +277,7 @@ def test_axes_as_text(name, given, right):
         ({"what": "epsilon"}, ValueError, "what='epsilon'"),
         ({"noise_multiplier": 1.0}, ValueError, "exactly one of epsilon0 and noise_multiplier"),
         ({"free": "epsilon0"}, ValueError, "free='epsilon0'"),
-        ({"rows": "zip", "num_clients": [1, 2], "epsilon0": [1, 2, 3]}, ValueError, "columns of one length"),
+        ({"table": {"num_rounds": [1, 2], "minibatch": [1, 2, 3]}}, ValueError, "columns of one length"),
         (
             {"num_clients": "1:1e5:lin100000", "num_rounds": "1:1e5:lin100000"},
             ValueError,
@@ -284,7 +286,6 @@ def test_axes_as_text(name, given, right):
         ({"num_clients": "1:2:lin999999999"}, ValueError, "2 to 10,000,000 values"),
         ({"what": "published", "bound": "theorem-9"}, ValueError, "bound='theorem-9'"),
         ({"orders": [2]}, ValueError, "orders: an argument of what='published' alone"),
-        ({"mesh": "all"}, TypeError, "mesh='all'"),
         ({"block_rows": 0}, ValueError, "block_rows=0"),
     ],
 )

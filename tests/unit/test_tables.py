@@ -1,6 +1,6 @@
-"""Tables of texts in columns and in Markdown."""
+"""Tables of texts in columns."""
 
-from checkin_jax._tables import broken, columns, markdown
+from checkin_jax._tables import broken, columns
 
 ROWS = [("view", "epsilon"), ("a long name", "1"), ("nothing is known",), ("b", "a | b")]
 
@@ -19,16 +19,6 @@ def test_a_last_column_that_is_too_wide_goes_on_below():
     rows = [("a", "told"), ("b", "one two three four five"), ("c", "")]
     assert columns(rows, width=22).splitlines() == ["a  told", "b  one two three four", "   five", "c"]
     assert columns(rows, width=12) == columns(rows)
-
-
-def test_markdown_fills_rows_and_escapes_bars():
-    assert markdown(ROWS).splitlines() == [
-        "| view | epsilon |",
-        "| --- | --- |",
-        "| a long name | 1 |",
-        "| nothing is known |  |",
-        "| b | a \\| b |",
-    ]
 
 
 def test_lines_break_between_words_and_go_on_below_their_text():

@@ -1,1 +1,1 @@
-"""Figures of the papers and of the documentation by name, for a column of a journal. Needs matplotlib."""
+"""Figures of the papers by name, for a column of a journal. Needs matplotlib."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkin_jax import plotting
-from checkin_jax.sweeps.figures import page_figures, paper_figures
+from checkin_jax.sweeps.figures import paper_figures
 from checkin_jax.sweeps.figures.panel import Row
 
 # Inches of a column, and points of its letters.
@@ -69,25 +69,22 @@ FIGURES = {
     "random-check-ins-clients": NamedFigure(
         "clients that Erlingsson et al. need for one of Theorem 5.1", paper_figures.fewer_clients, 1, 39
     ),
-    "bracket": NamedFigure(
-        "README: epsilon against rounds, with published bounds", page_figures.bracket, 9, 13
-    ),
-    "profile": NamedFigure("delta against epsilon, both ends", page_figures.profile, 4, 26),
-    "amplification": NamedFigure("epsilon against clients by protocol", page_figures.amplification, 10, 13),
-    "colluders": NamedFigure(
-        "epsilon against the share of clients who collude, by protocol", page_figures.colluders, 3, 5
-    ),
-    "views": NamedFigure("clients, shuffler and sum, and the adversary of each view", page_figures.views, 1),
 }
 
 
 def write(
-    name: str, out: Path, data: Path | None = None, *, width: float = WIDTH, text: float = TEXT, **given: Any
+    chosen: NamedFigure,
+    out: Path,
+    data: Path | None = None,
+    *,
+    width: float = WIDTH,
+    text: float = TEXT,
+    **given: Any,
 ) -> None:
     """Draws a figure into a file, and writes the numbers that it shows.
 
     Args:
-      name: a key of `FIGURES`.
+      chosen: the figure.
       out: .pdf, .svg or .png.
       data: .csv for the numbers.
       width: inches.
@@ -96,7 +93,6 @@ def write(
     """
     import matplotlib
 
-    chosen = FIGURES[name]
     scale = text / TEXT
     style: Any = {
         "font.size": text,

@@ -183,7 +183,7 @@ def _attack(final: dict[str, Guarantee]) -> Section:
             ),
             rows=tuple(rows),
         ),
-        figures=_picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)[0]),
+        figures=_picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)),
     )
 
 

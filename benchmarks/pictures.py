@@ -1,7 +1,12 @@
-"""Figures of README.md and of the documentation."""
+"""Figures of README.md and of the documentation, computed now and drawn into docs/pictures.
+
+python benchmarks/pictures.py [bracket profile amplification colluders views] [--folder docs/pictures]
+"""
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +22,7 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
+from checkin_jax.sweeps.figures.named_figures import NamedFigure, write
 from checkin_jax.sweeps.figures.panel import Panel, Row
 from checkin_jax.sweeps.figures.paper_figures import DELTA, FLEET, SMALL_ORDERS, against_rounds
 from checkin_jax.sweeps.sweep import sweep
@@ -156,3 +162,28 @@ def views(axis: Axes) -> list[Row]:
         axis.text(x, 17.5, f"view {view}", color=color, weight="bold", **text)
         axis.text(x, 8, trusted, color=color, **text)
     return []
+
+
+PICTURES = {
+    "bracket": NamedFigure("epsilon against rounds, with published bounds", bracket, 9, 13),
+    "profile": NamedFigure("delta against epsilon, both ends", profile, 4, 26),
+    "amplification": NamedFigure("epsilon against clients by protocol", amplification, 10, 13),
+    "colluders": NamedFigure("epsilon against the share of clients who collude", colluders, 3, 5),
+    "views": NamedFigure("clients, shuffler and sum, and the adversary of each view", views, 1),
+}
+
+
+def main() -> None:
+    """Draws the pictures that are named, by default all of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*PICTURES])
+    parser.add_argument("--folder", type=Path, default=Path("docs/pictures"))
+    options = parser.parse_args()
+    for name in options.names:
+        chosen = PICTURES[name]
+        points = {"points": chosen.points} if chosen.points else {}
+        write(chosen, options.folder / f"{name}.svg", width=6.0, text=10.0, **points)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Names of the package, each imported on first use."""
+
+from .examples.data import mnist as mnist
+from .learning_rate import suggested_learning_rate as suggested_learning_rate
+from .loop import RoundError as RoundError
+from .loop import train as train
+from .model import Dataset as Dataset
+from .model import Model as Model
+from .private.clients import ClientUpdate as ClientUpdate
+from .private.clients import local_steps as local_steps
+from .private.performance import Performance as Performance
+from .private.samplers import Mechanism as Mechanism
+from .private.samplers import register_mechanism as register_mechanism
+from .reports.recorded import RecordedRun as RecordedRun
+from .reports.recorded import load as load
+from .reports.recorded import predictor as predictor
+from .reports.recorded import read as read
+from .reports.report import Report as Report
+from .run import PrivateRun as PrivateRun
+from .runs.run_directory import FinishedError as FinishedError
+from .runs.run_directory import ResumeError as ResumeError
+from .schedules.draws import EntropyError as EntropyError
+from .schedules.exported import batch_selection as batch_selection
+from .schedules.schedule import Schedule as Schedule
+from .schedules.schedule import register_schedule as register_schedule
