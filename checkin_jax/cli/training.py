@@ -48,7 +48,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
       target_accuracy: stop at the first evaluation that reaches this test accuracy.
       seed: make the run reproducible; it is then not private against anybody who knows the seed.
       entropy_file: device or pipe from which secrets are drawn, such as /dev/hwrng. Default: the operating system.
-      activation: activation of the network.
       microbatch: clients differentiated at once. Default: chosen for the device.
       records_per_client: number of records of each client.
       local_steps: steps of a client on its own records before it sends the change (federated averaging).
@@ -75,7 +74,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     target_accuracy: float | None = None
     seed: int | None = None
     entropy_file: Path | None = None
-    activation: Literal["tanh", "relu"] = "tanh"
     microbatch: int | None = None
     records_per_client: int = 1
     local_steps: int = 1
@@ -249,7 +247,6 @@ class TrainMnist(_TrainingOptions):
 
     Attributes:
       data_dir: folder with the four IDX files, gzipped or not. Default: a prepared TensorFlow Datasets copy.
-      pool_stride: stride of the poolings, not given in the paper: 1 gives 26,010 parameters, 2 gives 10,650.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -258,7 +255,6 @@ class TrainMnist(_TrainingOptions):
     )
 
     data_dir: Path | None = None
-    pool_stride: Literal[1, 2] = 1
 
     _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate: ClassVar[float] = 1.3

@@ -589,12 +589,11 @@ def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
         content = rng.integers(10, size=shape, dtype=np.uint8).tobytes()
         (tmp_path / f"{name}-ubyte").write_bytes(header + content)
     args = ["train", "mnist", "--data-dir", str(tmp_path), "--num-clients", "50", "--num-rounds", "1"]
-    cli.main([*args, "--pool-stride", "2", "--run-dir", str(tmp_path / "run"), "--json"])
+    cli.main([*args, "--run-dir", str(tmp_path / "run"), "--json"])
     out = json.loads(capsys.readouterr().out)
     assert out["config"]["randomizer"] == {"kind": "L2Mechanism", "epsilon0": 2.0}
-    assert out["config"]["pool_stride"] == 2
     with np.load(tmp_path / "run" / "parameters.npz") as arrays:
-        assert sum(arrays[name].size for name in arrays) == 10_650
+        assert sum(arrays[name].size for name in arrays) == 26_010
 
 
 def _help(capsys, *args: str) -> str:

@@ -742,8 +742,6 @@ training_fields = {
     "eval_every": whole(1e9),
     "target_accuracy": st.one_of(st.none(), spread(1e-3, 1.0)),
     "seed": st.one_of(st.none(), st.integers(0, 2**128)),
-    "pool_stride": st.sampled_from([1, 2]),
-    "activation": st.sampled_from(["tanh", "relu"]),
     "microbatch": st.one_of(st.none(), st.just(40), whole(1e6)),
     "records_per_client": whole(1e6),
     "local_steps": st.sampled_from([1, 5]),

@@ -342,7 +342,6 @@ training_options = {
     "eval_every": few(5),
     "target_accuracy": spread(1e-3, 1.0),
     "seed": st.integers(0, 2**128),
-    "activation": st.sampled_from(["tanh", "relu"]),
     "records_per_client": few(3),
     "local_steps": few(2),
     "local_learning_rate": spread(1e-3, 1.0),

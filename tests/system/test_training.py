@@ -380,8 +380,6 @@ def test_images_without_a_network_are_refused(tmp_path):
         ("target_accuracy", 1.5),
         ("seed", -1),
         ("seed", 0.5),
-        ("pool_stride", 3),
-        ("activation", "gelu"),
         ("decay", "cosine"),
         ("simulate", "guess"),
         ("simulate", "central-limit"),
