@@ -266,7 +266,7 @@ class LedgerShow(JsonOption, BoundsOption):
         elif self.verbose:
             say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
         else:
-            terms = () if g.terms is None else (f"{name}: {text}" for name, text in g.terms.lines)
+            terms = () if g.attack is None else (f"{name}: {text}" for name, text in g.attack.lines)
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
             entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
@@ -306,7 +306,7 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
 
     days = sorted(each.on for each in found.counted if each.on is not None)
     rounds = sum(each.num_rounds for each in found.counted)
-    believed = {prior: ends.upper for prior, ends in beliefs(g.terms).items()}
+    believed = {prior: ends.upper for prior, ends in beliefs(g.attack).items()}
     if as_json:
         told: dict[str, Any] = {
             "runs": len(found.counted),

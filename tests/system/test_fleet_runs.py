@@ -16,7 +16,8 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.reports import formats
 from checkin_jax.training.budget import budget_of
-from checkin_jax.training.reports import run_page, statement
+from checkin_jax.training.reports import run_page
+from checkin_jax.training.reports.run_record import of_run
 from checkin_jax.training.schedules.schedule import schedule_of
 
 # What takes longest is left out.
@@ -98,7 +99,7 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
     budget = budget_of(read, FAST)
     assert [tuple(row) for row in budget.by_rate] == accounted("messages")
     assert str(budget).count(" or less: ") == 3
-    stated = statement.record(read, FAST, attack=False)
+    stated = formats.plain(of_run(read, FAST), attack=False)
     for each in stated["guarantees"]:
         assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
     schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())

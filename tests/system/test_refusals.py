@@ -175,7 +175,6 @@ REFUSED = [
     ("ledger show good.json --delta 0", "--delta 0: expected"),
     ("ledger show good.json --view local", "no option --view"),
     ("ledger show", "LEDGER is needed"),
-    ("report good.json --attack", "--attack goes with the folder of a run"),
     ("report good.json --deployment deployment.toml", "deployment.toml: "),
     ("report good.toml --delta 1e-6", "--delta is given by the plan"),
     ("report log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),

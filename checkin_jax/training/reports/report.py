@@ -14,6 +14,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.rates import Rates
+from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.run import PrivateRun
 
 POST_PROCESSING = (
@@ -257,14 +258,6 @@ def by_rate(
         each = [found[view], *slower]
         out[view] = tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(rates, each))
     return out
-
-
-def plain_rows(rows: Sequence[RateRow]) -> list[dict[str, Any]]:
-    """Rows as plain values for JSON; infinities become None."""
-    return [
-        finite({"client_rate": row.client_rate, "epsilon_lower": row.lower, "epsilon": row.epsilon})
-        for row in rows
-    ]
 
 
 def rate_lines(rows: Sequence[RateRow]) -> list[str]:

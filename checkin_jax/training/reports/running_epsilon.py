@@ -9,7 +9,8 @@ from checkin_jax._serialize import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view, plain_rows
+from checkin_jax.reports.record import plain_rows
+from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
