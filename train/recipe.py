@@ -46,7 +46,7 @@ class Recipe(HostOptions):
     """Rounds between evaluations; left out: about 30 in the run."""
     target_accuracy: float | None = None
     """Stop at the first evaluation that reaches it."""
-    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
+    simulate: Literal["aggregate", "messages"] = "aggregate"
     """How a round's sum is drawn."""
     checkpoint_every: int = 0
     """Rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none."""

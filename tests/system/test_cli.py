@@ -564,19 +564,6 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
     assert "not that of the run to be resumed" in _refused(capsys, run)
 
 
-def test_entropy_from_a_file_is_refused_where_it_cannot_serve(capsys, tmp_path, quick):
-    run = [*DIGITS, "--run-dir", str(tmp_path / "run"), "--entropy-file"]
-    assert "at most one of --seed and --entropy-file" in _refused(
-        capsys, [*run, "/dev/urandom", "--seed", "1"]
-    )
-    (tmp_path / "bytes").write_bytes(bytes(range(64)))
-    assert "expected a device or a pipe" in _refused(capsys, [*run, str(tmp_path / "bytes")])
-    assert "nowhere" in _refused(capsys, [*run, str(tmp_path / "nowhere")])
-    assert "got 0" in _refused(capsys, [*run, "/dev/null"])
-    cli.main([*run[:-2], str(tmp_path / "other"), "--entropy-file", "/dev/urandom"])
-    assert "entropy came from /dev/urandom" in capsys.readouterr().out
-
-
 def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
     rng = np.random.default_rng(0)
     for name, shape in {

@@ -734,7 +734,7 @@ training_fields = {
     "decay": st.sampled_from(["linear", "constant"]),
     "momentum": st.floats(0.0, 0.99),
     "averaging": st.floats(0.0, 0.99),
-    "simulate": st.sampled_from(["aggregate", "messages", "central-limit"]),
+    "simulate": st.sampled_from(["aggregate", "messages"]),
     "delta": spread(1e-300, 0.99),
     "target_epsilon": st.one_of(st.none(), spread(1e-9, 1e9)),
     "target_view": st.sampled_from(["local", "messages", "aggregate"]),
@@ -843,7 +843,7 @@ def randomizing(matrix, clipping, noise, seed):
         present = jnp.ones(3, bool)
         total = mechanisms.l2_sum(keys[:1], clipped, present, clipping["clip_norm"], pure.epsilon0)
         assert np.linalg.norm(np.asarray(total, np.float64)) <= 3.0 * length * (1.0 + 1e-5)
-        assert math.isfinite(call(mechanisms.central_limit_multiplier, pure.epsilon0))
+        assert math.isfinite(call(mechanisms.l2_multiplier, pure.epsilon0))
 
 
 @pytest.mark.parametrize("name", CASES)

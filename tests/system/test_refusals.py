@@ -218,10 +218,6 @@ REFUSED = [
     ("train digits", "--run-dir is needed"),
     ("train digits --run-dir x --clip-norm 0", "--clip-norm 0: expected"),
     (
-        "train digits --run-dir x --seed 1 --entropy-file /dev/null",
-        "at most one of --seed and --entropy-file",
-    ),
-    (
         "train digits --run-dir x --num-processes 2",
         "--coordinator, --num-processes and --process-id go together",
     ),

@@ -29,10 +29,6 @@ ByRate = dict[str, tuple[RateRow, ...]]
 RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
-SIMULATED = (
-    "central-limit simulation, not the mechanism itself: sums were drawn from the normal limit of the l2 mechanism; "
-    "the guarantees are those of the simulated protocol"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,8 +99,6 @@ class Report:
             notes.append(SEEDED)
         elif self.entropy != OPERATING_SYSTEM:
             notes.append(f"entropy came from {self.entropy}: that it is secret and random is assumed")
-        if self.run.simulate == "central-limit":
-            notes.append(SIMULATED)
         notes += [words for words in (self.holding, self.sharing) if words is not None]
         planned, allowed = self.run.schedule.num_rounds, _allowed(self.run, self.settings)
         if self.rounds < planned:
