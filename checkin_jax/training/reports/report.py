@@ -233,11 +233,10 @@ def by_rate(
     protocol: CheckInProtocol,
     found: Mapping[str, Guarantee],
     *,
-    count: int = RATES,
     views: Sequence[str] = VIEWS,
     account_fn: AccountFn = account,
 ) -> ByRate:
-    """view -> brackets of `protocol` at `count` rates, evenly over the clients, the fastest client's first.
+    """view -> brackets of `protocol` at `RATES` rates, evenly over the clients, the fastest client's first.
 
     Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
     client.
@@ -245,7 +244,7 @@ def by_rate(
     coins = protocol.coins
     if not isinstance(coins, Rates):
         return {}
-    rates = sorted(set(coins.quantiles(count)), reverse=True)
+    rates = sorted(set(coins.quantiles(RATES)), reverse=True)
     out: ByRate = {}
     for view in views:
         slower = [guarantee(run, protocol, view, account_fn, rate) for rate in rates[1:]]
