@@ -54,7 +54,6 @@ VARIANTS = {
     "Gaussian, messages": (GAUSSIAN, "messages", "layers"),
     "l2 mechanism, aggregate (exact)": (L2, "aggregate", "layers"),
     "l2 mechanism, messages": (L2, "messages", "layers"),
-    "l2 mechanism, central-limit": (L2, "central-limit", "layers"),
 }
 # Records differentiated at a time without privacy: as many as the private step takes on a CPU, and more.
 MICROBATCHES = (40, 200)

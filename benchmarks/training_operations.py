@@ -88,7 +88,6 @@ def _matrices(written: str, operands: tuple[Any, ...]) -> tuple[np.ndarray, np.n
 def streams() -> dict[str, tuple[Operation, int]]:
     """By name: what moves or maps numbers, forwards and backwards, and the bytes that it must read and write."""
     clients, found = CPU_MICROBATCH, {}
-    pool = functools.partial(networks.max_pool, stride=1)
 
     def note(name: str, function: Callable[..., Any], *shape: int) -> None:
         x = jax.random.normal(jax.random.key(0), (clients, *shape))
@@ -101,10 +100,8 @@ def streams() -> dict[str, tuple[Operation, int]]:
 
     note("tanh after conv1", networks.tanh, 14, 14, 16)
     note("tanh after conv2", networks.tanh, 5, 5, 32)
-    note("pooling after conv1", pool, 14, 14, 16)
-    note("pooling after conv2", pool, 5, 5, 32)
-    note("unfolding for conv1", functools.partial(networks.unfold, kernel_size=8, stride=2), 34, 34, 1)
-    note("unfolding for conv2", functools.partial(networks.unfold, kernel_size=4, stride=2), 13, 13, 16)
+    note("pooling after conv1", networks.max_pool, 14, 14, 16)
+    note("pooling after conv2", networks.max_pool, 5, 5, 32)
     return found
 
 

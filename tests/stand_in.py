@@ -25,6 +25,7 @@ for _name in (
     "sweeps.evaluate",
     "training.loop",
     "training.reports.run_page",
+    "training.reports.run_record",
 ):
     importlib.import_module(f"checkin_jax.{_name}")
 

@@ -12,11 +12,10 @@ A run that is there already is kept; `--repeats 3` makes three of each, for `acc
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Literal
 
-from recipe import program
+from recipe import each_once, program
 
 from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.progress import RoundBar
@@ -54,17 +53,14 @@ def main(
     """
     records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
     shrink = 1 if dataset == "mnist" else 3
-    settings: list[tuple[str, int, float, Randomizer]] = []
+    settings: dict[str, tuple[int, float, Randomizer]] = {}
     for value in epsilon0:
-        settings.append((f"ldp_sgd_epsilon0_{value:g}", 60_000, 0.1, L2Mechanism(epsilon0=value)))
+        settings[f"ldp_sgd_epsilon0_{value:g}"] = 60_000, 0.1, L2Mechanism(epsilon0=value)
     for value in gaussian_epsilon0:
         gaussian = Gaussian.from_local(epsilon0=value, delta0=1e7**-1.5)
-        settings.append((f"gaussian_epsilon0_{value:g}", 10**7, 1e-4, gaussian))
-    for repeat, (setting, num_clients, prob, randomizer) in itertools.product(range(repeats), settings):
-        name = setting if repeats == 1 else f"{setting}_{repeat + 1}"
-        if (runs / name / "report.json").exists():
-            print(f"{runs / name} is there already")
-            continue
+        settings[f"gaussian_epsilon0_{value:g}"] = 10**7, 1e-4, gaussian
+    for setting, repeat, folder in each_once(runs, settings, repeats):
+        num_clients, prob, randomizer = settings[setting]
         protocol = ShuffledCheckIn(
             num_clients=num_clients, check_in_prob=prob / shrink, num_rounds=num_rounds
         )
@@ -76,10 +72,10 @@ def main(
             eval_every=max(1, num_rounds // 30),
             seed=None if seed is None else seed + repeat,
         )
-        with Interrupts(runs / name) as interrupts:
+        with Interrupts(folder) as interrupts:
             with RoundBar(num_rounds) as bar:
-                report = train(config, records, runs / name, interrupts.watching(bar))
-            print(f"{name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
+                report = train(config, records, folder, interrupts.watching(bar))
+            print(f"{folder.name}: {report.accuracy:.2%} after {report.rounds:,} rounds")
 
 
 if __name__ == "__main__":

@@ -9,52 +9,19 @@ make one update. Windows are repeated.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
-from recipe import Recipe, program
+from recipe import program
 
 from checkin_jax.protocols import FixedWindow
 from checkin_jax.randomizers import L2Mechanism
 
-
-@dataclasses.dataclass(kw_only=True)
-class Experiment(Recipe):
-    """A_fix on MNIST."""
-
-    num_clients: int = 60_000
-    """Clients; more than 60,000 share records."""
-    num_slots: int = 60_000
-    """Slots of a window."""
-    check_in_prob: float = 1.0
-    """Probability that a client takes part in a window."""
-    minibatch: int = 2_000
-    """Slots whose messages make one update."""
-    num_epochs: int = 100
-    """How many times the whole window is run."""
-    epsilon0: float = 4.0
-    """Local privacy of one message of the l2 mechanism."""
-    clip_norm: float = 0.1
-    """l2 norm of a clipped gradient."""
-    averaging: float = 0.2
-    """Average the parameters over this last fraction of the updates."""
-
-
-def main(experiment: Experiment) -> None:
-    """Runs the experiment and prints its report."""
-    protocol = FixedWindow(
-        num_clients=experiment.num_clients,
-        num_slots=experiment.num_slots,
-        check_in_prob=experiment.check_in_prob,
-        num_epochs=experiment.num_epochs,
-        minibatch=experiment.minibatch,
-    )
-    experiment.run(
-        protocol=protocol,
-        randomizer=L2Mechanism(epsilon0=experiment.epsilon0),
-        clip_norm=experiment.clip_norm,
-        averaging=experiment.averaging,
-    )
-
+SETTINGS: dict[str, Any] = {
+    "protocol": FixedWindow(num_clients=60_000, num_slots=60_000, num_epochs=100, minibatch=2_000),
+    "randomizer": L2Mechanism(epsilon0=4.0),
+    "clip_norm": 0.1,
+    "averaging": 0.2,
+}
 
 if __name__ == "__main__":
-    program(Experiment, main)
+    program(SETTINGS)

@@ -8,41 +8,19 @@ test accuracy or after 3,000 rounds.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
-from recipe import Recipe, program
+from recipe import program
 
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import L2Mechanism
 
-
-@dataclasses.dataclass(kw_only=True)
-class Experiment(Recipe):
-    """LDP-SGD on MNIST under shuffled check-in."""
-
-    epsilon0: float = 2.0
-    """Local privacy of one message."""
-    clip_norm: float = 0.1
-    """l2 norm of a clipped gradient."""
-    check_in_prob: float = 0.1
-    """Probability that a client checks in, each round."""
-    num_rounds: int = 3_000
-    """Rounds at most."""
-    target_accuracy: float | None = 0.9
-    """Stop at the first evaluation that reaches it."""
-
-
-def main(experiment: Experiment) -> None:
-    """Runs the experiment and prints its report."""
-    protocol = ShuffledCheckIn(
-        num_clients=60_000, check_in_prob=experiment.check_in_prob, num_rounds=experiment.num_rounds
-    )
-    experiment.run(
-        protocol=protocol,
-        randomizer=L2Mechanism(epsilon0=experiment.epsilon0),
-        clip_norm=experiment.clip_norm,
-    )
-
+SETTINGS: dict[str, Any] = {
+    "protocol": ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=3_000),
+    "randomizer": L2Mechanism(epsilon0=2.0),
+    "clip_norm": 0.1,
+    "target_accuracy": 0.9,
+}
 
 if __name__ == "__main__":
-    program(Experiment, main)
+    program(SETTINGS)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import optax
 from public_features import regression_problem
-from recipe import program
+from recipe import each_once, program
 
 from checkin_jax import (
     AveragedUpdates,
@@ -108,8 +107,6 @@ def main(
     adam: bool = False,
     averaging: float = 0.0,
     clip_norm: float = 0.1,
-    directions: int = 8,
-    num_crops: int = 1,
 ) -> None:
     """Trains every setting into a folder of its own under `runs`.
 
@@ -127,20 +124,14 @@ def main(
       adam: Steps by Adam in its place, of this many hundredths of those that the rule gives.
       averaging: Average the parameters over this last fraction of the rounds.
       clip_norm: l2 norm of a clipped gradient.
-      directions: Entries of a histogram of gradients.
-      num_crops: A client's gradient is the mean over its image and this many less one of it moved by up to two pixels.
     """
     known = settings()
     if unknown := sorted({*only} - {*known}):
         raise ValueError(f"only={unknown}: expected names out of {', '.join(known)}")
     images = data.mnist(data_dir) if dataset == "mnist" else data.digits()
-    records, model = regression_problem(images, directions=directions, num_crops=num_crops)
+    records, model = regression_problem(images)
     accountant = functools.cache(account)  # repeats ask the same questions
-    for repeat, name in itertools.product(range(repeats), only or known):
-        folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
-        if (folder / "report.json").exists():
-            print(f"{folder} is there already")
-            continue
+    for name, repeat, folder in each_once(runs, only or known, repeats):
         setting = known[name]
         run = PrivateRun(
             protocol=setting.protocol.repeated(max(1, setting.protocol.repeats // shrink)),
@@ -167,7 +158,7 @@ def main(
                     on_round=interrupts.watching(bar),
                     performance=Performance(microbatch=2_000),
                     seed=None if seed is None else seed + repeat,
-                    about={**about, "directions": directions, "num_crops": num_crops},
+                    about=about,
                     tuning=TUNING,
                     account_fn=accountant,
                 )

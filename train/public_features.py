@@ -57,41 +57,10 @@ def oriented_gradients(
     return np.concatenate(parts)
 
 
-def crops(images: np.ndarray, num_crops: int, *, reach: int = 2, seed: int = 0) -> np.ndarray:
-    """Shifted copies of every image: the image itself, then random shifts by up to `reach` pixels
-    each way.
-
-    The shifts are public and drawn before training. A client whose update is the clipped mean of the
-    gradients at all its crops sends one message about one record, as without crops. So crops cost no privacy.
-
-    Args:
-      images: (records, side, side); background zero enters at the edges.
-      num_crops: copies of each image, the image itself included.
-      reach: most pixels up, down, left or right.
-      seed: of the random shifts.
-
-    Returns:
-      (records, num_crops, side, side), of the type of the images.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
-    """
-    num_crops = _validate.integer(1, 1_000, num_crops=num_crops)
-    reach = _validate.integer(0, images.shape[1], reach=reach)
-    draws = np.random.default_rng(seed).integers(-reach, reach + 1, (2, len(images), num_crops))
-    draws[:, :, 0] = 0
-    padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach)))
-    side = np.arange(images.shape[1]) + reach
-    down, across = (draw[:, :, None] + side for draw in draws)
-    at = np.arange(len(images))[:, None, None, None]
-    return padded[at, down[:, :, :, None], across[:, :, None, :]]
-
-
 def softmax_regression(width: int) -> Model:
     """Softmax regression without biases on features (width,); all parameters start at zero.
 
-    Records are pairs of features and a label. For features (crops, width) the loss is the mean over the
-    crops.
+    Records are pairs of features and a label.
     """
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -101,8 +70,7 @@ def softmax_regression(width: int) -> Model:
         return x @ parameters["kernel"]
 
     def loss(parameters: dict[str, jax.Array], record: tuple[jax.Array, jax.Array]) -> jax.Array:
-        found = logits(parameters, record[0]).reshape(-1, NUM_CLASSES)
-        return jnp.mean(jax.vmap(cross_entropy, (0, None))(found, record[1].astype(jnp.int32)))
+        return cross_entropy(logits(parameters, record[0]), record[1].astype(jnp.int32))
 
     def metrics(
         parameters: dict[str, jax.Array], record: tuple[jax.Array, jax.Array]
@@ -113,29 +81,17 @@ def softmax_regression(width: int) -> Model:
     return Model(init=init, loss=loss, metrics=metrics, name="softmax regression on features", apply=logits)
 
 
-def regression_problem(
-    images: LabelledImages, *, directions: int = 8, num_crops: int = 1
-) -> tuple[Dataset, Model]:
-    """Features of all images with their labels, with crops for clients; and softmax regression on them.
+def regression_problem(images: LabelledImages) -> tuple[Dataset, Model]:
+    """Data set of all images' features (width,) with their labels, and softmax regression on them.
 
     Args:
       images: 28x28 (cells of 4 pixels) or smaller (cells of 2).
-      directions: entries of a histogram.
-      num_crops: crops of a client's image, itself included, over which its gradient is averaged.
-
-    Returns:
-      Data set with client records (crops, width) and label, test records (width,) and label; and the model.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
     """
-
-    def features(of: np.ndarray) -> np.ndarray:
-        cell = 4 if images.image_side == 28 else 2
-        return oriented_gradients(of, max_value=images.max_value, cell=cell, directions=directions)
-
-    moved, tested = crops(images.train_images, num_crops), features(images.test_images)
-    held = np.stack([features(moved[:, i]) for i in range(num_crops)], axis=1)
+    cell = 4 if images.image_side == 28 else 2
+    held, tested = (
+        oriented_gradients(of, max_value=images.max_value, cell=cell)
+        for of in (images.train_images, images.test_images)
+    )
     dataset = Dataset(
         records=(held, images.train_labels), test=(tested, images.test_labels), name=images.name
     )

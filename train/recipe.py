@@ -1,11 +1,15 @@
-"""Options shared by the training programs (output folder, data set, devices), and the run they start."""
+"""Options shared by the training programs (output folder, data set, devices), and the run they start.
+
+A program has its own settings as a table at its top; `checkin train mnist` takes each of them as an option.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,18 +46,12 @@ class Recipe(HostOptions):
     """MNIST, or the embedded digits."""
     seed: int | None = None
     """Makes the run reproducible, and not private against whoever knows it."""
-    eval_every: int | None = None
-    """Rounds between evaluations; left out: about 30 in the run."""
-    target_accuracy: float | None = None
-    """Stop at the first evaluation that reaches it."""
-    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
-    """How a round's sum is drawn."""
     checkpoint_every: int = 0
     """Rounds between checkpoints, which hold the run's secret entropy until it has finished; 0: none."""
     resume: bool = False
     """Go on with the run in run_dir."""
 
-    def run(self, **settings: Any) -> Report:
+    def run(self, settings: Mapping[str, Any]) -> Report:
         """Trains at the suggested learning rate; prints accuracy against epsilon in all views, and the report.
 
         Args:
@@ -66,14 +64,14 @@ class Recipe(HostOptions):
 
         mesh = self.devices()
         names = {field.name for field in dataclasses.fields(PrivateRun)}
-        run = PrivateRun(simulate=self.simulate, **{name: settings.pop(name) for name in names & {*settings}})
+        settings = dict(settings)
+        run = PrivateRun(**{name: settings.pop(name) for name in names & {*settings}})
         config = ImageTraining(
             run=run,
             learning_rate=suggested_learning_rate(run),
             tuning=BY_RULE,
             seed=self.seed,
-            eval_every=self.eval_every or max(1, run.schedule.num_rounds // 30),
-            target_accuracy=self.target_accuracy,
+            eval_every=max(1, run.schedule.num_rounds // 30),
             **settings,
         )
         records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
@@ -106,17 +104,26 @@ def traced(metrics: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
-def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
+def each_once(runs: Path, names: Iterable[str], repeats: int) -> Iterator[tuple[str, int, Path]]:
+    """(name, number of the repeat from 0, folder) of every run in `runs` that has not ended yet."""
+    for repeat, name in itertools.product(range(repeats), names):
+        folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
+        if (folder / "report.json").exists():
+            print(f"{folder} is there already")
+        else:
+            yield name, repeat, folder
+
+
+def program(what: Mapping[str, Any] | Callable[..., object]) -> None:
     """Runs a training program as `programs.program` does; of a run that has finished it says so, with exit code 0.
 
     Args:
-      what: the class of the program's options, or a function of them.
-      main: called with the options; None where `what` is the function.
+      what: the settings of a run, whose options are a `Recipe`; or a function of the options.
     """
-    if main is None:
+    if callable(what):
         programs.program(_trained(what))
     else:
-        programs.program(what, _trained(main))
+        programs.program(Recipe, _trained(lambda recipe: recipe.run(what)))
 
 
 def _trained(function: Callable[..., object]) -> Callable[..., object]:

@@ -23,7 +23,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.auditing import one_run, placement, scores, training_run
 from checkin_jax.auditing.placement import Placement
-from checkin_jax.auditing.setting import check_auditable, small
+from checkin_jax.auditing.setting import small
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, two_worlds
@@ -227,7 +227,10 @@ def audit(
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()
-    stand_in, long = small(check_auditable(run)), {view: one_run.affordable(run, view) for view in views}
+    stand_in, long = (
+        small(_validate.instance(PrivateRun, run=run)),
+        {view: one_run.affordable(run, view) for view in views},
+    )
     notes = [
         f"no test by one run in view {view!r}: the protocol has too few clients, or one unit is too large"
         for view in views

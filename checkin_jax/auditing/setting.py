@@ -5,27 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from checkin_jax import _validate
 from checkin_jax.training.run import PrivateRun
 
 # A protocol is small if it and its units are within these numbers.
 MOST_CLIENTS, MOST_MESSAGES, MOST_ROUNDS = 8, 64, 16
 # Units of the stand-in: enough for an epsilon of one.
 LEAST_UNITS, MOST_UNITS = 2, 8
-
-
-def check_auditable(run: PrivateRun) -> PrivateRun:
-    """The run itself.
-
-    Raises:
-      TypeError, ValueError: not a PrivateRun, or one with simulate="central-limit", which is not the
-        mechanism.
-    """
-    if _validate.instance(PrivateRun, run=run).simulate == "central-limit":
-        raise ValueError(
-            "simulate='central-limit': expected 'aggregate' or 'messages'; a simulation is no mechanism to audit"
-        )
-    return run
 
 
 def units_within(run: PrivateRun, rounds: int, messages: float) -> int:

@@ -259,7 +259,7 @@ class LedgerShow(JsonOption, BoundsOption):
         elif self.verbose:
             say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
         else:
-            terms = () if g.terms is None else (f"{name}: {text}" for name, text in g.terms.lines)
+            terms = () if g.attack is None else (f"{name}: {text}" for name, text in g.attack.lines)
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
             entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
@@ -321,7 +321,7 @@ class LedgerBudget(JsonOption):
         left = _left(found, accountant, delta)
         days = sorted(each.on for each in found.counted if each.on is not None)
         rounds = sum(each.num_rounds for each in found.counted)
-        believed = {prior: ends.upper for prior, ends in beliefs(g.terms).items()}
+        believed = {prior: ends.upper for prior, ends in beliefs(g).items()}
         budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
         if self.json:
             told: dict[str, Any] = {

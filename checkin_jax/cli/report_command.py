@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
@@ -106,7 +106,6 @@ class ReportPage(_DeclaredOptions):
       subject: folder of a run (also an unfinished one), a ledger (.json) or a plan (.toml).
       out: file of the page. Default: report.html in the run's folder, or beside the file, with .html after its name.
         Pages about other subjects are not replaced.
-      attack: for a run: include attack terms: rates, beliefs and the trade-off curve; takes a few more seconds.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -117,7 +116,6 @@ class ReportPage(_DeclaredOptions):
 
     subject: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
-    attack: bool = False
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
@@ -125,8 +123,6 @@ class ReportPage(_DeclaredOptions):
             raise UsageError(f"{self.subject}: no such folder or file")
         if self.subject.is_dir():
             self._of_run()
-        elif self.attack:
-            raise UsageError("--attack goes with the folder of a run")
         else:
             write_page(self.subject, self.out, self.record_of(self.subject), self.deployment)
 
@@ -139,7 +135,7 @@ class ReportPage(_DeclaredOptions):
         check_free(out, self.subject, self.deployment)
         if not run.metrics:
             raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
-        print(run_page.write(run, out, account, attack=self.attack, deployment=said))
+        print(run_page.write(run, out, account, deployment=said))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -190,8 +186,8 @@ class Statement(_DeclaredOptions):
 
     def _of_run(self) -> Callable[[], str]:
         from checkin_jax.accounting.account import account
-        from checkin_jax.reports import formats
-        from checkin_jax.training.reports import run_page, statement
+        from checkin_jax.training.reports import run_page
+        from checkin_jax.training.reports.run_record import of_run
 
         said, run = self.declared(), self.run_in(self.subject)
         if not run.rounds:
@@ -199,14 +195,17 @@ class Statement(_DeclaredOptions):
         _ = run.audit  # checked before any work: complete, and of this run
         if self.format == "html":
             return lambda: run_page.build(run, account, deployment=said)
-        how: dict[str, Any] = {"attack": not self.no_attack, "deployment": said}
-        return lambda: formats.FORMATS[self.format](statement.record(run, account, **how))
+        return lambda: self._written(of_run(run, account, deployment=said))
 
     def _of_file(self) -> Callable[[], str]:
-        from checkin_jax.reports import formats, render
+        from checkin_jax.reports import render
 
-        attack = not self.no_attack
-        made = self.record_of(self.subject, attack=attack)
+        made = self.record_of(self.subject, attack=not self.no_attack)
         if self.format == "html":
             return lambda: render.page(made())
-        return lambda: formats.FORMATS[self.format](formats.plain(made(), attack=attack))
+        return lambda: self._written(made())
+
+    def _written(self, subject: Record) -> str:
+        from checkin_jax.reports import formats
+
+        return formats.FORMATS[self.format](formats.plain(subject, attack=not self.no_attack))

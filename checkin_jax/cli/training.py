@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import sys
@@ -36,7 +35,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
       decay: learning rate over the rounds.
       momentum: heavy-ball momentum.
       averaging: average the parameters over this last fraction of the rounds.
-      simulate: how a round's sum is drawn: exactly (aggregate), message by message, or by the central limit.
+      simulate: how a round's sum is drawn: exactly (aggregate), or message by message.
       delta: delta of the reported guarantees.
       target_epsilon: budget: training ends before the round that would make epsilon exceed it.
       target_view: view of --target-epsilon.
@@ -47,8 +46,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
       eval_every: rounds between evaluations.
       target_accuracy: stop at the first evaluation that reaches this test accuracy.
       seed: make the run reproducible; it is then not private against anybody who knows the seed.
-      entropy_file: device or pipe from which secrets are drawn, such as /dev/hwrng. Default: the operating system.
-      activation: activation of the network.
       microbatch: clients differentiated at once. Default: chosen for the device.
       records_per_client: number of records of each client.
       local_steps: steps of a client on its own records before it sends the change (federated averaging).
@@ -65,7 +62,7 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     decay: Literal["linear", "constant"] = "linear"
     momentum: float = 0.0
     averaging: float = 0.0
-    simulate: Literal["aggregate", "messages", "central-limit"] = "aggregate"
+    simulate: Literal["aggregate", "messages"] = "aggregate"
     delta: Annotated[float, GUARANTEE] = 1e-6
     target_epsilon: Annotated[float | None, GUARANTEE] = None
     target_view: Annotated[View, GUARANTEE] = "messages"
@@ -74,8 +71,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     eval_every: int = 50
     target_accuracy: float | None = None
     seed: int | None = None
-    entropy_file: Path | None = None
-    activation: Literal["tanh", "relu"] = "tanh"
     microbatch: int | None = None
     records_per_client: int = 1
     local_steps: int = 1
@@ -102,8 +97,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
 
         images, run = self._images(), self._private_run()
         config = self._config(run)
-        if self.entropy_file is not None and self.seed is not None:
-            raise UsageError("give at most one of --seed and --entropy-file")
         mesh = self.devices()
         with Interrupts(self.run_dir) as interrupts:
             try:
@@ -191,13 +184,11 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         from checkin_jax.training.budget import rounds_within
         from checkin_jax.training.examples.images import train
         from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
-        from checkin_jax.training.schedules.draws import EntropyFile
 
         allowed = rounds_within(config.run, account)
         if config.tuning == BY_RULE:
             config = dataclasses.replace(config, learning_rate=suggested_learning_rate(config.run, allowed))
-        source = contextlib.nullcontext() if self.entropy_file is None else EntropyFile(self.entropy_file)
-        with self.progress(allowed) as bar, source as entropy:
+        with self.progress(allowed) as bar:
             return train(
                 config,
                 images,
@@ -207,7 +198,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
                 keep_checkpoints=self.keep_checkpoints,
                 resume=self.resume,
                 mesh=mesh,
-                entropy=entropy,
                 after=self.after,
                 account_fn=account,
             )
@@ -249,7 +239,6 @@ class TrainMnist(_TrainingOptions):
 
     Attributes:
       data_dir: folder with the four IDX files, gzipped or not. Default: a prepared TensorFlow Datasets copy.
-      pool_stride: stride of the poolings, not given in the paper: 1 gives 26,010 parameters, 2 gives 10,650.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -258,7 +247,6 @@ class TrainMnist(_TrainingOptions):
     )
 
     data_dir: Path | None = None
-    pool_stride: Literal[1, 2] = 1
 
     _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate: ClassVar[float] = 1.3

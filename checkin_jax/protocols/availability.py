@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -98,8 +98,6 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     counts = _numbers("available", available)
     if counts.size == 0:
         raise ValueError("available=[]: expected at least one round")
-    whole = (counts >= 1) & (counts <= _MOST_CLIENTS) & (counts == np.floor(counts))
-    _rows("available", counts, whole, "a whole number in [1, 2^42]")
     coins = (
         np.broadcast_to(_numbers("coin", coin), counts.shape)
         if np.ndim(coin) == 0
@@ -107,8 +105,7 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     )
     if coins.shape != counts.shape:
         raise ValueError(f"coin={coins.size} numbers: expected one for each of the {counts.size} rounds")
-    _rows("coin", coins, (coins > 0) & (coins <= 1), "a number in (0, 1]")
-    return AvailabilityLog(counts, np.asarray(coins))
+    return _checked(counts, np.asarray(coins), lambda name, i: f"{name}, row {i + 1}: ")
 
 
 def grouped(rounds: AvailabilityLog, ratio: float = RATIO) -> tuple[Group, ...]:
@@ -355,8 +352,6 @@ def from_availability(
 def read(path: str | Path) -> AvailabilityLog:
     """Reads a log from a CSV file with the columns `available` and `coin`, in any order, one line per round.
 
-    A column `round`, if present, must be increasing.
-
     Raises:
       ValueError: a missing column, a line that is not two numbers in their ranges (named by its number, the header
         being line 1), or no rounds.
@@ -375,10 +370,8 @@ def read(path: str | Path) -> AvailabilityLog:
     found = [_line(path, number, row, places) for number, row in lines]
     if not found:
         raise ValueError(f"{path}: expected at least one round")
-    if "round" in header:
-        _rising(path, lines, header.index("round"))
-    table = np.asarray(found)
-    return AvailabilityLog(table[:, 0], table[:, 1])
+    available, coins = np.array(found).T
+    return _checked(available, coins, lambda name, i: f"{path}: line {lines[i][0]}: {name}=")
 
 
 def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) -> tuple[float, float]:
@@ -388,26 +381,19 @@ def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) 
         raise ValueError(
             f"{path}: line {number}: {_validate.shown(','.join(row))}: expected two numbers"
         ) from None
-    if not (1 <= available <= _MOST_CLIENTS and available.is_integer()):
-        raise ValueError(
-            f"{path}: line {number}: available={available!r}: expected a whole number in [1, 2^42]"
-        )
-    if not 0 < coin <= 1:
-        raise ValueError(f"{path}: line {number}: coin={coin!r}: expected a number in (0, 1]")
     return available, coin
 
 
-def _rising(path: str | Path, lines: Iterable[tuple[int, list[str]]], place: int) -> None:
-    """Raises ValueError unless rounds are increasing whole numbers."""
-    last = -math.inf
-    for number, row in lines:
-        text = row[place] if place < len(row) else ""
-        if not text.strip().isdecimal() or not int(text) > last:
-            raise ValueError(
-                f"{path}: line {number}: round={_validate.shown(text)}: expected a whole number above that of the "
-                "line before"
-            )
-        last = int(text)
+def _checked(available: np.ndarray, coin: np.ndarray, at: Callable[[str, int], str]) -> AvailabilityLog:
+    """The log of two columns, after a check of their ranges; at: a column's name and a row, in words."""
+    whole = (available >= 1) & (available <= _MOST_CLIENTS) & (available == np.floor(available))
+    for name, column, fine, expected in (
+        ("available", available, whole, "a whole number in [1, 2^42]"),
+        ("coin", coin, (coin > 0) & (coin <= 1), "a number in (0, 1]"),
+    ):
+        for i in np.flatnonzero(~fine)[:1]:
+            raise ValueError(f"{at(name, int(i))}{float(column[i])!r}: expected {expected}")
+    return AvailabilityLog(available, coin)
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
@@ -415,10 +401,3 @@ def _numbers(name: str, values: object) -> np.ndarray:
     if found.ndim > 1:
         raise ValueError(f"{name} of shape {found.shape}: expected one number per round")
     return found
-
-
-def _rows(name: str, found: np.ndarray, fine: np.ndarray, expected: str) -> None:
-    wrong = np.flatnonzero(~fine)
-    if wrong.size:
-        i = int(wrong[0])
-        raise ValueError(f"{name}, row {i + 1}: {float(found[i])!r}: expected {expected}")

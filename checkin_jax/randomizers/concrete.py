@@ -53,6 +53,7 @@ class L2Mechanism(ConcreteLDP):
     """
 
     messages_differ = True
+    fair_coin_at_zero = True
 
     @property
     def words(self) -> str:
@@ -68,10 +69,6 @@ class L2Mechanism(ConcreteLDP):
     @property
     def step_set(self) -> StepSet:
         return one_bit_steps(self.epsilon0)
-
-    @property
-    def fair_coin_at_zero(self) -> bool:
-        return True
 
     @property
     def attains(self) -> frozenset[str]:
@@ -92,17 +89,12 @@ class KaryResponse(ConcreteLDP):
 
     num_values: int
 
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def words(self) -> str:
@@ -172,20 +164,15 @@ class HadamardResponse(ConcreteLDP):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
+
     @property
     def words(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of Hadamard response"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return 0.5 * pure_profile(self.epsilon0, loss)
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def step_set(self) -> StepSet:
@@ -232,6 +219,8 @@ class Rappor(ConcreteLDP):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
+    dummy_may_equal_any_record = True
+
     @property
     def words(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of symmetric RAPPOR"
@@ -240,10 +229,6 @@ class Rappor(ConcreteLDP):
         # Only the bits of the two records differ: (p - c)_+ / (1 + e^(epsilon0 / 2))^2.
         room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
         return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def step_set(self) -> StepSet:
@@ -315,6 +300,7 @@ class Laplace(ConcreteLDP):
     _CELLS: ClassVar[int] = 128
 
     messages_differ = True
+    dummy_may_equal_any_record = True
 
     @property
     def words(self) -> str:
@@ -322,10 +308,6 @@ class Laplace(ConcreteLDP):
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def step_set(self) -> StepSet | None:

@@ -44,6 +44,9 @@ class FiniteMechanism(Randomizer):
 
     probabilities: Any
 
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "probabilities", _rows(self.probabilities))
         if len(self._exact) < 2:
@@ -90,14 +93,6 @@ class FiniteMechanism(Randomizer):
         records, messages = len(self.probabilities), len(self.probabilities[0])
         size = f"{records:,} records and {messages:,} messages"
         return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {size}"
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @functools.cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:

@@ -41,6 +41,8 @@ class PureLDP(Randomizer):
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
     messages_differ = True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
 
     @property
     def _share(self) -> float:
@@ -48,18 +50,10 @@ class PureLDP(Randomizer):
         most = math.tanh(0.5 * self.epsilon0)
         return self.total_variation / most if self.total_variation < most else 1.0
 
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
         distance = _validate.real(0, 1, open_low=True, total_variation=self.total_variation)
         object.__setattr__(self, "total_variation", distance)
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def words(self) -> str:
@@ -116,13 +110,14 @@ class OneBit(Randomizer):
     differ: float = 1.0
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+    messages_differ = True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
 
     def __post_init__(self) -> None:
         value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
         object.__setattr__(self, "epsilon0", value)
         object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
-
-    messages_differ = True
 
     @property
     def words(self) -> str:
@@ -159,14 +154,6 @@ class OneBit(Randomizer):
         return one_bit_steps(self.epsilon0, self.differ)
 
     @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
-
-    @property
     def attains(self) -> frozenset[str]:
         return frozenset((BINARY,)) if self.differ == 1.0 else frozenset()
 
@@ -194,16 +181,13 @@ class ApproximateLDP(Randomizer):
     delta0: float
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+    messages_differ = True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
-
-    messages_differ = True
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
 
     @property
     def words(self) -> str:
@@ -215,10 +199,6 @@ class ApproximateLDP(Randomizer):
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return self.delta0 + (1.0 - self.delta0) * pure_profile(self.epsilon0, loss)
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
@@ -252,6 +232,10 @@ class KnownProfile(Randomizer):
     largest_loss: float = math.inf  # type: ignore[assignment]
     name: str = "messages of a given privacy profile"
 
+    messages_differ = True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
+
     def __post_init__(self) -> None:
         largest = _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)
         object.__setattr__(self, "largest_loss", largest)
@@ -277,19 +261,9 @@ class KnownProfile(Randomizer):
                 f"largest_loss={self.largest_loss!r}: expected the function to be zero there, not {value[-1]!r}"
             )
 
-    messages_differ = True
-
     @property
     def words(self) -> str:
         return self.name
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        return True
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        return True
 
     @functools.cached_property
     def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]

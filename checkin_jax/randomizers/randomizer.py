@@ -53,6 +53,16 @@ class Randomizer(ByName, abc.ABC):
     # True if the description includes mechanisms no two messages of which are equal, such as with a long random tag.
     # Colluding clients then recognise the messages of others. Responses with few values are sometimes equal.
     messages_differ: ClassVar[bool] = False
+    # True if sums of messages may reveal the count of each message, as with one-hot vectors.
+    sum_reveals_counts: ClassVar[bool] = False
+    # True if the dummy of an empty slot may hold any record, such as the record of all others. A dummy is the
+    # randomized zero update. Under the l2 mechanism it is a fair coin, a law that no record has. If False, lower ends
+    # with the dummy at another record would be false, so there are none for hidden dummies.
+    dummy_may_equal_any_record: ClassVar[bool] = False
+    # True if a dummy, and the message of a zero update, is a fair coin among one-bit messages. Sums must then also
+    # reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden dummies, and of
+    # sums, use both properties.
+    fair_coin_at_zero: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -114,29 +124,6 @@ class Randomizer(ByName, abc.ABC):
     def attains(self) -> frozenset[str]:
         """Concrete mechanisms that the description covers: BINARY, TERNARY at epsilon0 = `largest_loss`."""
         return frozenset()
-
-    @property
-    def sum_reveals_counts(self) -> bool:
-        """True if sums of messages may reveal the count of each message, as with one-hot vectors."""
-        return False
-
-    @property
-    def dummy_may_equal_any_record(self) -> bool:
-        """True if the dummy of an empty slot may hold any record, such as the record of all others.
-
-        A dummy is the randomized zero update. Under the l2 mechanism it is a fair coin, a law that no record has. If
-        False, lower ends with the dummy at another record would be false, so there are none for hidden dummies.
-        """
-        return False
-
-    @property
-    def fair_coin_at_zero(self) -> bool:
-        """True if a dummy, and the message of a zero update, is a fair coin among one-bit messages.
-
-        Sums must then also reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden
-        dummies, and of sums, use both properties.
-        """
-        return False
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,24 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
-from checkin_jax.accounting.attack import AttackTerms
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import evidence, render
+from checkin_jax.reports import render
 from checkin_jax.reports.declared import Deployment
-from checkin_jax.reports.record import ACCOUNTING, NOT_COVERED, TRUSTED, TUNING, Last, Record
+from checkin_jax.reports.record import (
+    ACCOUNTING,
+    NOT_COVERED,
+    PROTECTED,
+    TRUSTED,
+    TUNING,
+    Last,
+    Promise,
+    Record,
+    attack_terms,
+    plain_rows,
+)
 
 # Increased whenever the meaning of a field changes.
 SCHEMA = 2
@@ -32,7 +42,7 @@ _AS_ENTRIES = "as the view of each entry says"
 
 
 def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
-    """Statement of a ledger or a plan as plain values for JSON; infinities become None.
+    """Statement of a run, a ledger or a plan as plain values for JSON; infinities become None.
 
     Args:
       subject: the record of its page.
@@ -40,34 +50,37 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
     """
     first = subject.stated[0]
     randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
+    protocol, in_words = subject.protocol or (subject.title, subject.lead)
+    quoted = [
+        guarantee(each, view, attack=attack, promise=promise, by_rate=subject.by_rate.get(view, ()))
+        for promise in subject.promises
+        for view, each in promise.guarantees.items()
+    ]
+    ran = [guarantee(each, view, attack=False) for view, each in subject.ran.items()]
     return {
         "schema": SCHEMA,
         "subject": subject.kind,
         "made": subject.made.isoformat(),
         "tool": {"name": "checkin-jax", "version": __version__},
-        "data": {"name": subject.source or subject.title, "clients": subject.clients},
+        "data": {"name": subject.data or subject.source or subject.title, "clients": subject.clients},
         "unit": {
-            "protected": "one client, with all records it holds",
-            "records_per_client": None,
+            "protected": PROTECTED,
+            "records_per_client": subject.records_per_client,
             "adjacency": first.neighboring_relation,
             "in_words": first.compared,
             "time": "everything in the ledger" if subject.kind == "ledger" else "the whole run",
         },
         "mechanism": {
-            "protocol": subject.title,
-            "in_words": subject.lead,
+            "protocol": protocol,
+            "in_words": in_words,
             "randomizer": "; ".join(sorted(randomizers)) or "that of a trusted server",
             "steps": list(subject.mechanism),
-            "clip_norm": None,
+            "clip_norm": subject.clip_norm,
             "rounds": subject.rounds,
-            "ended": None,
+            "ended": subject.ended,
         },
-        "guarantees": [
-            guarantee(each, view, attack=attack, message=promise.name or None, met=promise.met)
-            for promise in subject.promises
-            for view, each in promise.guarantees.items()
-        ],
-        "guarantees_of_all_planned_rounds": [],
+        "guarantees": ran or quoted,
+        "guarantees_of_all_planned_rounds": quoted if ran else [],
         **declarations(subject.deployment, subject.blanks),
         "target": None
         if subject.target is None
@@ -76,13 +89,29 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
         "accounting": {
             "in_words": ACCOUNTING,
             "software": f"checkin-jax {__version__}",
-            "run_by": "nobody yet" if subject.kind == "plan" else "whoever trains",
+            "run_by": subject.run_by,
         },
-        "audit": None,
-        "tuning": {"covered": False, "in_words": TUNING, "stated": subject.deployment.tuning},
+        "audit": subject.audit and _audit(subject.audit),
+        "tuning": {
+            "covered": False,
+            "in_words": TUNING,
+            "stated": subject.tuning or subject.deployment.tuning,
+        },
         "releases": list(subject.released),
-        "notes": [*subject.state, *subject.also],
-        "not_covered": list(NOT_COVERED),
+        "notes": list(subject.state),
+        "not_covered": [*NOT_COVERED, *([subject.evaluation] if subject.evaluation else [])],
+    }
+
+
+def _audit(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of audit.json that a statement quotes."""
+    wanted = ("test", "view", "delta", "audit_lower", "evidence")
+    return {
+        **{name: found[name] for name in ("date", "version", "passed", "confidence")},
+        "findings": [
+            {name: each[name] for name in wanted} | {"certified": {"epsilon": each["certified"]["epsilon"]}}
+            for each in found["findings"]
+        ],
     }
 
 
@@ -99,16 +128,14 @@ def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
 
 
 def guarantee(
-    g: Stated, view: str, *, attack: bool, message: str | None = None, met: bool | None = None
+    g: Stated, view: str, *, attack: bool, promise: Promise | None = None, by_rate: Sequence[RateRow] = ()
 ) -> dict[str, Any]:
-    """Plain values of a guarantee in one view. message: kind of message. met: true if the target is met."""
-    terms: AttackTerms | None = None
-    if attack:
-        terms = g.attack if isinstance(g, Guarantee) else getattr(g, "terms", None)
+    """Plain values of a guarantee in one view, of a promise and with brackets by rate if these are given."""
+    terms = attack_terms(g) if attack else None
     return finite(
         {
-            "message": message,
-            "met": met,
+            "message": promise and (promise.name or None),
+            "met": promise and promise.met,
             "view": view,
             "against": g.against,
             "trusted": TRUSTED.get(view, _AS_ENTRIES),
@@ -121,7 +148,7 @@ def guarantee(
             "assumptions": list(g.assumptions),
             "warnings": list(g.warnings),
             "attack": None if terms is None else terms.as_dict(),
-            "by_rate": [],
+            "by_rate": plain_rows(by_rate),
         }
     )
 
@@ -183,7 +210,6 @@ def _sentences(values: dict[str, Any], **marks: str) -> str:
             values=values,
             quoted=quoted,
             verdicts={each["message"]: each["met"] for each in quoted}.items(),
-            audited=evidence.audited(values["audit"]),
             **marks,
         )
     )

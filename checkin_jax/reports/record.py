@@ -10,13 +10,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
-from checkin_jax._version import __version__
+from checkin_jax._serialize import finite
 from checkin_jax.accounting.attack import AttackTerms, Ends
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.reports.declared import Deployment, blanks
 from checkin_jax.reports.evidence import Digest
@@ -26,6 +28,7 @@ TRUSTED = {
     "messages": "the clients' devices and the shuffler, which removes names and order from the messages",
     "aggregate": "the clients' devices and the server or secure aggregation that adds the messages up",
 }
+PROTECTED = "one client, with all records it holds"
 TUNING = (
     "choosing the model, its settings or one of several runs by looking at these clients' data: every such run has a "
     "privacy loss of its own"
@@ -55,14 +58,13 @@ class Promise:
       met: True if the target is met; None: there is no target.
       guarantees: by view, or under "as composed" if units are observed in different views; the view without
         trust first.
-      beliefs: bounds on an adversary's posterior belief in one of two candidates, by its prior belief, in the
-        view that may be relied on; empty: not computed.
+      relied_on: the guarantee that may be relied on, for a table of beliefs; None: there is none.
     """
 
     name: str = ""
     met: bool | None = None
     guarantees: Mapping[str, Stated]
-    beliefs: Mapping[float, Ends] = dataclasses.field(default_factory=dict)
+    relied_on: Stated | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,14 +101,13 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of a page beyond the questions: paragraphs, a table, names and values, figures, and verbatim text."""
+    """A section of a page beyond the questions: paragraphs, a table, names and values, and figures."""
 
     title: str
     paragraphs: tuple[str, ...] = ()
     table: Table | None = None
     pairs: tuple[tuple[str, str], ...] = ()
     figures: tuple[Figure, ...] = ()
-    verbatim: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,12 +127,18 @@ class Record:
       unit: the unit of privacy, as far as a program knows.
       mechanism: operations on the data, a sentence each.
       covered: accesses to the data that the figures are about.
-      also: sentences below the promises.
+      ran: by view, for a run that ended early, the guarantees of the rounds that ran; the promises are then those of
+        all planned rounds.
+      by_rate: view -> brackets by check-in rate of the promises, if rates differ.
+      protocol: the run, its rounds in words; empty: title and lead.
+      data: name of the data; empty: `source` or the title.
+      records_per_client, clip_norm: None: not known, or one of several.
+      ended: True if the run has ended; None: the subject is no run.
       tuning, evaluation: statements of the run's own files about these; None: nothing.
       released: results that leave the protected part.
       randomness: source of the secret bits; None: not known here.
-      audit: findings of an audit, a sentence each.
-      software: versions, a sentence.
+      audit: findings of an audit, as in audit.json; None: there was none.
+      run_by: what trains.
       sections: further sections, after the questions.
       files: files that the page was made of.
       source: name of the file or folder that the page is about.
@@ -152,13 +159,19 @@ class Record:
     unit: str
     mechanism: tuple[str, ...]
     covered: tuple[str, ...]
-    also: tuple[str, ...] = ()
+    ran: Mapping[str, Stated] = dataclasses.field(default_factory=dict)
+    by_rate: Mapping[str, Sequence[RateRow]] = dataclasses.field(default_factory=dict)
+    protocol: tuple[str, str] | None = None
+    data: str = ""
+    records_per_client: int | None = None
+    clip_norm: float | None = None
+    ended: bool | None = None
     tuning: str | None = None
     evaluation: str | None = None
     released: tuple[str, ...] = ()
     randomness: str | None = None
-    audit: tuple[str, ...] = ()
-    software: str = f"checkin-jax {__version__}"
+    audit: Mapping[str, Any] | None = None
+    run_by: str = "whoever trains"
     sections: tuple[Section, ...] = ()
     files: tuple[Digest, ...] = ()
     source: str = ""
@@ -271,11 +284,25 @@ def lower_percent(belief: float) -> str:
     return f"{down(100.0 * belief, 3)}%"
 
 
-def beliefs(terms: AttackTerms | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
+def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
     """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms."""
+    terms = attack_terms(relied_on)
     return {} if terms is None else {prior: terms.posterior(prior) for prior in priors}
+
+
+def attack_terms(stated: Stated | None) -> AttackTerms | None:
+    """Attack terms of a guarantee; None if it has none."""
+    return getattr(stated, "attack", None)
 
 
 def sentence(text: str) -> str:
     """The text with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def plain_rows(rows: Sequence[RateRow]) -> list[dict[str, Any]]:
+    """Rows as plain values for JSON; infinities become None."""
+    return [
+        finite({"client_rate": row.client_rate, "epsilon_lower": row.lower, "epsilon": row.epsilon})
+        for row in rows
+    ]

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
+from checkin_jax._version import __version__
 from checkin_jax.accounting.stated import in_short
 from checkin_jax.reports import bound_links, evidence, record, references
 from checkin_jax.reports.record import Figure, Record
@@ -48,6 +49,7 @@ def templates() -> jinja2.Environment:
         "not_covered": record.NOT_COVERED,
         "accounting": record.sentence(record.ACCOUNTING),
         "glossary": bound_links.GLOSSARY,
+        "software": f"checkin-jax {__version__}",
     }
     environment.filters |= {
         "at_most": lambda value: record.number(value, up),
@@ -61,6 +63,8 @@ def templates() -> jinja2.Environment:
         "lower_percent": record.lower_percent,
         "in_short": in_short,
         "sentence": record.sentence,
+        "beliefs": record.beliefs,
+        "audited": evidence.audited,
         "linked": lambda text, stated: Markup(bound_links.linked(text, stated)),
         "safe_svg": Markup,
     }

@@ -10,9 +10,9 @@ from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declared import COMPOSED, Deployment
 from checkin_jax.reports.evidence import Digest
-from checkin_jax.reports.record import Last, Promise, Record, beliefs, reliable_view, sentence
+from checkin_jax.reports.record import PROTECTED, Last, Promise, Record, reliable_view, sentence
 
-_UNIT = "One client, with all records it holds, over {}."
+_UNIT = f"{PROTECTED[:1].upper()}{PROTECTED[1:]}, over {{}}."
 _RELEASED = (
     "The view of the adversary, and results computed from that view without the clients' data: the model after every "
     "round, its last parameters, averages of them."
@@ -72,9 +72,7 @@ def of_ledger(
         state=tuple(notes),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
-        promises=(
-            Promise(guarantees=guarantees, met=met, beliefs=beliefs(relied_on.terms if relied_on else None)),
-        ),
+        promises=(Promise(guarantees=guarantees, met=met, relied_on=relied_on),),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
@@ -136,7 +134,6 @@ def of_plan(
     promises = []
     for each in kinds:
         first = next(iter(each.values()))
-        relied_on = each.get(reliable_view(each, deployment))
         promises.append(
             Promise(
                 name=sentence(
@@ -145,7 +142,7 @@ def of_plan(
                 ).rstrip("."),
                 met=None if target is None else each[target[1]].epsilon <= target[0],
                 guarantees=each,
-                beliefs=beliefs(relied_on.attack if relied_on else None),
+                relied_on=each.get(reliable_view(each, deployment)),
             )
         )
     state = ["This is a plan: nothing has run. The figures hold for a run exactly as described."]
@@ -159,6 +156,8 @@ def of_plan(
         kind="plan",
         last=last,
         rounds=protocol.repeats,
+        protocol=(protocol.title, protocol.what),
+        run_by="nobody yet",
         title=f"Plan of {name}",
         lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
         state=tuple(state),
@@ -167,10 +166,7 @@ def of_plan(
         clients=protocol.num_clients,
         clients_at_once=True,
         unit=_UNIT.format("the whole run"),
-        mechanism=(
-            sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
-            *(sentence(next(iter(each.values())).randomizer.words) for each in kinds),
-        ),
+        mechanism=tuple(sentence(next(iter(each.values())).randomizer.words) for each in kinds),
         covered=("All planned rounds, even if the run ends before.",),
         released=(_RELEASED,),
         files=files,

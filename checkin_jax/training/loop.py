@@ -103,10 +103,9 @@ def train(
     fit is known before the first one; the learning rate decays and parameters are averaged over these rounds.
 
     Formal guarantees: each round's participants, messages and noise follow `run.protocol` and
-    `run.randomizer` (unless `run.simulate` is "central-limit"), so `account` of these two objects applies to
-    this run. Results depend on clients' records only through the round sums. A run that was killed and
-    resumed leaves the same bits in parameters.npz and metrics.jsonl as an uninterrupted one. Its repeated
-    rounds are the same releases and are counted once.
+    `run.randomizer`, so `account` of these two objects applies to this run. Results depend on clients' records
+    only through the round sums. A run that was killed and resumed leaves the same bits in parameters.npz and
+    metrics.jsonl as an uninterrupted one. Its repeated rounds are the same releases and are counted once.
 
     Args:
       run: the settings that determine its privacy.
@@ -214,7 +213,7 @@ def train(
         _check_target(target_accuracy, names)
     tested = tests(model, dataset, evaluate, performance)
     # The report repeats figures of the last evaluation.
-    account_fn = functools.cache(on_cpu(account_fn) if performance.account_on == "cpu" else account_fn)
+    account_fn = functools.cache(on_cpu(account_fn))
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # No larger than a likely round: absent clients of a microbatch cost as much as present ones.
     performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))

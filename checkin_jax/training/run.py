@@ -34,8 +34,8 @@ class PrivateRun(ByName):
         Gaussian is federated DP-SGD. L2Mechanism is LDP-SGD. PureLDP is implemented by the l2 mechanism, and
         accounted for as the worst case.
       clip_norm: C in [1e-6, 1e6], l2 norm to which every client's update is scaled down.
-      simulate: how the server's sum is drawn: "aggregate" (exact law, cheap), "messages" (every message
-        drawn) or "central-limit" (l2 mechanism only; a simulation, not the mechanism itself).
+      simulate: how the server's sum is drawn: "aggregate" (exact law, cheap) or "messages" (every message
+        drawn).
       delta: of the reported guarantees, in (0, 1).
       target_epsilon: > 0; training ends before the round that would make epsilon at delta exceed it. None: no
         budget.

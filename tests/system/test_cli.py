@@ -557,19 +557,6 @@ def test_train_resumes_and_refuses_to_resume_another_run(capsys, tmp_path, quick
     assert "not that of the run to be resumed" in _refused(capsys, run)
 
 
-def test_entropy_from_a_file_is_refused_where_it_cannot_serve(capsys, tmp_path, quick):
-    run = [*DIGITS, "--run-dir", str(tmp_path / "run"), "--entropy-file"]
-    assert "at most one of --seed and --entropy-file" in _refused(
-        capsys, [*run, "/dev/urandom", "--seed", "1"]
-    )
-    (tmp_path / "bytes").write_bytes(bytes(range(64)))
-    assert "expected a device or a pipe" in _refused(capsys, [*run, str(tmp_path / "bytes")])
-    assert "nowhere" in _refused(capsys, [*run, str(tmp_path / "nowhere")])
-    assert "got 0" in _refused(capsys, [*run, "/dev/null"])
-    cli.main([*run[:-2], str(tmp_path / "other"), "--entropy-file", "/dev/urandom"])
-    assert "entropy came from /dev/urandom" in capsys.readouterr().out
-
-
 def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
     rng = np.random.default_rng(0)
     for name, shape in {
@@ -582,12 +569,11 @@ def test_train_mnist_reads_a_folder(capsys, tmp_path, quick):
         content = rng.integers(10, size=shape, dtype=np.uint8).tobytes()
         (tmp_path / f"{name}-ubyte").write_bytes(header + content)
     args = ["train", "mnist", "--data-dir", str(tmp_path), "--num-clients", "50", "--num-rounds", "1"]
-    cli.main([*args, "--pool-stride", "2", "--run-dir", str(tmp_path / "run"), "--json"])
+    cli.main([*args, "--run-dir", str(tmp_path / "run"), "--json"])
     out = json.loads(capsys.readouterr().out)
     assert out["config"]["randomizer"] == {"kind": "L2Mechanism", "epsilon0": 2.0}
-    assert out["config"]["pool_stride"] == 2
     with np.load(tmp_path / "run" / "parameters.npz") as arrays:
-        assert sum(arrays[name].size for name in arrays) == 10_650
+        assert sum(arrays[name].size for name in arrays) == 26_010
 
 
 def _help(capsys, *args: str) -> str:

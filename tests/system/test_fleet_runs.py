@@ -16,7 +16,8 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.reports import formats
 from checkin_jax.training.budget import budget_of
-from checkin_jax.training.reports import run_page, statement
+from checkin_jax.training.reports import run_page
+from checkin_jax.training.reports.run_record import of_run
 from checkin_jax.training.schedules.schedule import schedule_of
 
 # What takes longest is left out.
@@ -89,16 +90,13 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
     assert f"the fastest client is expected to send {8 * 0.6:.4g}" in str(report)
     # Metrics, budget, statement and page say the same.
     read = cj.training.read(folder)
-    evaluated = [line for line in read.metrics if "spent_by_rate" in line]
+    evaluated = [line for line in read.metrics if "epsilon" in line]
     assert [line["round"] for line in evaluated] == [4, 8]
-    for line in evaluated:
-        expected = [[rate, epsilon] for rate, _, epsilon in accounted("messages", line["round"])]
-        assert line["spent_by_rate"] == expected
-        assert line["spent_by_rate"][0][1] == line["epsilon"]
+    assert [line["epsilon"] for line in evaluated] == [accounted("messages", n)[0][2] for n in (4, 8)]
     budget = budget_of(read, FAST)
     assert [tuple(row) for row in budget.by_rate] == accounted("messages")
     assert str(budget).count(" or less: ") == 3
-    stated = statement.record(read, FAST, attack=False)
+    stated = formats.plain(of_run(read, FAST), attack=False)
     for each in stated["guarantees"]:
         assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
     schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
@@ -114,8 +112,6 @@ def test_where_all_have_one_rate_no_table_by_rate_is_made(tmp_path):
     assert report.by_rate == {}
     assert report.as_dict()["epsilon_by_rate"] == {}
     assert "a client is expected to send" in str(report)
-    read = cj.training.read(tmp_path / "run")
-    assert "spent_by_rate" not in read.metrics[3]
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,8 @@ def test_errors_are_not_replaced_and_ignored_signals_stay_ignored(folder, monkey
     [
         ("digits.py --run-dir .", "digits.py: run_dir='.': already there and not empty; name another"),
         (
-            "mnist_ldp_sgd.py --run-dir run --check-in-prob 7",
-            "mnist_ldp_sgd.py: check_in_prob=7.0: expected a number in (0, 1]",
+            "mnist_ldp_sgd.py --run-dir run --dataset digits --seed -3",
+            "mnist_ldp_sgd.py: seed=-3: expected a whole number in [0, 3.40282e+38]",
         ),
         (
             "mnist_fixed_window.py --run-dir run --dataset digits --checkpoint-every -1",

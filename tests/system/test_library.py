@@ -17,7 +17,8 @@ from stand_in import quick_account
 
 import checkin_jax as cj
 from checkin_jax.reports import formats
-from checkin_jax.training.reports import run_page, statement
+from checkin_jax.training.reports import run_page
+from checkin_jax.training.reports.run_record import of_run
 
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
 RUN = cj.training.PrivateRun(
@@ -298,7 +299,7 @@ def test_the_report_says_what_is_public_what_costs_nothing_and_how_settings_were
     assert "  tuning     as in an earlier study" in str(told)
     read = cj.training.read(tmp_path / "told")
     assert read.about["tuning"] == "as in an earlier study"
-    record = statement.record(read, quick_account, attack=False)
+    record = formats.plain(of_run(read, quick_account), attack=False)
     assert record["tuning"]["stated"] == "as in an earlier study"
     shown = formats.as_text(record)
     assert "Stated: as in an earlier study." in shown
@@ -323,7 +324,7 @@ def test_a_run_that_ended_early_leads_with_all_planned_rounds_everywhere(tmp_pat
     read = cj.training.read(folder)
     page = run_page.build(read, quick_account)
     assert page.index(">0.012<") < page.index("epsilon at most 0.004")
-    values = statement.record(read, quick_account, attack=False)
+    values = formats.plain(of_run(read, quick_account), attack=False)
     for form in ("text", "model-card"):
         shown = formats.FORMATS[form](values)
         assert shown.index("at most 0.012") < shown.index("at most 0.004")
@@ -347,7 +348,7 @@ def test_a_run_that_its_budget_ended_leads_with_what_ran(tmp_path):
     assert report.leading["messages"].epsilon == pytest.approx(0.006)
     read = cj.training.read(tmp_path / "run")
     assert "that ran:" not in run_page.build(read, quick_account)
-    assert statement.record(read, quick_account, attack=False)["guarantees_of_all_planned_rounds"] == []
+    assert formats.plain(of_run(read, quick_account), attack=False)["guarantees_of_all_planned_rounds"] == []
 
 
 def test_a_fleet_that_ended_early_states_the_rates_of_what_it_leads_with(tmp_path):
@@ -357,7 +358,7 @@ def test_a_fleet_that_ended_early_states_the_rates_of_what_it_leads_with(tmp_pat
     report = train(tmp_path / "run", run=run, on_round=stop_after(2))
     assert report.planned
     assert report.by_rate["messages"][0].epsilon == report.leading["messages"].epsilon
-    values = statement.record(cj.training.read(tmp_path / "run"), quick_account, attack=False)
+    values = formats.plain(of_run(cj.training.read(tmp_path / "run"), quick_account), attack=False)
     (first, *_), none = (
         values[name][1]["by_rate"] for name in ("guarantees_of_all_planned_rounds", "guarantees")
     )

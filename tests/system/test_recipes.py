@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import recipe
 from stand_in import quick_account
 
 from checkin_jax.training.reports import recorded
@@ -19,7 +21,7 @@ from checkin_jax.training.reports import recorded
 ROOT = Path(__file__).parents[2]
 # Of one size where that is possible: they compile once.
 SMALL = {
-    "mnist_ldp_sgd": {"epsilon0": 4.0, "check_in_prob": 2e-4, "num_rounds": 3},
+    "mnist_ldp_sgd": {"check_in_prob": 2e-4, "num_rounds": 3},
     "mnist_federated_dp_sgd": {"num_clients": 2_000, "check_in_prob": 0.005, "num_rounds": 3},
     "mnist_fixed_window": {"num_clients": 90, "num_slots": 50, "minibatch": 20, "num_epochs": 1},
     "mnist_averaged": {"num_clients": 30, "num_slots": 3, "num_epochs": 1},
@@ -38,8 +40,9 @@ def loaded(name, monkeypatch):
 @pytest.mark.parametrize("name", SMALL)
 def test_every_program_trains_and_prints_accuracy_against_epsilon(name, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
-    program = loaded(name, monkeypatch)
-    program.main(program.Experiment(run_dir=tmp_path / "run", dataset="digits", **SMALL[name]))
+    settings = loaded(name, monkeypatch).SETTINGS
+    small = dataclasses.replace(settings["protocol"], **SMALL[name])
+    recipe.Recipe(run_dir=tmp_path / "run", dataset="digits").run({**settings, "protocol": small})
     out = capsys.readouterr().out
     assert (tmp_path / "run" / "report.txt").read_text() in out
     head, *lines = out.splitlines()[:4]
@@ -57,7 +60,6 @@ def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatc
     monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     program = loaded("mnist_public_features", monkeypatch)
     asked = {"only": ("ldp_sgd_4.0", "gaussian_8.0"), "dataset": "digits", "shrink": 100, "evaluations": 1}
-    asked |= {"num_crops": 2}
     program.main(tmp_path, **asked, repeats=2)
     found = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
     assert found == ["ldp_sgd_4.0_1", "gaussian_8.0_1", "ldp_sgd_4.0_2", "gaussian_8.0_2"]
@@ -85,10 +87,10 @@ report.account = quick_account
 folder, number, port = sys.argv[1:]
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)} if port != "0" else {}
 draws.fresh_entropy = lambda: 3 + int(number)  # the first process's must hold for all
-Recipe(run_dir=Path(folder), dataset="digits", **hosts).run(
-    protocol=ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=5),
-    randomizer=Gaussian(noise_multiplier=2.0),
-)
+Recipe(run_dir=Path(folder), dataset="digits", **hosts).run({
+    "protocol": ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=5),
+    "randomizer": Gaussian(noise_multiplier=2.0),
+})
 """
 
 

@@ -49,7 +49,6 @@ FILES = {
     "coin.csv": "available,coin\n9,.1\n9,1.5\n",
     "half.csv": "available,coin\n9.5,.1\n",
     "words.csv": "available,coin\nmany,.1\n",
-    "back.csv": "round,available,coin\n2,9,.1\n1,9,.1\n",
     "rates.csv": "rate\n0.1\n1.7\n",
     "log.csv": "available,coin\n900,.1\n400,.1\n",
     "page.html": "<p>mine</p>",
@@ -171,7 +170,6 @@ REFUSED = [
     ("ledger show good.json --delta 0", "--delta 0: expected"),
     ("ledger show good.json --view local", "no option --view"),
     ("ledger show", "LEDGER is needed"),
-    ("report good.json --attack", "--attack goes with the folder of a run"),
     ("report good.json --deployment deployment.toml", "deployment.toml: "),
     ("report good.toml --delta 1e-6", "--delta is given by the plan"),
     ("report log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
@@ -202,7 +200,6 @@ REFUSED = [
     ("epsilon --availability coin.csv --epsilon0 1", "coin.csv: line 3: coin=1.5"),
     ("epsilon --availability half.csv --epsilon0 1", "half.csv: line 2: available=9.5"),
     ("epsilon --availability words.csv --epsilon0 1", "words.csv: line 2"),
-    ("epsilon --availability back.csv --epsilon0 1", "back.csv: line 3: round="),
     ("epsilon --availability missing.csv --epsilon0 1", "missing.csv: No such file"),
     (f"epsilon --availability log.csv {RUN}", "--availability goes with shuffled-check-in, and gives"),
     ("epsilon --rates rates.csv --epsilon0 1", "rates.csv: line 3: rate=1.7: expected numbers in (0, 1]"),
@@ -210,10 +207,6 @@ REFUSED = [
     # Other commands.
     ("train digits", "--run-dir is needed"),
     ("train digits --run-dir x --clip-norm 0", "--clip-norm 0: expected"),
-    (
-        "train digits --run-dir x --seed 1 --entropy-file /dev/null",
-        "at most one of --seed and --entropy-file",
-    ),
     (
         "train digits --run-dir x --num-processes 2",
         "--coordinator, --num-processes and --process-id go together",

@@ -14,7 +14,8 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.reports import bound_links, formats
-from checkin_jax.training.reports import recorded, statement
+from checkin_jax.training.reports import recorded
+from checkin_jax.training.reports.run_record import of_run
 from checkin_jax.training.run import PrivateRun
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
@@ -34,7 +35,7 @@ def run_dir(tmp_path):
 
 @pytest.fixture
 def record(run_dir):
-    return statement.record(recorded.read(run_dir), quick_account, attack=False)
+    return formats.plain(of_run(recorded.read(run_dir), quick_account), attack=False)
 
 
 def test_the_record_keeps_to_the_schema(record):
@@ -93,7 +94,7 @@ def test_every_format_quotes_the_last_audit(run_dir, record):
     assert "No audit of this run is known here." in formats.as_text(record)
     run = recorded.read(run_dir)
     audited(run)
-    record = statement.record(run, quick_account, attack=False)
+    record = formats.plain(of_run(run, quick_account), attack=False)
     VALID.validate(json.loads(formats.as_json(record)))
     for form in ("text", "model-card"):
         shown = formats.FORMATS[form](record)
@@ -102,7 +103,7 @@ def test_every_format_quotes_the_last_audit(run_dir, record):
         assert "epsilon at least 0.25, certified at most 0.5, at delta 1e-06" in as_read(shown)
     assert json.loads(formats.as_registry(record))["statement"]["audit"]["findings"][0]["audit_lower"] == 0.25
     audited(run, passed=False)
-    assert "VIOLATION" in formats.as_text(statement.record(run, quick_account, attack=False))
+    assert "VIOLATION" in formats.as_text(formats.plain(of_run(run, quick_account), attack=False))
 
 
 def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
@@ -115,7 +116,7 @@ def test_an_audit_of_another_run_is_refused_with_one_line(run_dir, capsys):
 
 
 def test_theorems_are_stated(run_dir):
-    record = statement.record(recorded.read(run_dir), attack=False)
+    record = formats.plain(of_run(recorded.read(run_dir)), attack=False)
     _, _, below = formats.as_text(record).partition("\n\nTheorems\n")
     *said, pointer = [line.removeprefix("  ") for line in below.partition("\n\n")[0].splitlines()]
     assert pointer == bound_links.GLOSSARY

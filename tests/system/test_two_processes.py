@@ -35,10 +35,10 @@ from checkin_jax.randomizers import Gaussian
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)}
 del sys.argv[1:]
 job = recipe.Recipe(run_dir=Path(folder), dataset="digits", **hosts)
-recipe.program(lambda: job.run(
-    protocol=ShuffledCheckIn(num_clients=500, check_in_prob=0.1, num_rounds=int(rounds)),
-    randomizer=Gaussian(noise_multiplier=2.0),
-))
+recipe.program(lambda: job.run({
+    "protocol": ShuffledCheckIn(num_clients=500, check_in_prob=0.1, num_rounds=int(rounds)),
+    "randomizer": Gaussian(noise_multiplier=2.0),
+}))
 """
 # The command itself, of which every process leaves a sign once it has joined the others.
 COMMAND = """

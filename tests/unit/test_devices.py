@@ -12,7 +12,6 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.kernels.execution import devices
-from checkin_jax.training.private.performance import Performance
 
 RUN, MESSAGE = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.1, num_rounds=1), cj.PureLDP(epsilon0=1.0)
 
@@ -99,13 +98,6 @@ def test_a_trainer_accounts_on_the_cpu(platform):
     where = []
     devices.on_cpu(lambda: where.append(jax.config.jax_default_device))()
     assert where == [CPU]
-
-
-def test_a_trainer_accounts_where_it_is_told_to():
-    assert Performance().account_on == "cpu"
-    assert Performance(account_on="default").account_on == "default"
-    with pytest.raises(ValueError, match="account_on"):
-        Performance(account_on="gpu")
 
 
 def test_float64_is_entered_in_one_place_only():

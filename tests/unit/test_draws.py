@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import os
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -133,28 +132,6 @@ def test_a_source_of_entropy_is_asked_for_bytes_and_a_broken_one_is_refused(tmp_
         draws.drawn_entropy(lambda count: "x" * count)  # type: ignore[return-value]
     with pytest.raises(TypeError, match="expected a function"):
         draws.drawn_entropy(b"0123456789abcdef")  # type: ignore[arg-type]
-
-
-def test_an_entropy_file_is_a_device_or_a_pipe_that_is_read_on(tmp_path):
-    with draws.EntropyFile(Path("/dev/urandom")) as source:
-        assert draws.source_name(source) == "/dev/urandom"
-        assert len({draws.drawn_entropy(source) for _ in range(5)}) == 5
-    ordinary = tmp_path / "bytes"
-    ordinary.write_bytes(bytes(range(64)))
-    with pytest.raises(ValueError, match="expected a device or a pipe"):
-        draws.EntropyFile(ordinary)
-    with pytest.raises(FileNotFoundError):
-        draws.EntropyFile(tmp_path / "nowhere")
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    end = os.open(pipe, os.O_RDWR)  # so that nobody waits
-    os.write(end, bytes(range(20)))
-    with draws.EntropyFile(pipe) as reading:
-        assert reading(16) == bytes(range(16))
-        os.close(end)
-        assert reading(16) == bytes(range(16, 20))
-        with pytest.raises(draws.EntropyError, match="got 0"):
-            draws.drawn_entropy(reading)
 
 
 def test_clients_hold_their_own_record_while_there_are_enough():

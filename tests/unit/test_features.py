@@ -3,13 +3,11 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from public_features import crops, oriented_gradients, regression_problem, softmax_regression
+from public_features import oriented_gradients, regression_problem
 
 from checkin_jax.training.examples import data
-from checkin_jax.training.private import clients, noise
 
 
 def by_loops(image, max_value, cell, directions):
@@ -72,62 +70,13 @@ def test_other_arguments_are_refused(shape, settings, message):
         oriented_gradients(np.zeros(shape, np.uint8), max_value=16, **settings)
 
 
-def test_crops_are_the_image_and_the_image_moved():
-    images = data.digits().test_images[:20]
-    found = crops(images, 6, reach=2, seed=1)
-    assert found.shape == (20, 6, 8, 8)
-    assert found.dtype == images.dtype
-    np.testing.assert_array_equal(found[:, 0], images)
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
-    moved = [padded[:, i : i + 8, j : j + 8] for i in range(5) for j in range(5)]
-    for record in range(20):
-        for crop in found[record]:
-            assert any(np.array_equal(crop, other[record]) for other in moved)
-    assert len(np.unique(found.reshape(120, -1), axis=0)) > 60
-    # Draws are public: the same for whoever knows the seed, and none of the image's own.
-    np.testing.assert_array_equal(crops(images[::-1], 6, seed=1)[::-1][:, 0], images)
-    np.testing.assert_array_equal(found, crops(images, 6, seed=1))
-    assert not np.array_equal(found, crops(images, 6, seed=2))
-    np.testing.assert_array_equal(crops(images, 3, reach=0)[:, 2], images)
-    with pytest.raises(ValueError, match="num_crops=0"):
-        crops(images, 0)
-    with pytest.raises(ValueError, match="reach=9"):
-        crops(images, 2, reach=9)
-
-
-@pytest.mark.parametrize("gradients", ["layers", "general"])
-def test_a_client_of_several_crops_sends_the_clipped_mean_of_their_gradients(gradients):
-    model, rng = softmax_regression(12), np.random.default_rng(0)
-    parameters = {"kernel": jnp.asarray(rng.normal(size=(12, 10)), jnp.float32)}
-    x = jnp.asarray(rng.normal(size=(5, 1, 4, 12)), jnp.float32)
-    labels = jnp.arange(5)
-    rows = clients.update_rows(model.loss, parameters, (x, labels[:, None]), jnp.ones((5, 1)), gradients)
-    one = [
-        [jax.grad(model.loss)(parameters, (x[i, 0, j], labels[i]))["kernel"] for j in range(4)]
-        for i in range(5)
-    ]
-    mean = np.mean(one, axis=1).reshape(5, -1)
-    np.testing.assert_allclose(rows.matrix(), mean, atol=1e-6)
-    clipped = np.asarray(noise.clip(rows, 0.1).matrix(), np.float64)
-    assert np.all(np.linalg.norm(clipped, axis=1) <= 0.1)
-    np.testing.assert_allclose(clipped, 0.1 * mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6)
-
-
 def test_the_problem_is_that_of_the_images_own_features():
     digits = data.digits()
-    dataset, model = regression_problem(digits, directions=3, num_crops=2)
+    dataset, model = regression_problem(digits)
     assert dataset.test is not None
-    (held, labels), (tested, test_labels) = dataset.records, dataset.test
-    assert held.shape == (len(digits.train_images), 2, 75)
-    for crop, images in ((0, digits.train_images), (1, crops(digits.train_images, 2)[:, 1])):
-        expected = oriented_gradients(images, max_value=16, cell=2, directions=3)
-        np.testing.assert_array_equal(held[:, crop], expected)
-    np.testing.assert_array_equal(
-        tested, oriented_gradients(digits.test_images, max_value=16, cell=2, directions=3)
-    )
-    np.testing.assert_array_equal(labels, digits.train_labels)
-    np.testing.assert_array_equal(test_labels, digits.test_labels)
-    assert model.init(jax.random.key(0))["kernel"].shape == (75, 10)
+    for (held, labels), part in ((dataset.records, "train"), (dataset.test, "test")):
+        expected = oriented_gradients(getattr(digits, f"{part}_images"), max_value=16, cell=2)
+        np.testing.assert_array_equal(held, expected)
+        np.testing.assert_array_equal(labels, getattr(digits, f"{part}_labels"))
+    assert model.init(jax.random.key(0))["kernel"].shape == (200, 10)
     assert dataset.name == digits.name
-    with pytest.raises(ValueError, match="num_crops=0"):
-        regression_problem(digits, num_crops=0)

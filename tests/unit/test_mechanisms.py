@@ -300,10 +300,10 @@ def test_sums_of_many_messages_in_high_dimension_have_the_right_moments():
     assert abs(squared.mean() - 40 * norm**2 - pairs) < 4.5 * squared.std() / math.sqrt(len(squared))
 
 
-def test_the_central_limit_multiplier_is_the_deviation_of_one_coordinate():
-    assert mechanisms.central_limit_multiplier(2.0) == pytest.approx(1.6456, abs=5e-5)
+def test_the_l2_multiplier_is_the_deviation_of_one_coordinate():
+    assert mechanisms.l2_multiplier(2.0) == pytest.approx(1.6456, abs=5e-5)
     one = mechanisms.l2_message_norm(26_010, CLIP, 2.0) / math.sqrt(26_010) / CLIP
-    assert one == pytest.approx(mechanisms.central_limit_multiplier(2.0), rel=1e-4)
+    assert one == pytest.approx(mechanisms.l2_multiplier(2.0), rel=1e-4)
 
 
 @pytest.mark.parametrize("epsilon0", [0.0, -1.0, math.nan])
@@ -311,4 +311,4 @@ def test_no_l2_message_without_privacy_budget(epsilon0):
     with pytest.raises(ValueError, match="epsilon0"):
         mechanisms.l2_message_norm(5, CLIP, epsilon0)
     with pytest.raises(ValueError, match="epsilon0"):
-        mechanisms.central_limit_multiplier(epsilon0)
+        mechanisms.l2_multiplier(epsilon0)

@@ -102,7 +102,7 @@ def test_a_ledger_of_one_run_states_what_account_states():
         "  composed   500 clients, over 8 rounds of check-ins at rate 0.2; 1-LDP messages; view 'messages'"
         in str(g)
     )
-    assert g.terms.advantage == alone.advantage
+    assert g.attack.advantage == alone.advantage
     assert "  advantage  between" in g.statement(attack=True)
     assert json.loads(json.dumps(g.as_dict(), allow_nan=False))["epsilon"] == alone.epsilon
     assert not LONG.search(repr(accountant))

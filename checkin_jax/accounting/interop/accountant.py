@@ -291,7 +291,7 @@ class CheckInAccountant(PrivacyAccountant):
             delta=delta,
             neighboring_relation=self._relation,
             notes=tuple(note for note in self.notes if note != central.ASSUMED),
-            terms=self._attack(delta, found) if attack else None,
+            attack=self._attack(delta, found) if attack else None,
         )
 
     def __str__(self) -> str:

@@ -85,7 +85,7 @@ class LedgerGuarantee(Stated):
       central: each of dp_accounting's own events, and its count.
       method, lower_method: methods of the two ends.
       theorems, assumptions, warnings: as in `Guarantee`.
-      terms: attack terms; None unless requested.
+      attack: attack terms; None unless requested.
     """
 
     epsilon: float
@@ -100,7 +100,7 @@ class LedgerGuarantee(Stated):
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    terms: AttackTerms | None = None
+    attack: AttackTerms | None = None
 
     @classmethod
     def of(
@@ -114,7 +114,7 @@ class LedgerGuarantee(Stated):
         delta: float,
         neighboring_relation: str,
         notes: tuple[str, ...],
-        terms: AttackTerms | None,
+        attack: AttackTerms | None,
     ) -> Self:
         """Builds the guarantee from a bracket.
 
@@ -137,7 +137,7 @@ class LedgerGuarantee(Stated):
             warnings=once(
                 [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
             ),
-            terms=terms,
+            attack=attack,
         )
 
     @property
@@ -171,11 +171,11 @@ class LedgerGuarantee(Stated):
         kept = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("units", "central", "terms")
+            if field.name not in ("units", "central", "attack")
         }
         kept |= {"composed": self.composed, "against": self.against, "compared": self.compared}
-        if self.terms is not None:
-            kept["attack"] = self.terms.as_dict()
+        if self.attack is not None:
+            kept["attack"] = self.attack.as_dict()
         return finite(kept | {"version": __version__})
 
     @property
@@ -199,7 +199,7 @@ class LedgerGuarantee(Stated):
 
     @property
     def _attacked(self) -> list[tuple[str, str]]:
-        return [] if self.terms is None else list(self.terms.lines)
+        return [] if self.attack is None else list(self.attack.lines)
 
     @property
     def _rests_on(self) -> list[tuple[str, str]]:

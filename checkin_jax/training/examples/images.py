@@ -31,8 +31,6 @@ _OWN = (
     "learning_rate",
     "decay",
     "momentum",
-    "pool_stride",
-    "activation",
     "local_steps",
     "local_learning_rate",
 )
@@ -49,7 +47,6 @@ class ImageTraining:
       decay: "linear" to zero over the updates of the run, or "constant".
       momentum: heavy-ball momentum in [0, 1).
       averaging, eval_every, target_accuracy, seed, tuning: see `checkin_jax.training.train`.
-      pool_stride, activation: of the 28x28 network; `activation` also of the 8x8 one.
       microbatch: see `Performance`.
       records_per_client: records of each client; its update is computed from all of them.
       local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
@@ -71,8 +68,6 @@ class ImageTraining:
     eval_every: int = 50
     target_accuracy: float | None = None
     seed: int | None = None
-    pool_stride: int = 1
-    activation: str = "tanh"
     microbatch: int | None = None
     records_per_client: int = 1
     local_steps: int = 1
@@ -84,8 +79,6 @@ class ImageTraining:
             "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
             "decay": _validate.choice(("linear", "constant"), decay=self.decay),
             "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),
-            "pool_stride": _validate.integer(1, 2, pool_stride=self.pool_stride),
-            "activation": _validate.choice(("tanh", "relu"), activation=self.activation),
             "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
         }
         if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
@@ -131,7 +124,7 @@ class ImageTraining:
         Raises:
           ValueError: there is no network for their size.
         """
-        return image_model(images.image_side, self.pool_stride, self.activation, images.max_value)
+        return image_model(images.image_side, images.max_value)
 
 
 def train(
@@ -177,7 +170,7 @@ def train(
 
 
 @functools.cache
-def image_model(side: int, pool_stride: int, activation: str, max_value: int) -> Model:
+def image_model(side: int, max_value: int) -> Model:
     """Network for images of this side and pixels up to `max_value`, on records (image, label) of bytes.
 
     Raises:
@@ -185,7 +178,7 @@ def image_model(side: int, pool_stride: int, activation: str, max_value: int) ->
     """
 
     def parts(key: jax.Array) -> Any:
-        return networks.functional(networks.build(side, key, pool_stride=pool_stride, activation=activation))
+        return networks.functional(networks.build(side, key))
 
     # Only the structure is used, so every key will do.
     apply = parts(jax.random.key(0))[1]

@@ -226,11 +226,8 @@ def _outer_pieces(key: jax.Array, m: int, dimension: jax.Array) -> jax.Array:
     return jnp.tril(jax.random.normal(below_key, (m, m), jnp.float32), -1) + jnp.diag(diagonal)
 
 
-def central_limit_multiplier(epsilon0: float) -> float:
+def l2_multiplier(epsilon0: float) -> float:
     """Standard deviation over C of one coordinate of an l2 message as d grows: sqrt(pi/2) coth(epsilon0/2).
-
-    Used for the central-limit SIMULATION of the sum of k messages, N(sum of gradients, k (multiplier C)^2 I).
-    It is not the mechanism itself and has no privacy guarantee.
 
     Raises:
       ValueError: epsilon0 below 1e-5.

@@ -14,7 +14,6 @@ from checkin_jax import _validate
 GROUP = 40  # clients whose l2 messages are summed with one draw of d normals
 AXIS = "clients"  # the one axis of a mesh over which a round is split
 GRADIENTS = ("auto", "layers", "general")
-ACCOUNT_ON = ("cpu", "default")
 # A few dozen clients fit into a CPU's cache; an accelerator has thousands of lanes.
 CPU_MICROBATCH, ACCELERATOR_MICROBATCH = GROUP, 50 * GROUP
 MOST_AT_ONCE = 10**6
@@ -32,8 +31,6 @@ class Performance:
         possible.
       mesh: devices that share the work, with the one axis "clients" of type Auto; with several processes each
         names all devices. None uses one device.
-      account_on: "cpu" runs the accountant on the process's CPU, beside the rounds; "default" on JAX's
-        default device.
 
     Raises:
       ValueError, TypeError: an attribute outside its range.
@@ -42,11 +39,9 @@ class Performance:
     microbatch: int | None = None
     gradients: str = "auto"
     mesh: Mesh | None = None
-    account_on: str = "cpu"
 
     def __post_init__(self) -> None:
         _validate.choice(GRADIENTS, gradients=self.gradients)
-        _validate.choice(ACCOUNT_ON, account_on=self.account_on)
         if self.microbatch is not None:
             microbatch = _validate.integer(GROUP, MOST_AT_ONCE, microbatch=self.microbatch)
             if microbatch % GROUP:

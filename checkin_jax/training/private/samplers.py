@@ -24,7 +24,7 @@ from checkin_jax.training.private.per_client_gradients import Rows
 from checkin_jax.training.private.performance import GROUP
 from checkin_jax.training.registry import Registry
 
-SIMULATE = ("aggregate", "messages", "central-limit")
+SIMULATE = ("aggregate", "messages")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Mechanism(abc.ABC):
     Attributes:
       randomizer: the public description.
       clip_norm: C in [1e-6, 1e6]; every client's update has been scaled down to this l2 norm.
-      simulate: how the server's sum is drawn, one of `simulations`.
+      simulate: how the server's sum is drawn: "aggregate" or "messages".
 
     Raises:
       ValueError, TypeError: an attribute outside its range.
@@ -47,8 +47,6 @@ class Mechanism(abc.ABC):
     clip_norm: float
     simulate: str = "aggregate"
 
-    # Available ways to draw sums.
-    simulations: ClassVar[tuple[str, ...]] = ("aggregate", "messages")
     # True if the audit of sums should give clients different updates, because equal ones use another code
     # path.
     groups_clients: ClassVar[bool] = False
@@ -56,7 +54,7 @@ class Mechanism(abc.ABC):
     def __post_init__(self) -> None:
         clip_norm = _validate.real(*noise.CLIP_NORMS, clip_norm=self.clip_norm)
         object.__setattr__(self, "clip_norm", clip_norm)
-        _validate.choice(self.simulations, simulate=self.simulate)
+        _validate.choice(SIMULATE, simulate=self.simulate)
 
     def __str__(self) -> str:
         return str(self.randomizer)
@@ -205,15 +203,10 @@ class GaussianMessages(Mechanism):
 @register_mechanism(OneBit)
 @register_mechanism(PureLDP)
 class L2Messages(Mechanism):
-    """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `noise.l2_sum`.
-
-    With simulate="central-limit" a sum is that of the clipped updates plus normal noise of the limiting
-    covariance: a simulation, not the mechanism itself.
-    """
+    """Messages on a sphere (Duchi, Jordan, Wainwright); sums by groups of 40 clients, see `noise.l2_sum`."""
 
     randomizer: PureLDP | OneBit | L2Mechanism
 
-    simulations: ClassVar[tuple[str, ...]] = SIMULATE
     groups_clients: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -231,8 +224,8 @@ class L2Messages(Mechanism):
 
     @property
     def noise_multiplier(self) -> float:
-        """Noise multiplier of one coordinate in high dimension, see `noise.central_limit_multiplier`."""
-        return noise.central_limit_multiplier(self.randomizer.epsilon0)
+        """Noise multiplier of one coordinate in high dimension, see `noise.l2_multiplier`."""
+        return noise.l2_multiplier(self.randomizer.epsilon0)
 
     def messages(self, keys: jax.Array, clipped: jax.Array) -> jax.Array:
         """See `noise.l2_messages`."""
@@ -244,16 +237,8 @@ class L2Messages(Mechanism):
         """Sum over groups of clients, in the exact law of the sum of their messages."""
         if self.simulate == "messages":
             return super().partial_sum(key, position, clipped, present)
-        if self.simulate == "central-limit":
-            return clipped.combine(present.astype(jnp.float32))
         keys = fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
         return noise.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
-
-    def noise_of_sum(self, key: jax.Array, dimension: int, count: jax.Array) -> jax.Array | None:
-        """Normal noise in the simulation; None otherwise, since messages contain their own noise."""
-        if self.simulate != "central-limit":
-            return None
-        return noise.gaussian_sum_noise(key, dimension, self.clip_norm, self.noise_multiplier, count)
 
     def noise_norm(self, dimension: int) -> float:
         """Norm of every message, nearly all of which is noise."""

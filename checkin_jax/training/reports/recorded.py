@@ -39,7 +39,6 @@ LINE = (
     "method",
     "spent",
     "spent_lower",
-    "spent_by_rate",
     "update_norm",
     "noise_norm",
 )

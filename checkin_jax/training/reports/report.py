@@ -14,6 +14,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.rates import Rates
+from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.run import PrivateRun
 
 POST_PROCESSING = (
@@ -28,10 +29,6 @@ ByRate = dict[str, tuple[RateRow, ...]]
 RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
 OPERATING_SYSTEM, SEED = "the operating system", "the seed"
-SIMULATED = (
-    "central-limit simulation, not the mechanism itself: sums were drawn from the normal limit of the l2 mechanism; "
-    "the guarantees are those of the simulated protocol"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,8 +99,6 @@ class Report:
             notes.append(SEEDED)
         elif self.entropy != OPERATING_SYSTEM:
             notes.append(f"entropy came from {self.entropy}: that it is secret and random is assumed")
-        if self.run.simulate == "central-limit":
-            notes.append(SIMULATED)
         notes += [words for words in (self.holding, self.sharing) if words is not None]
         planned, allowed = self.run.schedule.num_rounds, _allowed(self.run, self.settings)
         if self.rounds < planned:
@@ -238,11 +233,10 @@ def by_rate(
     protocol: CheckInProtocol,
     found: Mapping[str, Guarantee],
     *,
-    count: int = RATES,
     views: Sequence[str] = VIEWS,
     account_fn: AccountFn = account,
 ) -> ByRate:
-    """view -> brackets of `protocol` at `count` rates, evenly over the clients, the fastest client's first.
+    """view -> brackets of `protocol` at `RATES` rates, evenly over the clients, the fastest client's first.
 
     Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
     client.
@@ -250,21 +244,13 @@ def by_rate(
     coins = protocol.coins
     if not isinstance(coins, Rates):
         return {}
-    rates = sorted(set(coins.quantiles(count)), reverse=True)
+    rates = sorted(set(coins.quantiles(RATES)), reverse=True)
     out: ByRate = {}
     for view in views:
         slower = [guarantee(run, protocol, view, account_fn, rate) for rate in rates[1:]]
         each = [found[view], *slower]
         out[view] = tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(rates, each))
     return out
-
-
-def plain_rows(rows: Sequence[RateRow]) -> list[dict[str, Any]]:
-    """Rows as plain values for JSON; infinities become None."""
-    return [
-        finite({"client_rate": row.client_rate, "epsilon_lower": row.lower, "epsilon": row.epsilon})
-        for row in rows
-    ]
 
 
 def rate_lines(rows: Sequence[RateRow]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,34 +14,21 @@ import numpy as np
 from checkin_jax import plotting
 from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
-from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
-from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
-from checkin_jax.reports import evidence, render
+from checkin_jax.reports import render
 from checkin_jax.reports.declared import Deployment
-from checkin_jax.reports.record import (
-    Figure,
-    Promise,
-    Record,
-    Section,
-    Table,
-    beliefs,
-    number,
-    reliable_view,
-    sentence,
-)
+from checkin_jax.reports.record import Figure, Section, Table, number
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, ByRate, figures
-from checkin_jax.training.reports.statement import METRICS, PROTECTED, RELEASED
+from checkin_jax.training.reports.report import AccountFn
+from checkin_jax.training.reports.run_record import of_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# Files of a run's folder whose hashes are on the page, and the file of its deployer's declarations.
-_FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
 # Most characters of a setting on the page.
 _ROOM = 1_000
 _COLORS: dict[str, str] = dict(zip(VIEWS, ("#7f7f7f", "#123a6b", "#d9822b")))
@@ -56,7 +43,6 @@ def build(
     run: RecordedRun,
     account_fn: AccountFn = account,
     *,
-    attack: bool = False,
     deployment: Deployment | None = None,
     made: datetime.date | None = None,
 ) -> str:
@@ -65,7 +51,6 @@ def build(
     Args:
       run: of at least one round.
       account_fn: the accountant.
-      attack: adds a section of an attacker's rates in every view, at about twice the time.
       deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it
         exists.
       made: date on the page; None: today, UTC.
@@ -75,116 +60,13 @@ def build(
     """
     if not run.metrics:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
-    # A run that has not ended has figures of the rounds that it began.
-    allowed = run.rounds if run.report is None else run.rounds_within_budget
-    final, planned, rates = figures(run.run, run.rounds, allowed, account_fn)
-    leading = planned or final
+    subject = of_run(run, account_fn, deployment=deployment)
     sections = (
-        *([_attack(leading)] if attack else []),
-        *_by_rate(run, rates),
+        *_by_rate(run, subject.by_rate),
         _course(run),
-        _statement(run, final),
         Section(title="Settings and versions", pairs=_settings(run)),
     )
-    subject = _record(run, leading, run.deployment if deployment is None else deployment)
-    more: dict[str, Any] = {"sections": sections, "also": (_ran(run, final),) if planned else ()}
-    if made is not None:
-        more["made"] = made
-    return render.page(dataclasses.replace(subject, **more))
-
-
-def _name(run: RecordedRun) -> str:
-    return str(run.about.get("dataset", "unknown data"))
-
-
-def _record(run: RecordedRun, leading: dict[str, Guarantee], deployment: Deployment) -> Record:
-    tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
-    accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
-    measured = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
-    private, protocol = run.run, run.run.protocol
-    notes = (
-        run.report["notes"]
-        if run.report
-        else ["This run has not ended, or was killed: there is no report yet."]
-    )
-    held = run.about.get("records_per_client")
-    tuning = run.about.get("tuning")
-    return Record(
-        title=f"Private training on {_name(run)}",
-        lead=f"{measured} after {run.rounds:,} rounds, {protocol.num_clients:,} clients",
-        state=tuple(notes),
-        promises=(
-            Promise(guarantees=leading, beliefs=beliefs(leading[reliable_view(leading, deployment)].attack)),
-        ),
-        clients=protocol.num_clients,
-        unit=sentence(
-            f"{PROTECTED}{f' ({held:,} each)' if isinstance(held, int) else ''}, over the whole run"
-        ),
-        mechanism=(
-            sentence(f"{protocol.title}: {protocol.num_clients:,} clients, {protocol.what}"),
-            sentence(f"{private.randomizer.words}; clip norm {private.clip_norm:g}"),
-            *(f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before),
-        ),
-        covered=(
-            f"All {run.rounds:,} rounds of training on the clients' records, and the earlier runs named above.",
-        ),
-        tuning=None if tuning is None else f"Tuning, as the run's settings say: {tuning}.",
-        evaluation=sentence(METRICS),
-        released=(sentence(RELEASED), sentence(POST_PROCESSING)),
-        randomness=f"Secret bits came from {run.about.get('entropy', 'a source that was not recorded')}.",
-        audit=evidence.audited(run.audit),
-        software=f"checkin-jax {__version__} accounted and made this page; the run was made by checkin-jax "
-        f"{run.about.get('version', 'of unknown version')}, jax {run.about.get('jax', 'of unknown version')}",
-        files=evidence.digests(run.path / name for name in _FILES),
-        source=run.path.resolve().name,
-        deployment=deployment,
-    )
-
-
-def _ran(run: RecordedRun, final: dict[str, Guarantee]) -> str:
-    """Figures of a run that ended early, which do not hold if a result influenced the end."""
-    shown = ", ".join(f"epsilon at most {number(g.epsilon, up)} in view {view}" for view, g in final.items())
-    return (
-        f"These are the figures of all {run.rounds_within_budget:,} planned rounds. Over the {run.rounds:,} rounds "
-        f"that ran: {shown}; these are valid only if no result decided when to stop."
-    )
-
-
-def _attack(final: dict[str, Guarantee]) -> Section:
-    """Rates and beliefs of an attacker with both certified ends, and the trade-off curve."""
-    delta = up(final["messages"].delta, 3)
-    rows = []
-    for view, g in final.items():
-        cells = (g.advantage, g.tpr(0.01), g.tpr(0.1), g.posterior(0.1), g.mu)
-        rows.append(((view, "at most"), *((number(ends.upper, up), "") for ends in cells)))
-        rows.append((("", "no less than"), *((down(ends.lower, 4), "") for ends in cells)))
-    caption = (
-        "True against false positive rate of the best attack that distinguishes two neighboring data sets. Lines are "
-        "certified bounds; bands extend down to the rates of a known attack."
-    )
-    told = (
-        "Bounds on the best attack on one client's record by an adversary who knows all other records. Advantage is "
-        "the true positive rate minus the false positive rate. Belief is the posterior probability of one of two "
-        f"candidate records with prior 10%, except with probability {delta}. mu is the parameter of Gaussian "
-        f"differential privacy, except with probability {delta}."
-    )
-    attacks = {view: g.attack for view, g in final.items()}
-    return Section(
-        title="What an attacker can do",
-        paragraphs=(told,),
-        table=Table(
-            heads=(
-                "view",
-                "advantage",
-                "true positives at 1% false",
-                "at 10% false",
-                "belief from 10%",
-                "mu",
-            ),
-            rows=tuple(rows),
-        ),
-        figures=_picture("Trade-off curve", caption, lambda: plotting.trade_off(attacks)),
-    )
+    return render.page(dataclasses.replace(subject, sections=sections, made=made or subject.made))
 
 
 def _course(run: RecordedRun) -> Section:
@@ -268,7 +150,7 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
     return _figure("Check-ins", f"{caption}; {number * rate:,.1f} expected.", draw)
 
 
-def _by_rate(run: RecordedRun, tables: ByRate) -> tuple[Section, ...]:
+def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
     """Epsilon against the check-in rate, the worst client first, and the numbers of clients by rate."""
     coins = run.run.protocol.coins
     if not tables or not isinstance(coins, Rates):
@@ -324,11 +206,6 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
         "Norm of the released update. Norms of single clients' updates are not shown: no guarantee covers them.",
         draw,
     )
-
-
-def _statement(run: RecordedRun, final: dict[str, Guarantee]) -> Section:
-    text = run.statement or "\n\n".join(str(final[view]) for view in VIEWS)
-    return Section(title="The statement", verbatim=text)
 
 
 def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:

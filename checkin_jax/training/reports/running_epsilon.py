@@ -9,15 +9,13 @@ from checkin_jax._serialize import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.protocols import CheckInProtocol
-from checkin_jax.training.reports.report import AccountFn, ByRate, by_rate, every_view, plain_rows
+from checkin_jax.training.reports.report import AccountFn, every_view
 from checkin_jax.training.run import PrivateRun
 
 VIEW = "messages"
 # Most evaluations with figures in one run: each may take a second per view.
 MOST = 20
-# If rates differ: those of the fastest client, the median and the slowest.
-RATES = 3
-_Figures = concurrent.futures.Future[tuple[dict[str, Guarantee], ByRate]]
+_Figures = concurrent.futures.Future[dict[str, Guarantee]]
 
 
 class Spent:
@@ -58,31 +56,23 @@ class Spent:
         """Privacy fields of an evaluated round's line; empty for evaluations without figures.
 
         epsilon, epsilon_lower, view and method are those of view "messages". spent and spent_lower have the
-        ends of every view. If rates differ, spent_by_rate has pairs of check-in rate and epsilon in view
-        "messages", the worst first. With more than `MOST` evaluations only every second, third ... and the
-        last have figures. Infinite values become None.
+        ends of every view. With more than `MOST` evaluations only every second, third ... and the last have
+        figures. Infinite values become None.
         """
         if rounds % self._every and rounds != self._last:
             return {}
-        found, by_rates = self._of(rounds).result()
+        found = self._of(rounds).result()
         self.prepare(rounds)
         shown = found[VIEW]
         values = finite({"epsilon": shown.epsilon, "epsilon_lower": shown.lower})
         spent = finite({view: each.epsilon for view, each in found.items()})
         lower = finite({view: each.lower for view, each in found.items()})
-        line = {**values, "view": shown.view, "method": shown.method, "spent": spent, "spent_lower": lower}
-        if VIEW in by_rates:
-            rows = plain_rows(by_rates[VIEW])
-            line["spent_by_rate"] = [[row["client_rate"], row["epsilon"]] for row in rows]
-        return line
+        return {**values, "view": shown.view, "method": shown.method, "spent": spent, "spent_lower": lower}
 
     def _of(self, rounds: int) -> _Figures:
         protocol = self._run.schedule.so_far(rounds)
         if protocol not in self._found:
-            self._found[protocol] = self._thread.submit(self._figures, protocol)
+            self._found[protocol] = self._thread.submit(
+                every_view, self._run, protocol, account_fn=self._account_fn
+            )
         return self._found[protocol]
-
-    def _figures(self, protocol: CheckInProtocol) -> tuple[dict[str, Guarantee], ByRate]:
-        found = every_view(self._run, protocol, account_fn=self._account_fn)
-        how = {"count": RATES, "views": (VIEW,), "account_fn": self._account_fn}
-        return found, by_rate(self._run, protocol, found, **how)

@@ -11,15 +11,11 @@ The float32 sampler `jax.random.binomial` is not used, since it has the wrong la
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import hashlib
-import io
 import math
 import secrets
-import stat
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -91,50 +87,6 @@ def source_name(source: EntropySource) -> str:
         raise TypeError(f"entropy={_validate.shown(source)}: expected a function of a number of bytes")
     of = source if hasattr(source, "__qualname__") else type(source)
     return str(getattr(source, "name", f"{of.__module__}.{of.__qualname__}"))
-
-
-class EntropyFile:
-    """A source that reads a device or pipe, such as a hardware generator's /dev/hwrng; a context manager.
-
-    Args:
-      path: not an ordinary file, which would give the same bytes to every run.
-
-    Attributes:
-      name: the path, for reports.
-
-    Raises:
-      ValueError: an ordinary file. OSError: there is none.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if stat.S_ISREG(path.stat().st_mode):
-            raise ValueError(
-                f"entropy_file={str(path)!r}: expected a device or a pipe; an ordinary file gives the same bytes again"
-            )
-        self._path, self.name = path, str(path)
-        self._opened = contextlib.ExitStack()
-        self._stream: io.FileIO | None = None
-
-    def __enter__(self) -> EntropyFile:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._opened.close()
-        self._stream = None
-
-    def __call__(self, count: int) -> bytes:
-        """The next bytes; fewer if the file has ended.
-
-        Raises:
-          OSError: it cannot be read.
-        """
-        # Left open: closing a pipe would end it.
-        if self._stream is None:
-            self._stream = self._opened.enter_context(io.FileIO(self._path))
-        found = b""
-        while len(found) < count and (more := self._stream.read(count - len(found))):
-            found += more
-        return found
 
 
 def generator(entropy: int, stream: Stream, *index: int) -> np.random.Generator:
