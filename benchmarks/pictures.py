@@ -181,7 +181,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.names:
         chosen = PICTURES[name]
-        points = {"points": chosen.points} if chosen.points else {}
+        points: dict[str, Any] = {"points": chosen.points} if chosen.points else {}
         write(chosen, options.folder / f"{name}.svg", width=6.0, text=10.0, **points)
 
 

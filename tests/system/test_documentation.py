@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -211,7 +212,7 @@ def words(picture: Path) -> set[str]:
     return set(re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", picture.read_text()))
 
 
-def draw(folder: Path, **given: int) -> None:
+def draw(folder: Path, **given: Any) -> None:
     """As `make pictures` does."""
     for name, picture in pictures.PICTURES.items():
         points = given if picture.points else {}
