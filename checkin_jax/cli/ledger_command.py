@@ -306,7 +306,7 @@ def _print_summary(found: LedgerFile, g: LedgerGuarantee, left: int | None, *, a
 
     days = sorted(each.on for each in found.counted if each.on is not None)
     rounds = sum(each.num_rounds for each in found.counted)
-    believed = {prior: ends.upper for prior, ends in beliefs(g.attack).items()}
+    believed = {prior: ends.upper for prior, ends in beliefs(g).items()}
     if as_json:
         told: dict[str, Any] = {
             "runs": len(found.counted),
