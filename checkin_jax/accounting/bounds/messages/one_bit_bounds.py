@@ -86,7 +86,7 @@ class OneBitCheckIn(HiddenSteps):
       ValueError, TypeError: an argument outside its range.
     """
 
-    step_cover: Shuffled
+    step_cover: StepCover
     epsilon0: float
     log_inverse_mass: float
     differ: float = 1.0
@@ -97,8 +97,8 @@ class OneBitCheckIn(HiddenSteps):
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
         _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
-        _validate.instance(Shuffled, step_cover=self.step_cover)
-        _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=self.step_cover.rate)
+        cover = _validate.instance(Shuffled, step_cover=self.step_cover)
+        _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
 
     @property
     def law(self) -> equal_steps.Law:
