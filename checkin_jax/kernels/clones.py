@@ -174,8 +174,7 @@ def lines_lower(
     """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
 
     P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss, and a lower bound on H_c at every other
-    c >= 1. By symmetry the same holds for Q||P. Only the first `count` of `blockwise.MOST` losses are
-    computed.
+    c >= 1. By symmetry the same holds for Q||P. Only the first `count` losses are computed.
     exact: whether the tables are.
     """
     require_float64(mix.weight, loss, epsilon0)

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 from jax import Array
 
-from checkin_jax import _validate
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
@@ -145,7 +144,7 @@ class Problem(NamedTuple):
     above: np.ndarray
 
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """Losses in nats and proven upper bounds there, as returned by the function `profile`."""
+        """Losses in nats and proven upper bounds there."""
         static = tuple(i for i, each in enumerate(self.arguments) if isinstance(each, (Game, int)))
         upper = np.asarray(_program(self.kernel, static)(*self.arguments))
         epsilon0 = float(self.arguments[1].epsilon0)
@@ -300,48 +299,3 @@ def labelled(slots: int, step_counts: Labelled, steps: Steps, log_inverse_mass: 
     message = steps.message(losses)
     arguments = counts, message, chosen, losses, steps.rules(message), nodes_for(float(slots))
     return Problem(labelled_clones.profile_upper, arguments, above)
-
-
-def profile(
-    num_clients: int, rate: float, epsilon0: float, log_inverse_mass: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """T1+: a privacy profile of one round of shuffled check-in, within about 1% of L1 for many messages.
-
-    Trust model as of T1: the adversary observes all messages, shuffled, and their number. One record is
-    replaced. Every client checks in with the same probability and uses the same eps0-LDP randomizer. Call
-    inside `devices.float64()`.
-
-    Args:
-      num_clients: n, whole, in [1, 2^42]. rate: check-in rate, in (0, 1].
-      epsilon0: of the randomizer, nats, in (0, 50].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
-
-    Returns:
-      (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
-      hockey-stick divergence at e^losses in both directions. The bounds are nonincreasing and convex in
-      e^loss, so every chord is a bound (`chords`). All errors are included and rounded up. T1 may be smaller
-      beyond about nine standard deviations of the loss, or for large c with n gamma below a thousand: take
-      the minimum. None where T1 is within 0.5% in epsilon (epsilon0 below 0.02 or above 4.6), and where there
-      is no proof or no gain: rate 1, or rate^n not negligible, or n gamma below about twice log_inverse_mass.
-
-    Cost: about 0.1 s on one core for every n, and 2 s once for compilation.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
-
-    Proof in docs/theory_hexagon.md; staged domination is ours.
-    """
-    found = check_in(num_clients, rate, epsilon0, log_inverse_mass)
-    return None if found is None else found.profile()
-
-
-def check_in(num_clients: int, rate: float, epsilon0: float, log_inverse_mass: float) -> Problem | None:
-    """The problem that `profile` evaluates, for the same arguments; None where `profile` is None."""
-    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    rate = _validate.real(0.0, 1.0, open_low=True, rate=rate)
-    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
-    log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    step_counts = StepCounts(host(num_clients), host(rate), host([num_clients]), host([1.0]))
-    return problem(
-        step_counts, AnyMessage(epsilon0), math.exp(num_clients * math.log(rate)), log_inverse_mass
-    )

@@ -19,6 +19,7 @@ import scipy.special
 from test_xla import mills, of, powers, ulps, uniform
 
 from checkin_jax import kernels
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.kernels import binomial, clones, gaussian_profile, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
@@ -143,7 +144,7 @@ def test_a_table_under_vmap_is_its_settings_in_numpy(x64, upper):
 
 
 def test_a_program_that_is_compiled_soon_says_the_same(x64):
-    problem = staged.check_in(60_000, 0.1, 2.0, 50.0)
+    problem = staged.problem(Shuffled(60_000, 0.1).sums(50.0), staged.AnyMessage(2.0), 0.0, 50.0)
     seen = problem.kernel(*problem.arguments), staged._program(problem.kernel, (5, 6, 7))(*problem.arguments)
     np.testing.assert_allclose(*seen, rtol=1e-12)
 

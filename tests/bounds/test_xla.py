@@ -144,8 +144,6 @@ UNARY = [
     ("log of the normal law", gaussian_profile.log_cdf, lambda x: mp.log(mp.ncdf(x)), uniform(-60, 0), 8.0),
     # 1e-12 relatively is what docs/theory_gaussian.md counts: 4,500 ulp.
     ("normal law", jax.scipy.special.ndtr, mp.ncdf, uniform(-37, 0), 4500.0),
-    ("normal law, near", elementary.ndtr, mp.ncdf, uniform(-1, 37), 90.0),
-    ("normal law, far", elementary.ndtr, mp.ncdf, uniform(-37, -1), 4500.0),
     ("scaled tail", elementary.scaled_tail, tail, powers(-6, 2), 60.0),
     (
         "its fall",

@@ -301,7 +301,7 @@ def test_b0h_as_evaluated_is_above_its_statement_and_close():
         theta, cs = float(rng.choice([0.3, 0.6, 0.9])), 1 + (p - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6])
         stated = np.array([known.b0h(others, theta, rate, p, c) for c in cs])
         with float64():
-            pool = pools.known(np.array(others), np.ones(number), theta, 45.0)
+            pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(number), 45.0)
             bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
             message = Message(host(math.log(p)), host(1.0))
             found = np.asarray(one_bit_profile.pooled_upper(bound.steps, message, host(np.log(cs))))

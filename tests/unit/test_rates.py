@@ -91,14 +91,17 @@ def test_pools_are_stochastically_below(theta):
     rates = np.concatenate([np.geomspace(0.02, 0.3, 40), [0.7, 0.95, 1.0]])
     members = np.minimum(rates / theta, (1 - rates) / (1 - theta))
     exact = np.array([float(v) for v in exact_law(members.tolist())])
-    for pool in (pools.known(rates, None, theta, MASS), pools.limited(float(members.sum()), MASS)):
+    for pool in (
+        pools.sum_of(pools.weights(rates, theta), None, MASS),
+        pools.limited(float(members.sum()), MASS),
+    ):
         assert pool.masses.sum() == pytest.approx(1.0, abs=1e-12)
         for value in range(len(exact)):
             assert pool.masses[pool.sizes < value].sum() >= exact[:value].sum() * (1 - 1e-12) - 1e-15
 
 
 def test_pools_of_equal_rates_are_all_of_them():
-    pool = pools.known(np.full(17, 0.3), None, 0.3, MASS)
+    pool = pools.sum_of(pools.weights(np.full(17, 0.3), 0.3), None, MASS)
     assert pool.sizes.tolist() == [17.0]
     assert pools.limited(0.99, MASS).sizes.tolist() == [0.0]
 

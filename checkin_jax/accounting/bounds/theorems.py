@@ -34,7 +34,6 @@ from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian,
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal import populations
-from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
@@ -45,8 +44,6 @@ from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE
 from checkin_jax.randomizers import BINARY, Randomizer
 
-_Occupied = OccupiedPureLDP | UnequalOccupied
-_Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
 

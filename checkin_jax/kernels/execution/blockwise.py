@@ -13,15 +13,8 @@ from jax import Array
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution import backend
 
-# Losses per block, whose working set fits into the CPU cache; and the one number of losses that is compiled,
-# of which only the blocks in use are evaluated.
+# Losses per block, whose working set fits into the CPU cache.
 _BLOCK = 32
-MOST = 129 * _BLOCK
-
-
-def padded(loss: np.ndarray) -> np.ndarray:
-    """At most MOST losses, padded to MOST by repeating the last one."""
-    return np.pad(np.asarray(loss, dtype=np.float64), (0, MOST - len(loss)), mode="edge")
 
 
 def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
@@ -30,7 +23,7 @@ def at_losses(kernel: Callable[[Array, Any], Any], loss: np.ndarray) -> Any:
 
 
 def in_blocks(evaluate: Callable[[Array], tuple[Array, ...]], loss: Array, count: Array) -> tuple[Array, ...]:
-    """evaluate(loss) for the first `count` losses, of MOST if compiled; later entries are meaningless."""
+    """evaluate(loss) for the first `count` losses, a multiple of _BLOCK if compiled; later entries are meaningless."""
     if not backend.of_jax(loss):
         parts = [evaluate(loss[start : start + _BLOCK]) for start in range(0, int(count), _BLOCK)]
         if len(parts) == 1:

@@ -43,11 +43,6 @@ def weights(rates: np.ndarray, theta: float) -> np.ndarray:
     return np.where(rates == theta, 1.0, np.clip(members * _DOWN, 0.0, 1.0))
 
 
-def known(rates: np.ndarray, counts: np.ndarray | None, theta: float, log_inverse_mass: float) -> Pool:
-    """Law of n' if the rates of all other clients are known: a sum of independent indicators."""
-    return sum_of(weights(rates, theta), counts, log_inverse_mass)
-
-
 def sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
     """Lower law of the number of independent events that occur, with these probabilities, `counts` times
     each.
@@ -73,12 +68,6 @@ def limited(weight: float, log_inverse_mass: float) -> Pool:
         return certain(0.0)
     law = poisson_binomial.poisson_law(weight, log_inverse_mass)
     return cut(law, weight, weight, math.floor(weight))
-
-
-def least(number: float, low: float, high: float, theta: float, log_inverse_mass: float) -> Pool:
-    """Law below n' if at least `number` others have rates in [low, high], high < 1 (K2)."""
-    member = min(low / theta, (1.0 - high) / (1.0 - theta)) * _DOWN
-    return sum_of(np.asarray([member]), np.asarray([float(number)]), log_inverse_mass)
 
 
 def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:

@@ -8,7 +8,6 @@ messages of a round in random order, and their number. All clients use the same 
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
@@ -16,18 +15,17 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, largest_loss
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import (
-    losses_of,
+    HiddenSteps,
     most_total_variation,
     total_variation_law,
 )
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics import convex
 
 # Fewest buckets of the number of messages in `FairBits`.
 _BUCKETS = 256
@@ -72,72 +70,11 @@ class FairBits:
 
 
 @dataclasses.dataclass(frozen=True)
-class _OneBit(abc.ABC):
-    """Base of bounds on one-bit messages: the smaller of A, at their total variation, and `below`."""
+class OneBitCheckIn(HiddenSteps):
+    """B0: one-bit messages in shuffled check-in at a rate below one. Certified, in both directions.
 
-    step_cover: StepCover
-    epsilon0: float
-    log_inverse_mass: float
-    differ: float = 1.0
-
-    sharp = True
-
-    def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
-        _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
-
-    @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.step_cover.used)
-
-    @property
-    def message(self) -> Message:
-        """The message as kernels take it."""
-        return Message(host(self.epsilon0), host(self.differ))
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """Word of the bound, for `method` and statements."""
-
-    @abc.abstractmethod
-    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
-        """Upper bounds at these losses; values above `plain` need not be sharp."""
-
-    @functools.cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds) of a symmetric pair's profile, linear in e^loss between losses."""
-        law = total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
-        step_counts = self.step_cover.sums(self.log_inverse_mass)
-        losses = losses_of(law, step_counts, self.epsilon0, self.log_inverse_mass)
-        plain = np.asarray(equal_steps.profile_upper(law, step_counts, host(self.epsilon0), host(losses)))
-        value = np.minimum(plain, self.below(losses, plain))
-        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
-        above, value = convex.full_hull(np.expm1(losses), value)
-        return np.log1p(above), value
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
-
-    @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
-        if self.differ < 1.0:
-            return ()
-        messages = self.step_cover.messages(self.epsilon0, self.log_inverse_mass)
-        return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
-
-    @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._found
-
-
-@dataclasses.dataclass(frozen=True)
-class OneBitCheckIn(_OneBit):
-    """B0: one-bit messages in shuffled check-in at a rate below one; T1 at rate one. Certified.
-
-    A message may depend on messages of earlier rounds, not on other messages of its own round.
+    A message may depend on messages of earlier rounds, not on other messages of its own round. Where A is smaller, at
+    the bits' total variation, it is A.
 
     Args:
       step_cover: shuffled check-in. epsilon0: nats, in (0, 50].
@@ -149,17 +86,40 @@ class OneBitCheckIn(_OneBit):
       ValueError, TypeError: an argument outside its range.
     """
 
+    step_cover: StepCover
+    epsilon0: float
+    log_inverse_mass: float
+    differ: float = 1.0
+
+    name = "own-laws (one bit)"
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _validate.instance(Shuffled, step_cover=self.step_cover)
+        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
+        cover = _validate.instance(Shuffled, step_cover=self.step_cover)
+        _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
 
     @property
-    def name(self) -> str:
-        return "own-laws (one bit)" if self.step_cover.everybody < 1.0 else "clones"
+    def law(self) -> equal_steps.Law:
+        """The dominating step of A."""
+        return total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
 
-    def below(self, losses: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        losses, plain = super().evaluated()
         step_counts = self.step_cover.sums(self.log_inverse_mass)
-        if float(step_counts.rate) >= 1.0:
-            return plain
-        arguments = step_counts.clients, step_counts.rate, self.message, host(losses), host(plain)
-        return np.asarray(one_bit_profile.profile_upper(*arguments))
+        message = Message(host(self.epsilon0), host(self.differ))
+        arguments = step_counts.clients, step_counts.rate, message, host(losses), host(plain)
+        # Above `plain` the values need not be sharp.
+        return losses, np.minimum(plain, np.asarray(one_bit_profile.profile_upper(*arguments)))
+
+    @functools.cached_property
+    def _found(self) -> tuple[Instance, ...]:
+        if self.differ < 1.0:
+            return ()
+        messages = self.step_cover.messages(self.epsilon0, self.log_inverse_mass)
+        return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self._found
