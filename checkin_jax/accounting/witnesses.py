@@ -67,7 +67,11 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
         and mu is None
         and not unit.randomizer.dummy_may_equal_any_record
     ):
-        return (*_fair(honest, bounds), *beside)  # all others put the dummies at a record
+        return (
+            *_fair(honest, bounds),
+            *_among_fair_coins(honest),
+            *beside,
+        )  # the others put dummies at a record
     every += beside
     kept = {}
     for each in every:
@@ -149,6 +153,22 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
     return (FairBits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
+
+
+def _among_fair_coins(unit: Unit) -> list[Instance]:
+    """The instance of a client added to fair bits, which are zero updates and dummies."""
+    if not unit.randomizer.fair_coin_at_zero or unit.replaced or unit.epsilon0 is None:
+        return []
+    often = 1.0 / (1.0 + math.exp(-unit.epsilon0))
+    apart = 0.5 * math.tanh(0.5 * unit.epsilon0)
+    law = LabelLaws(
+        np.array([often, 1.0 - often]),
+        np.array([0.5, 0.5]),
+        "one bit (in one dimension, say), all others and dummies at zero updates",
+        None,
+        np.array([apart, -apart]),
+    )
+    return _of_law(unit, law)
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
