@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
-from checkin_jax.accounting.bounds.messages.left_out import LeftOutGaussian
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut
 from checkin_jax.accounting.bounds.messages.left_out_pure import LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import (
@@ -282,14 +282,15 @@ def g2(unit: Unit) -> UnitBound | None:
 
 
 def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages, none depending on another of its round; all clients send, or may well do so."""
-    cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
+    """Needs: a profile; all clients send, or may well do so. Messages that depend on others of the round cost more."""
+    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
+    mu = randomizer.gaussian_mu
+    if cover is None or unit.sums_noise or (mu is None and unit.epsilon0 is not None):
         return None
     missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
+    if cover.num_clients < 3 or missed > unit.log_inverse_mass or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    everybody = LeftOutGaussian(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.log_inverse_mass, adaptive)
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 
