@@ -328,6 +328,10 @@ class Laplace(ConcreteLDP):
         return True
 
     @property
+    def laplace_scales(self) -> float | None:
+        return self.epsilon0
+
+    @property
     def step_set(self) -> StepSet | None:
         """Laws of all records of the interval, for intervals of 0.05 to 4 scales; None for others."""
         return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None

@@ -212,6 +212,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
+    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),

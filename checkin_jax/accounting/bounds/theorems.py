@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
 from checkin_jax.accounting.bounds.messages.left_out import LeftOut
 from checkin_jax.accounting.bounds.messages.left_out_pure import LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
@@ -265,6 +266,15 @@ def g1(unit: Unit) -> UnitBound | None:
     if cover.rate >= 1.0 and not unit.sums_noise:
         return None  # nothing is subsampled
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
+
+
+def laplace_sums(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients, some hundred messages of which only sum and number are seen; Laplace noise."""
+    scales = unit.randomizer.laplace_scales
+    if unit.cover is None or unit.view != "aggregate" or not unit.protocol.summed or scales is None:
+        return None
+    summed = ShuffledLaplaceSum(*unit.cover, scales, unit.log_inverse_mass)
+    return summed if summed.gains else None
 
 
 def g2(unit: Unit) -> UnitBound | None:
