@@ -18,7 +18,7 @@ Renamed = dict[tuple[int, ...], Sequence[int]]
 def renamings(rng: np.random.Generator, records: int, letters: int, length: int) -> Renamed:
     """Any renaming, for all that may be seen before the last of `length` messages."""
     return {
-        past: rng.integers(records, size=records)
+        past: rng.integers(records, size=records).tolist()
         for count in range(length)
         for past in product(range(letters), repeat=count)
     }
