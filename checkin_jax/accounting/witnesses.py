@@ -28,6 +28,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     LabelMessages,
     MessagesByNumber,
 )
+from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, one_message
@@ -37,12 +38,14 @@ from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalBase
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
+# -log of the probabilities that a number of summed messages is exceeded.
+_EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
 
@@ -60,6 +63,7 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     else:
         every = _of_responses(honest, bounds if honest is unit else ())
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
+    every += _of_laplace_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
         honest.slots is not None
@@ -67,7 +71,11 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
         and mu is None
         and not unit.randomizer.dummy_may_equal_any_record
     ):
-        return (*_fair(honest, bounds), *beside)  # all others put the dummies at a record
+        return (
+            *_fair(honest, bounds),
+            *_among_fair_coins(honest),
+            *beside,
+        )  # the others put dummies at a record
     every += beside
     kept = {}
     for each in every:
@@ -149,6 +157,51 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
     return (FairBits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
+
+
+def _among_fair_coins(unit: Unit) -> list[Instance]:
+    """The instance of a client added to fair bits, which are zero updates and dummies."""
+    if not unit.randomizer.fair_coin_at_zero or unit.replaced or unit.epsilon0 is None:
+        return []
+    often = 1.0 / (1.0 + math.exp(-unit.epsilon0))
+    apart = 0.5 * math.tanh(0.5 * unit.epsilon0)
+    law = LabelLaws(
+        np.array([often, 1.0 - often]),
+        np.array([0.5, 0.5]),
+        "one bit (in one dimension, say), all others and dummies at zero updates",
+        None,
+        np.array([apart, -apart]),
+    )
+    return _of_law(unit, law)
+
+
+def _of_laplace_sums(unit: Unit) -> list[Instance]:
+    """The instance of the sum of all Laplace messages that are seen, where only sums are.
+
+    Its number of terms is one that is rarely exceeded: noise of the adversary's own fills it up.
+    """
+    scales = unit.randomizer.laplace_scales
+    if scales is None or _singles_observed(unit):
+        return []
+    population, cover, shown = populations.covering_population(unit), unit.cover, unit.slots
+    if shown is not None:
+        ways = [(float(_num_observed_slots(unit)), shown.used_lower)]
+    elif cover is not None:
+        ways = _rarely_more(cover.rate, cover.num_clients - 1.0, cover.rate * (cover.num_clients - 1.0))
+    elif population is not None:
+        theirs = population.theirs
+        ways = _rarely_more(population.rate, theirs.number, float(theirs.trials.mean))
+    else:
+        return []
+    number, used = max(ways, key=lambda way: way[1] / math.sqrt(way[0]))
+    return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.log_inverse_mass)]
+
+
+def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, float]]:
+    """Numbers of messages, and lower bounds on the probability that the target sends one and there are no more."""
+    # Chernoff's bound for equal rates holds for unequal ones of this mean.
+    most = chernoff.most(others, min(mean / max(others, 1.0) * (1.0 + 1e-12), 1.0), _EXCEEDED)
+    return [(1.0 + float(count), rate * -math.expm1(-each)) for count, each in zip(most, _EXCEEDED)]
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:

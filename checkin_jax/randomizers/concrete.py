@@ -310,6 +310,10 @@ class Laplace(ConcreteLDP):
         return -np.expm1(0.5 * np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
 
     @property
+    def laplace_scales(self) -> float | None:
+        return self.epsilon0
+
+    @property
     def step_set(self) -> StepSet | None:
         """Laws of all records of the interval, for intervals of 0.05 to 4 scales; None for others."""
         return laplace_steps(self.epsilon0) if SHORTEST <= self.epsilon0 <= LONGEST else None

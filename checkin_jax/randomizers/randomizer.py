@@ -95,6 +95,14 @@ class Randomizer(ByName, abc.ABC):
         return None
 
     @property
+    def laplace_scales(self) -> float | None:
+        """Length of an interval in scales of the noise, if a message is a number of it plus Laplace noise; else None.
+
+        Sums of messages are then sums of numbers, and a dummy may be any number of the interval.
+        """
+        return None
+
+    @property
     def total_variation(self) -> float:
         """Upper bound on the total variation distance between the laws of a message at two records."""
         return float(self.profile(np.zeros(1))[0])

@@ -134,7 +134,7 @@ def test_equal_weights_are_above_the_sum_of_t_stars(mu, others, c):
 @pytest.mark.parametrize(("n", "mu"), [(300, 0.3), (3000, 0.5), (3000, 1.0), (20_000, 1.5)])
 def test_links_are_above_bits_of_the_messages(n, mu):
     losses = np.geomspace(0.005, 2.0, 30)
-    value = CutWeights(n, mu, MASS).upper(losses)
+    value = CutWeights(n, GaussianProfile(mu), MASS).upper(losses)
     assert (np.diff(value) <= 0.0).all()
     assert (value <= GaussianProfile(mu).delta(losses) * (1.0 + 1e-12)).all()
     for at_other in (0, n // 2, n - 1):
@@ -145,7 +145,7 @@ def test_links_are_above_bits_of_the_messages(n, mu):
 @pytest.mark.parametrize(("n", "mu", "mass"), [(2**42, 16.0, 700.0), (3, 10.0, 20.0), (256, 0.1, 18.0)])
 def test_any_setting_gives_a_profile(n, mu, mass):
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        value = CutWeights(n, mu, mass).upper(np.append(0.0, np.geomspace(1e-6, 300.0, 30)))
+        value = CutWeights(n, GaussianProfile(mu), mass).upper(np.append(0.0, np.geomspace(1e-6, 300.0, 30)))
     assert np.all(np.isfinite(value))
     assert np.all(np.diff(value) <= 0.0)
     assert value[0] <= 1.0 + 1e-7
@@ -154,7 +154,7 @@ def test_any_setting_gives_a_profile(n, mu, mass):
 def test_a_link_is_its_inequality():
     """One link by hand, one message told: where it pays, the program is near the best of a few (x, y, B, t)."""
     n, mu, c = 20_000, 1.5, 1.5
-    bound = CutWeights(n, mu, MASS, whole=n)
+    bound = CutWeights(n, GaussianProfile(mu), MASS, whole=n)
     inner, (at, masses) = bound.next_link, law(mu, c)
     assert inner is not None
     left, alone = n - inner.num_clients, float(gaussian_profile(mu)(np.array(c)))

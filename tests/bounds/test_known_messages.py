@@ -354,3 +354,12 @@ def test_a_hull_on_one_side_is_no_pairs_profile(monkeypatch):
     half = compose.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper
     monkeypatch.setattr(convex, "lowered", lambda losses, forward, backward: (forward, backward))
     assert half < before < compose.upper_end([(HalfHull(*arguments), 6800)], 1e-6).upper
+
+
+def test_the_last_value_of_a_bound_is_no_rare_large_loss():
+    """It was followed to where the bound of one message is smaller: an epsilon of .0201."""
+    weak = cj.Laplace(epsilon0=0.0521)
+    given_profile = cj.KnownProfile(function=weak.profile)
+    run = cj.ShuffledCheckIn(num_clients=42_700_000, check_in_prob=0.000162, num_rounds=81)
+    g = cj.account(run, given_profile, delta=1.11e-9)
+    assert 2.4e-6 < g.lower < g.epsilon < 2.5e-6

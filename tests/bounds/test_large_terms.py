@@ -168,7 +168,7 @@ def events(a: np.ndarray, b: np.ndarray, others: list[np.ndarray], counts: list[
 @pytest.mark.thorough(but=3)
 def test_links_are_above_events_wherever_the_others_are(n, mu, whole):
     """All at one record, half at each, and across: a link of its own, and one of a longer chain."""
-    link = CutWeights(n, mu, MASS, whole=whole)
+    link = CutWeights(n, GaussianProfile(mu), MASS, whole=whole)
     edges = np.linspace(-0.5 * mu - 6.0, 0.5 * mu + 6.0, 200)
     a, b = cells(0.5 * mu, edges), cells(-0.5 * mu, edges)
     near, across = np.linspace(-0.5 * mu - 5.0, 0.5 * mu + 5.0, 40), np.linspace(-5.0, 0.5 * mu + 5.0, 30)
@@ -193,5 +193,5 @@ def test_links_are_above_events_wherever_the_others_are(n, mu, whole):
     if n < 1000:
         assert max(ratios) > 0.5
         # Wrong neighbour: the same with fifty times as many clients.
-        more = float(CutWeights(10**6, 0.5 * mu, MASS).upper(np.array([1.0]))[0])
+        more = float(CutWeights(10**6, GaussianProfile(0.5 * mu), MASS).upper(np.array([1.0]))[0])
         assert more < events(a, b, [a], [m], math.e)

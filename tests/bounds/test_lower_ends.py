@@ -107,6 +107,21 @@ def test_a_dummy_that_is_a_zero_update_is_at_no_other_record():
     assert cj.account(seen, randomizer, delta=1e-3).lower > 0.5
 
 
+@pytest.mark.parametrize("minibatch", [1, 3])
+def test_a_client_of_the_l2_mechanism_is_missed_among_fair_bits(minibatch):
+    """Added or removed, in the view of sums, too: one client more among zero updates and dummies, by enumeration."""
+    slots, prob, p, delta = 6, 0.8, math.e, 1e-3
+    used = slots / 2 * (1 - (1 - prob / slots) ** 2)
+    ones = np.arange(slots + 1)
+    fair = np.array([math.comb(slots, one) for one in ones]) / 2.0**slots
+    shown = fair * (1 - used + used * (2 * p * ones + 2 * (slots - ones)) / (slots * (p + 1)))
+    truth = max(exact_rounds.epsilon(shown, fair, delta), exact_rounds.epsilon(fair, shown, delta))
+    run = cj.FixedWindow(num_clients=2, num_slots=slots, check_in_prob=prob, minibatch=minibatch)
+    how = {"delta": delta, "view": "aggregate", "neighboring_relation": "add-or-remove-one"}
+    g = cj.account(run, cj.L2Mechanism(epsilon0=1.0), **how)
+    assert 0.98 * truth < g.lower <= truth <= g.epsilon
+
+
 def test_hidden_dummies_over_many_windows_keep_a_lower_end():
     """n p_0 = 60 m: T2 is not the bound, but its instance is what is seen; the grid is that of T2'."""
     run = cj.FixedWindow(num_clients=60_000, num_slots=1_000, num_epochs=10)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from oracles import spared as oracle
+from oracles import spared_adaptive as adapted
 from oracles.t_star import channel_kinks, channel_profile
 
 
@@ -134,3 +135,42 @@ def test_one_large_term_and_many_small_ones_both_count():
         terms = oracle.cut_weights_terms(profile, kinks, profile, others, c)
         best = terms[:, terms.sum(axis=0).argmin()]
         assert oracle.own_records(p, letters, others, c) > 1.5 * (best.sum() - best[which])
+
+
+def adaptive_cases(seed: int, count: int):
+    """(E*'s three terms where messages adapt, for all k and shares; what is seen)."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        channel = np.exp(rng.normal(0.0, rng.uniform(0.5, 2.0), (rng.integers(2, 4), 2)))
+        if rng.random() < 0.2:
+            # A message may reveal its record.
+            channel[0, 0] = 0.0
+        channel /= channel.sum(axis=1, keepdims=True)
+        profile, kinks = channel_profile(channel), channel_kinks(channel)
+        spared, others = [(0, 1), (0, 2), (1, 1)][rng.integers(3)]
+        clients = spared + 1 + others
+        renamed = adapted.renamings(rng, *channel.shape, clients)
+        pool = adapted.told(channel, renamed, spared) if spared else profile
+        for c in 1.0 + (kinks[-1] - 1.0) * rng.random(3):
+            terms = adapted.terms(profile, kinks, pool, spared, others, float(c))
+            yield terms, adapted.worst(channel, renamed, clients, float(c))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_e_star_is_above_what_is_seen_where_messages_adapt(seed):
+    ratios = [truth / terms.sum(axis=0).min() for terms, truth in adaptive_cases(seed, 40)]
+    assert len(ratios) > 100
+    assert max(ratios) <= 1.0 + 1e-9
+    assert max(ratios) > 0.5
+
+
+def test_the_target_may_be_one_of_the_pool_where_messages_adapt():
+    """Wrong neighbour: without the pool's term."""
+    p, c = 8.0, 1.05
+    channel = np.array([[p, 1.0], [1.0, p]]) / (p + 1.0)
+    alike = dict.fromkeys(adapted.renamings(np.random.default_rng(0), 2, 2, 4), range(2))
+    pool = adapted.told(channel, alike, 2)
+    terms = adapted.terms(channel_profile(channel), channel_kinks(channel), pool, 2, 1, c)
+    truth = adapted.worst(channel, alike, 4, c)
+    assert terms[:2].sum(axis=0).min() < 0.6 * truth
+    assert truth <= terms.sum(axis=0).min()

@@ -173,6 +173,13 @@ def _of_own_laws(unit: Unit) -> tuple[str, ...]:
     return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
 
 
+def _of_everybody(unit: Unit) -> tuple[str, ...]:
+    """Nothing where messages may depend on others of the round; the ball serves two laws in the place of T*."""
+    if unit.protocol.averaged_slot_choices is not None:
+        return ()
+    return (_NOT_ADAPTIVE,) if unit.randomizer.gaussian_mu is None else (_SAME_BALL,)
+
+
 def _of_common_slots(unit: Unit) -> tuple[str, ...]:
     """More clients than are stated displace each other more often, at twice the distance of a dummy."""
     return (_COUNTED,) if unit.protocol.used_slot_choices is not None else ()
@@ -205,8 +212,9 @@ BOUNDS: tuple[Bound, ...] = (
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
+    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
     _row("everybody", "G2", 0.05, theorems.g2),
-    _row("everybody", "E*", 3.0, theorems.e_star, assumes=(_SAME_BALL,)),
+    _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),
     _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime, assumes_of=_of_common_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_visible_sums),

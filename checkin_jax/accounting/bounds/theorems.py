@@ -24,7 +24,8 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
-from checkin_jax.accounting.bounds.messages.left_out import LeftOutGaussian
+from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut
 from checkin_jax.accounting.bounds.messages.left_out_pure import LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import (
@@ -264,6 +265,15 @@ def g1(unit: Unit) -> UnitBound | None:
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
 
 
+def laplace_sums(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients, some hundred messages of which only sum and number are seen; Laplace noise."""
+    scales = unit.randomizer.laplace_scales
+    if unit.cover is None or unit.view != "aggregate" or not unit.protocol.summed or scales is None:
+        return None
+    summed = ShuffledLaplaceSum(*unit.cover, scales, unit.log_inverse_mass)
+    return summed if summed.gains else None
+
+
 def g2(unit: Unit) -> UnitBound | None:
     """Needs: a profile, and a rate of 1/2 or more (the bound is for rate 1); or visible slots for each client."""
     if unit.worst_of_its_kind or _known(unit) or unit.randomizer.step_set is not None:
@@ -279,14 +289,15 @@ def g2(unit: Unit) -> UnitBound | None:
 
 
 def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages, none depending on another of its round; all clients send, or may well do so."""
-    cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
+    """Needs: a profile; all clients send, or may well do so. Messages that depend on others of the round cost more."""
+    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
+    mu = randomizer.gaussian_mu
+    if cover is None or unit.sums_noise or (mu is None and unit.epsilon0 is not None):
         return None
     missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or mu > MOST_HIDDEN_MU or missed > unit.log_inverse_mass:
+    if cover.num_clients < 3 or missed > unit.log_inverse_mass or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    everybody = LeftOutGaussian(cover.num_clients, mu, unit.log_inverse_mass)
+    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.log_inverse_mass, adaptive)
     return everybody if cover.rate == 1.0 else Least((everybody,))
 
 

@@ -30,6 +30,9 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
+# Share of delta that may lie beyond the reaches of all units if these then fall to the other share: bounds stop being
+# evaluated at e^-12 delta.
+_RARE, _FAR_AWAY = 1e-5, 0.05
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
 # If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.
@@ -47,8 +50,15 @@ class Few(Protocol):
 
 
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
-    """Loss up to which a unit is followed; the remaining mass counts at infinite loss."""
-    return search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
+    """Loss up to which a unit is followed; the remaining mass counts at infinite loss.
+
+    The last value of one bound, followed to where another one is smaller, would be a rare and very large loss.
+    """
+    far = search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
+    if not isinstance(one, Least):
+        return far
+    nearer = search.reach(one.upper, one.top, _RARE * delta / num_units)
+    return nearer if nearer < _FAR_AWAY * far else far
 
 
 def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:

@@ -1,4 +1,4 @@
-"""The bound "everybody" for Gaussian messages (E*): r clients are left out, to hide the displaced client.
+"""The bound "everybody" for messages of a known profile (E*): r clients are left out, to hide the displaced client.
 
 All clients send (rate 1), so the displaced client's message has to be accounted for. It joins those of the r clients
 left out, and r + 1 shuffled messages hide each of their clients [docs/theory_gaussian.md, 1c]. Their bound is the same
@@ -15,32 +15,58 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import AllCut
-from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, UnitBound
+from checkin_jax.accounting.bounds.interface import (
+    Instance,
+    LocalGaussian,
+    LocalMessages,
+    UnitBound,
+)
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
-from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, OneInSlots
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING
 
 # Shares of the clients that may be left out (powers, so that plans share subproblems), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
+# The same where messages adapt, which makes the clients that are left out count.
+_SMALLER = tuple(0.25**power for power in range(2, 11))
 _LINKS = 4
 # Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
 # _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
 # The largest factor with which a chain is continued.
 _MOST = 10.0
-# `CutWeights` are tried from mu = _WEAK on while e^(mu^2 + _FEW) < n; they are used if factor - 1 falls by _BETTER.
+# `CutWeights` are tried from a spread of _WEAK on while the variance of T* times e^_FEW is below n; they are used if
+# factor - 1 falls by _BETTER.
 _WEAK, _FEW, _BETTER = 0.1, 4.0, 0.9
 # Number of losses at which a profile is searched, and the largest.
 _SEARCHED, _FAR = 4096, 40.0
+# What every message reveals with certainty counts this often in the allowed cost, at least.
+_CERTAINLY = 4.0
+# Where messages adapt: shares of the distance that are kept for the pool, in units of sqrt(m/N), and the largest.
+_POOLED, _MOST_POOLED = (1.0, 2.0, 4.0, 10.0, 30.0), 0.8
 
 
-def _factor(mu: float, allowed: float) -> float:
+def alone(profile: Profile) -> LocalGaussian | LocalMessages:
+    """Bound on one message by itself."""
+    return (
+        LocalGaussian(1.0, profile.mu)
+        if isinstance(profile, GaussianProfile)
+        else LocalMessages(1.0, profile)
+    )
+
+
+def _possible(profile: Profile, allowed: float) -> float:
+    """`allowed`, or less where a message reveals its record with certainty more often: nothing costs less than that."""
+    return min(allowed, -math.log(_CERTAINLY * float(profile.delta(np.array([_FAR]))[0])))
+
+
+def _factor(profile: Profile, allowed: float) -> float:
     """Approximately the least B > 1 with D(B) <= exp(-allowed), D the profile of one message."""
     losses = np.linspace(0.0, _FAR, _SEARCHED)[1:]
-    enough = np.flatnonzero(GaussianProfile(mu).delta(losses) <= math.exp(-allowed))
+    enough = np.flatnonzero(profile.delta(losses) <= math.exp(-allowed))
     return math.exp(float(losses[enough[0]])) if enough.size else math.inf
 
 
@@ -52,23 +78,23 @@ class _Link(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
+def _plan(num_clients: int, profile: Profile, allowed: float, adaptive: bool) -> tuple[_Link, ...]:
     """The chain expected to be best, from n clients down. Every plan gives a valid bound."""
-    one = _factor(mu, allowed)
+    one = _factor(profile, allowed)
     # Approximate variance of T*, times 2 allowed.
-    square = 4.0 * allowed * math.expm1(min(mu * mu, 600.0))
+    square = 4.0 * allowed * math.expm1(min(log_square(profile), 600.0))
 
     @functools.cache
     def by_cut(clients: int) -> float:
         """B by G2, rather above: the numbers of clones of the two records differ by chance only."""
-        epsilon0 = AllCut(clients, LocalGaussian(1.0, mu), allowed + 17.0).cut(allowed)
+        epsilon0 = AllCut(clients, alone(profile), allowed + 17.0).cut(allowed)
         chance = 1.3 * math.sqrt(allowed * math.exp(epsilon0) / clients) if epsilon0 is not None else math.inf
         return (1.0 + chance) / (1.0 - chance) if chance < 1.0 else math.inf
 
     @functools.cache
     def best(clients: int, links: int) -> tuple[_Link, ...]:
         found = (_Link(0, math.inf),)
-        for share in (0.0, *_SHARES):
+        for share in (0.0, *(_SMALLER if adaptive else _SHARES)):
             left_out = int(share * clients)
             if 0 < left_out < _FEWEST:
                 break
@@ -80,7 +106,12 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
                 if chained and chained[0].factor < min(inner, _MOST):
                     inner, rest = chained[0].factor, chained
             terms = max((clients - 1.0 - left_out) / min(inner, one), 1e-300)
-            factor = 1.0 + math.sqrt(square / terms) + one / terms
+            distance = (
+                1.0 - _POOLED[1] * math.sqrt((left_out + 1.0) / (clients - left_out)) if adaptive else 1.0
+            )
+            if distance < 0.5:
+                continue
+            factor = 1.0 + math.sqrt(square / terms) / distance + one / terms
             if factor < found[0].factor:
                 found = (_Link(left_out, factor), *rest)
         return found
@@ -89,10 +120,36 @@ def _plan(num_clients: int, mu: float, allowed: float) -> tuple[_Link, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Nearer(OneInSlots):
+    """(1/(k d)) E(tau_1 + ... + tau_k - d k (c - 1))_+, tau = T* + c - 1, d the `distance`; k: `slots`."""
+
+    slots: int
+    distance: float
+    profile: Profile
+    log_inverse_mass: float
+
+    used = 1.0
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        return self.slots * self.distance * (1.0 - 1e-15), float(self.slots), 1.0
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        return np.full(np.shape(losses), math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Chain(TabulatedMessages):
     """n shuffled messages of n clients: (1/k) E(T*_1 + ... + T*_k)_+ + c D(1) D_r(N/k), N = n - 1 - r. Symmetric.
 
-    D_r is this bound for r + 1 clients, D_0 the profile of one message.
+    D_r is this bound for r + 1 clients, D_0 the profile of one message. If messages adapt, the pool of m = r + 1
+    messages comes first, and with x = share (c - 1)
+
+        H_c <= (N/n) ( (1/k) E(T*_1 + ... + T*_k + k x)_+ + c D(1) D_r(N/k) ) + (m/n) D_r(c + x N/m) .
 
     Attributes:
       plan: r, then the number left out of r + 1 clients, and so on. The chain ends with G2, or, after r = 0, with one
@@ -100,36 +157,42 @@ class _Chain(TabulatedMessages):
       allowed: k is the largest with D_r(N/k) <= exp(-allowed).
       two: True if T** replaces T*.
       inner: D_r, if not the plan's.
+      adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
-    mu: float
+    profile: Profile
     plan: tuple[_Link, ...]
     allowed: float
     two: bool = False
     inner: UnitBound | None = None
+    adaptive: bool = False
 
     name = "everybody"
     instances: tuple[Instance, ...] = ()
 
     @property
-    def alone(self) -> LocalGaussian:  # type: ignore[override]
-        return LocalGaussian(1.0, self.mu)
+    def alone(self) -> LocalGaussian | LocalMessages:  # type: ignore[override]
+        return alone(self.profile)
+
+    @property
+    def _left(self) -> int:
+        """N."""
+        return self.num_clients - 1 - self.plan[0].left_out
 
     @functools.cached_property
     def _inner_bound(self) -> UnitBound:
         """D_r."""
         if self.inner is not None:
             return self.inner
-        clients, allowed = (
-            self.plan[0].left_out + 1,
-            self.allowed + _LESS + math.log(min(self.plan[0].factor, _MOST)),
-        )
+        clients = self.plan[0].left_out + 1
+        allowed = self.allowed + _LESS + math.log(min(self.plan[0].factor, _MOST))
+        allowed = _possible(self.profile, allowed)
         if clients == 1:
             return self.alone
         if len(self.plan) == 1:
             return AllCut(clients, self.alone, allowed + 17.0)
-        return _Chain(clients, self.mu, self.plan[1:], allowed)
+        return _Chain(clients, self.profile, self.plan[1:], allowed, adaptive=self.adaptive)
 
     def _inner_upper(self, losses: np.ndarray) -> np.ndarray:
         return np.asarray(self._inner_bound.upper(losses)) * (1.0 + ROUNDING)
@@ -137,30 +200,45 @@ class _Chain(TabulatedMessages):
     @functools.cached_property
     def _sum(self) -> HiddenSlots | None:
         """The sum of k terms; None if k = 0."""
-        left = self.num_clients - 1 - self.plan[0].left_out
         losses = np.concatenate([[0.0], np.geomspace(1e-6, _FAR, _SEARCHED)])
         enough = np.flatnonzero(self._inner_upper(losses) <= math.exp(-self.allowed))
-        kept = math.floor(left / math.exp(losses[enough[0]])) if enough.size else 0
+        kept = math.floor(self._left / math.exp(losses[enough[0]])) if enough.size else 0
         if kept < 1:
             return None
-        made = TwoLawSlots if self.two and serves(kept, self.mu) else HiddenSlots
-        return made(kept, 1.0, GaussianProfile(self.mu), max(self.allowed + _ROOM, 1.0))
+        profile, mass = self.profile, max(self.allowed + _ROOM, 1.0)
+        if self.two and isinstance(profile, GaussianProfile) and serves(kept, profile.mu):
+            return TwoLawSlots(kept, 1.0, profile, mass)
+        return HiddenSlots(kept, 1.0, profile, mass)
 
     @functools.cached_property
     def _cost(self) -> float:
         """Upper bound on D(1) D_r(N/k)."""
         assert self._sum is not None
-        ratio = (self.num_clients - 1 - self.plan[0].left_out) / self._sum.slots
+        ratio = self._left / self._sum.slots
         # Rounded down, since D_r falls.
         loss = np.array([0.0, max(math.log(ratio) * (1.0 - 1e-14) - 1e-15, 0.0)])
-        apart = float(GaussianProfile(self.mu).delta(loss[:1])[0])
+        apart = float(self.profile.delta(loss[:1])[0])
         return apart * float(self._inner_upper(loss)[1]) * (1.0 + ROUNDING)
 
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self._sum is None:
             return None
         losses = self._sum.losses
-        value = np.asarray(self._sum.upper(losses)) + np.exp(losses) * self._cost
+        cost = np.exp(losses) * self._cost
+        if not self.adaptive:
+            return losses, (np.asarray(self._sum.upper(losses)) + cost) * (1.0 + ROUNDING)
+        pool = self.plan[0].left_out + 1
+        value = np.full(losses.shape, math.inf)
+        for times in _POOLED:
+            share = times * math.sqrt(pool / self._left)
+            if share > _MOST_POOLED:
+                break
+            nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.log_inverse_mass)
+            # Rounded down, since D_r falls.
+            far = np.expm1(losses) * (1.0 + share * self._left / pool) * (1.0 - 1e-14)
+            joined = self._inner_upper(np.log1p(far) * (1.0 - 1e-14))
+            spared = (1.0 - share) * np.asarray(nearer.upper(losses)) + cost
+            value = np.minimum(value, (self._left * spared + pool * joined) / self.num_clients)
         return losses, value * (1.0 + ROUNDING)
 
 
@@ -168,14 +246,16 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
     """The link expected to be best among those with a link of this bound as D_r."""
     losses = np.geomspace(1e-6, _FAR, _SEARCHED)
     found, best, left_out = _Link(0, math.inf), None, bound.next_link
-    square = 4.0 * allowed * math.expm1(min(bound.mu**2, 600.0))
+    square = 4.0 * allowed * math.expm1(min(log_square(bound.profile), 600.0))
     for _ in _SHARES:
         if left_out is None:
             break
         enough = np.flatnonzero(left_out.upper(losses) <= math.exp(-allowed))
         if enough.size:
             terms = (bound.num_clients - left_out.num_clients) / math.exp(losses[enough[0]])
-            factor = 1.0 + math.sqrt(square / max(terms, 1e-300))
+            pool = left_out.num_clients / (bound.num_clients - left_out.num_clients)
+            distance = 1.0 - (_POOLED[1] * math.sqrt(pool) if bound.adaptive else 0.0)
+            factor = 1.0 + math.sqrt(square / max(terms, 1e-300)) / distance if distance > 0.0 else math.inf
             if factor < found.factor:
                 found, best = _Link(left_out.num_clients - 1, factor), left_out
         left_out = left_out.next_link
@@ -184,55 +264,83 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
 
 @functools.lru_cache(maxsize=32)
 def _cut_weights(
-    num_clients: int, mu: float, mass: int, allowed: int
+    num_clients: int, profile: Profile, mass: int, allowed: int, adaptive: bool
 ) -> tuple[CutWeights, float, _Chain | None]:
     """The chain of cut weights, its factor, and the chain with it as D_r; rounded exponents serve many deltas."""
-    weights = CutWeights(num_clients, mu, mass)
+    weights = CutWeights(num_clients, profile, mass, adaptive=adaptive)
     link, inner = _by_cut_weights(weights, allowed)
-    chain = None if inner is None else _Chain(num_clients, mu, (link,), allowed, True, inner)
+    chain = (
+        None
+        if inner is None
+        else _Chain(num_clients, profile, (link,), allowed, not adaptive, inner, adaptive)
+    )
     return weights, link.factor, chain
 
 
 @functools.lru_cache(maxsize=32)
-def _chain(num_clients: int, mu: float, allowed: float) -> _Chain:
-    return _Chain(num_clients, mu, _plan(num_clients, mu, allowed), allowed, True)
+def _chain(num_clients: int, profile: Profile, allowed: float, adaptive: bool) -> _Chain:
+    allowed = _possible(profile, allowed)
+    plan = _plan(num_clients, profile, allowed, adaptive)
+    return _Chain(num_clients, profile, plan, allowed, not adaptive, adaptive=adaptive)
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftOutGaussian:
-    """E*: shuffled Gaussian messages of all n clients (rate 1), none depending on another of its round. Symmetric.
+class LeftOut:
+    """E*: shuffled messages of a known profile, all n clients' (rate 1). Symmetric.
 
     For every r <= n - 2 and k <= N = n - 1 - r, with D the profile of one message and D_r that of r + 1 shuffled ones,
 
-        H_c <= (1/k) E( T*_1 + ... + T*_k )_+ + c D(1) D_r(N/k) ,
+        H_c <= (1/k) E( T*_1 + ... + T*_k )_+ + c D(1) D_r(N/k)
 
-    T* as in shuffled check-in, or replaced by T**. r and k make the second term small. D_r is this bound for r + 1
-    clients, or `CutWeights`, which is a bound on its own, too.
+    if no message depends on another of its round, T* as in shuffled check-in, or replaced by T** for Gaussian messages.
+    r and k make the second term small. D_r is this bound for r + 1 clients, or `CutWeights`, which is a bound on its
+    own, too. If messages adapt, `_Chain` alone serves.
 
     Attributes:
-      num_clients: n >= 2. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
+      num_clients: n >= 2. profile: of one message; Gaussian ones have a mu of at most MOST_HIDDEN_MU.
       log_inverse_mass: -log of the negligible mass.
+      adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
-    mu: float
+    profile: Profile
     log_inverse_mass: float
+    adaptive: bool = False
 
-    name = "everybody (Gaussian messages)"
-    top = math.inf
+    @property
+    def name(self) -> str:
+        return "everybody (Gaussian messages)" if isinstance(self.profile, GaussianProfile) else "everybody"
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return AllCut(self.num_clients, LocalGaussian(1.0, self.mu), self.log_inverse_mass).instances
+        return AllCut(self.num_clients, alone(self.profile), self.log_inverse_mass).instances
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED
-        other = _chain(self.num_clients, self.mu, allowed)
-        if not (self.mu >= _WEAK and self.mu**2 + _FEW < math.log(self.num_clients)):
+        other = _chain(self.num_clients, self.profile, allowed, self.adaptive)
+        if not self._weak:
             return other.upper(loss)
         weights, factor, chain = _cut_weights(
-            self.num_clients, self.mu, math.ceil(self.log_inverse_mass), math.ceil(allowed)
+            self.num_clients,
+            self.profile,
+            math.ceil(self.log_inverse_mass),
+            math.ceil(allowed),
+            self.adaptive,
         )
         if chain is None or factor - 1.0 >= _BETTER * (other.plan[0].factor - 1.0):
             chain = other
         return np.minimum(chain.upper(loss), weights.upper(loss))
+
+    @property
+    def _weak(self) -> bool:
+        """True if `CutWeights` are tried."""
+        many = log_square(self.profile) + _FEW < math.log(self.num_clients)
+        return (
+            many
+            and spread(self.profile) >= _WEAK
+            and math.isfinite(end(self.profile, self.log_inverse_mass + 24.0))
+        )

@@ -1,4 +1,4 @@
-"""The bound "everybody" for weak Gaussian noise (E* iterated): ever fewer clients are left out, in closed form.
+"""The bound "everybody" for messages that tell much (E* iterated): ever fewer clients are left out, in closed form.
 
 The posterior over which of the r + 1 left-out messages is whose weighs every other client's term by a factor rho. A
 large term is harmful only with a large rho; they are independent, which gives a product of small numbers. Sums of many
@@ -15,14 +15,14 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Instance
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 
 # Number of values of c; the smallest c - 1 is this share of the standard deviation of T*'s mean over all clients.
 _VALUES, _NEAREST = 140, 0.1
-# Thresholds of terms: log of their ratio; first one as a share of min(mu, 1); number of thresholds below each that its
-# tilts use.
+# Thresholds of terms: log of their ratio; first one as a share of min(spread, 1); number of thresholds below each that
+# its tilts use.
 _STEP, _LOWEST, _BELOW = 0.1, 1e-3, 92
 # Masses down to exp(-_ROOM) times the negligible one are followed.
 _ROOM = 12.0
@@ -34,12 +34,40 @@ _SHARES, _SINGLE = (
     ((0.02, 0.05, 0.1, 0.2, 0.4, 0.7), (0.15, 0.5)),
     ((1.1, 1.2, 1.35, 1.5, 1.7, 2.0, 2.5, 3.2), (1.4, 2.0, 3.0, 5.0)),
 )
-# Ratio of the numbers of clients of successive links, and the fewest clients of a link.
-_RATIO, _SHORTEST = 2.0, 128
+# Ratio of the numbers of clients of successive links, and the same where messages adapt; fewest clients of a link.
+_RATIO, _ADAPTED, _SHORTEST = 2.0, 16.0, 128
 # Relative rounding of sums of positive numbers, differences of chords' slopes included.
 _SUM_ROUNDING = 1e-7
 # The largest loss that is followed, and the largest log of a bound (any value above 0 is useless).
 _FAR, _MOST = 100.0, 50.0
+# Losses at which the mean square of T* is summed, and the end of a profile is searched.
+_SUMMED = 2048
+
+
+def spread(profile: Profile) -> float:
+    """Approximate scale of one message's loss: mu of a Gaussian one."""
+    if isinstance(profile, GaussianProfile):
+        return profile.mu
+    # D(1) is about mu / sqrt(2 pi).
+    return math.sqrt(2.0 * math.pi) * float(profile.delta(np.zeros(1))[0])
+
+
+def log_square(profile: Profile) -> float:
+    """log(1 + v), v the approximate variance of T* at c = 1 where it is finite: mu^2 of a Gaussian message."""
+    if isinstance(profile, GaussianProfile):
+        return profile.mu**2
+    above = np.append(0.0, np.geomspace(1e-6, math.exp(min(profile.top, _FAR)), _SUMMED))
+    value = profile.delta(np.log1p(above))
+    return math.log1p(4.0 * float(np.trapezoid(value - value[-1], above)))
+
+
+def end(profile: Profile, mass: float) -> float:
+    """Loss beyond which the profile of one message is below exp(-mass), at most _FAR; infinite if there is none."""
+    if isinstance(profile, GaussianProfile):
+        return min(profile.mu * (0.5 * profile.mu + math.sqrt(2.0 * mass)), _FAR)
+    losses = np.linspace(0.0, _FAR, _SUMMED)[1:]
+    enough = np.flatnonzero(profile.delta(losses) <= math.exp(-mass))
+    return float(losses[enough[0]]) if enough.size else math.inf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,7 +81,7 @@ class Terms:
         g(u) = e^u - 1 - u; [tilts, c, places].
     """
 
-    profile: GaussianProfile
+    profile: Profile
     c: np.ndarray
     places: np.ndarray
     at_zero: np.ndarray
@@ -62,9 +90,9 @@ class Terms:
     growth: np.ndarray
 
     @classmethod
-    def of(cls, profile: GaussianProfile, c: np.ndarray, far: float) -> Terms:
+    def of(cls, profile: Profile, c: np.ndarray, far: float) -> Terms:
         """Terms at these c, followed up to about `far`."""
-        lowest = _LOWEST * min(profile.mu, 1.0)
+        lowest = _LOWEST * min(spread(profile), 1.0)
         count = max(math.ceil(math.log(far / lowest) / _STEP), 2)
         places = lowest * np.exp(_STEP * np.arange(-_BELOW, count + 1.0))
         column = c[:, None]
@@ -125,7 +153,7 @@ class Terms:
         )
 
 
-def _right(profile: GaussianProfile, c: np.ndarray, k: np.ndarray, side: float) -> np.ndarray:
+def _right(profile: Profile, c: np.ndarray, k: np.ndarray, side: float) -> np.ndarray:
     """E(tau - k)_+, rounded up (side 1) or down (-1); c: [c, 1], k: [places]; [c, places]."""
     # The transform grows with c - k.
     rest = 1.0 + np.maximum(c - 1.0 - k + side * 4e-16 * c, 0.0)
@@ -133,7 +161,7 @@ def _right(profile: GaussianProfile, c: np.ndarray, k: np.ndarray, side: float) 
     return np.where(k < c - 1.0, near, profile.delta(np.log1p(k))) * (1.0 + side * ROUNDING)
 
 
-def _transforms(profile: GaussianProfile, c: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _transforms(profile: Profile, c: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E(tau - k)_+ and E(-tau - k)_+, rounded up; c: [c, 1], k: [places]; [c, places]."""
     left = c * profile.delta(np.log1p(k / c))
     return _right(profile, c, k, 1.0), left * (1.0 + ROUNDING)
@@ -157,7 +185,7 @@ def _bends() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CutWeights:
-    """E*, second inequality, link by link: Gaussian messages of all n clients, none depending on another. Symmetric.
+    """E*, second inequality, link by link: messages of all n clients, none depending on another. Symmetric.
 
     For every r <= n - 2, B >= 1, x in (0, 1) and y, t > 0, N = n - 1 - r and X = (1 - x) N (c - 1),
 
@@ -167,19 +195,26 @@ class CutWeights:
     g(u) = e^u - 1 - u and tau = T* + c - 1.
 
     Attributes:
-      num_clients: n >= 1. mu: 2 / noise_multiplier.
+      num_clients: n >= 1. profile: of one message, falling to zero.
       log_inverse_mass: -log of the negligible mass.
       whole: for an inner link, the number of clients of the outermost; inner links try fewer x and y.
+      adaptive: True if messages may depend on messages of the same round. The pool of m = r + 1 messages then comes
+        first, and with z = x/2 in place of x in the last term, and D(c) + z (c - 1) in place of D(c), the three terms
+        count N/n, and D_r(c + z (c - 1) N/m) counts m/n.
     """
 
     num_clients: int
-    mu: float
+    profile: Profile
     log_inverse_mass: float
     whole: int = 0
+    adaptive: bool = False
 
     name = "everybody"
-    top = math.inf
     instances: tuple[Instance, ...] = ()
+
+    @property
+    def top(self) -> float:
+        return self.profile.top
 
     @property
     def _whole(self) -> int:
@@ -188,7 +223,7 @@ class CutWeights:
     @functools.cached_property
     def next_link(self) -> CutWeights | None:
         """The next link, for r + 1 clients; None if one message is next."""
-        fewer = int(self.num_clients / _RATIO)
+        fewer = int(self.num_clients / (_ADAPTED if self.adaptive else _RATIO))
         return dataclasses.replace(self, num_clients=fewer, whole=self._whole) if fewer >= _SHORTEST else None
 
     @property
@@ -201,20 +236,28 @@ class CutWeights:
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         """c and upper bounds, convex, from c = 1 to where the profile of one message is negligible."""
-        shared = _shared(self.mu, math.ceil(self.log_inverse_mass), math.ceil(math.log2(self._whole)))
+        shared = _shared(self.profile, math.ceil(self.log_inverse_mass), math.ceil(math.log2(self._whole)))
         terms = shared.terms
         alone = terms.profile.delta(np.log(terms.c)) * (1.0 + ROUNDING)
         value = alone
         for inner in self._below:
-            left = self.num_clients - (1 if inner is None else inner.num_clients)
-            for share, single, many in shared.sums[self.whole > 0]:
+            pool = 1 if inner is None else inner.num_clients
+            left, above = self.num_clients - pool, terms.c - 1.0
+            for share, single, many in shared.sums[self.whole > 0 and not self.adaptive]:
                 # The cut of the terms, rounded down: D_r falls, and so does the part beyond the cut.
                 cut = (1.0 - share) / single * left * (terms.c - 1.0) * (1.0 - 1e-14)
                 weights = cut[:, None] / terms.places
                 excess = self._posterior_excess(inner, weights)
-                found = np.where(weights >= 1.0, many + alone[:, None] * excess / share, math.inf)
+                cut_off, joined, counted = alone / share, 0.0, 1.0
+                if self.adaptive:
+                    kept = 0.5 * share
+                    far = 1.0 + above * (1.0 + kept * left / pool) * (1.0 - 1e-14)
+                    joined = pool / self.num_clients * self._posterior_excess(inner, far[:, None])[:, 0]
+                    cut_off, counted = (alone + kept * above) / kept, left / self.num_clients
+                found = np.where(weights >= 1.0, many + cut_off[:, None] * excess, math.inf)
                 if (found < value[:, None]).any():
-                    value = np.minimum(value, (found + terms.one(terms.places * excess)).min(axis=1))
+                    found = (found + terms.one(terms.places * excess)).min(axis=1)
+                    value = np.minimum(value, (counted * found + joined) * (1.0 + ROUNDING))
         c = np.append(1.0, terms.c)
         one = float(terms.profile.delta(np.zeros(1))[0])
         value = np.minimum.accumulate(np.append(one, value) * (1.0 + 1e-12))
@@ -225,8 +268,7 @@ class CutWeights:
         """Upper bounds on E(rho - B)_+ at B = `weights` > 0, for the r + 1 messages of `inner`, or for one message."""
         c = np.maximum(weights, 1.0 / weights) * (1.0 - 1e-14)
         if inner is None:
-            profile = GaussianProfile(self.mu)
-            found = profile.delta(np.log(np.maximum(c, 1.0))) * (1.0 + ROUNDING)
+            found = self.profile.delta(np.log(np.maximum(c, 1.0))) * (1.0 + ROUNDING)
         else:
             found = convex.falling(c, *inner._profile) * (1.0 + ROUNDING)
         # E(rho - B)_+ = 1 - B + B E(1 - rho/B)_+ .
@@ -238,7 +280,7 @@ class CutWeights:
         losses = np.log(c)
         chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
         found = np.where(loss >= losses[-1], value[-1], chords)
-        return np.minimum(found, GaussianProfile(self.mu).delta(loss) * (1.0 + ROUNDING))
+        return np.minimum(found, self.profile.delta(loss) * (1.0 + ROUNDING))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -250,14 +292,13 @@ class _Shared:
 
 
 @functools.lru_cache(maxsize=8)
-def _shared(mu: float, mass: int, doublings: int) -> _Shared:
-    # The profile of one message is negligible beyond this loss.
-    far = min(mu * (0.5 * mu + math.sqrt(2.0 * (mass + _ROOM))), _FAR)
+def _shared(profile: Profile, mass: int, doublings: int) -> _Shared:
+    far = min(end(profile, mass + _ROOM), _FAR)
     nearest = _NEAREST * min(
-        math.exp(min(0.5 * (mu * mu - doublings * math.log(2.0)), -1.0)), math.expm1(far)
+        math.exp(min(0.5 * (log_square(profile) - doublings * math.log(2.0)), -1.0)), math.expm1(far)
     )
     c = 1.0 + np.geomspace(nearest, math.expm1(far), _VALUES)
-    terms = Terms.of(GaussianProfile(mu), c, math.exp(far))
+    terms = Terms.of(profile, c, math.exp(far))
     return _Shared(
         terms,
         tuple(

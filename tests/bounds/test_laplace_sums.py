@@ -1,0 +1,105 @@
+"""Sums of Laplace messages: bound and instance against the law of the sum, from its characteristic function."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum, ShuffledLaplaceSum
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = math.log(1e6) + 17.0
+POINTS = 2**14
+
+
+def shifted(number: int, epsilon0: float) -> tuple[np.ndarray, np.ndarray]:
+    """Masses of a sum of Laplace variables of scale 1 on a lattice, and of the sum moved by epsilon0."""
+    step = epsilon0 / math.ceil(epsilon0 / (0.01 * math.sqrt(2.0 * number) + 0.004))
+    order = 2.0 * np.pi * np.fft.fftfreq(POINTS, d=step)
+    law = np.maximum(np.real(np.fft.ifft((1.0 + np.square(order)) ** -float(number))), 0.0)
+    return law, np.roll(law, round(epsilon0 / step))
+
+
+def leak(number: int, used: float, epsilon0: float, losses: np.ndarray) -> np.ndarray:
+    """H_c of both orders; [2, losses]."""
+    still, moved = shifted(number, epsilon0)
+    mixed, c = (1.0 - used) * still + used * moved, np.exp(losses)[:, None]
+    return np.stack([np.maximum(p - c * q, 0.0).sum(axis=1) for p, q in ((mixed, still), (still, mixed))])
+
+
+@pytest.mark.parametrize("number", [2, 60, 20_000])
+@pytest.mark.parametrize(("used", "epsilon0"), [(1.0, 1.0), (0.1, 2.5), (0.01, 0.3)])
+def test_the_instance_is_just_below_what_is_seen(number, used, epsilon0):
+    losses = used * epsilon0 / math.sqrt(number) * np.array([0.0, 0.05, 0.3, 1.0])
+    lines = LaplaceSum(number, used, epsilon0, MASS).lower(losses)
+    found = np.array([np.asarray(apart) - np.expm1(losses) * np.asarray(mass) for apart, mass in lines])
+    truth = leak(number, used, epsilon0, losses)
+    assert (found <= truth * (1.0 + 2e-3) + 1e-9).all()
+    assert (found >= 0.94 * truth)[:, :3].all()
+    # Wrong neighbour: a fifth of the terms less.
+    fewer = LaplaceSum(0.8 * number, used, epsilon0, MASS).lower(losses[:1])
+    assert float(fewer[0][0][0]) > 1.05 * truth[0, 0]
+
+
+def seen(clients: int, rate: float, epsilon0: float, losses: np.ndarray) -> np.ndarray:
+    """The larger H_c of a round's sum and number of messages, all others at one end, a little too little."""
+    total = np.zeros((2, losses.size))
+    for number in range(1, clients + 1):
+        often = binom.pmf(number, clients, rate)
+        if often > 1e-9:
+            total += often * leak(number, number / clients, epsilon0, losses)
+    return total.max(axis=0)
+
+
+@pytest.mark.parametrize("epsilon0", [0.5, 4.0])
+def test_the_bound_is_above_what_is_seen(epsilon0):
+    clients, rate = 1200, 0.4
+    losses = np.array([0.0, 1e-3, 0.01, 0.05, 0.1]) * epsilon0
+    bound = ShuffledLaplaceSum(clients, rate, epsilon0, MASS)
+    assert bound.gains
+    value, truth = bound.upper(losses), seen(clients, rate, epsilon0, losses)
+    assert (value >= truth * (1.0 - 1e-6)).all()
+    assert value[0] < 1.7 * truth[0]
+    # Wrong neighbour: twice the noise.
+    half = ShuffledGaussian(clients, rate, 0.5 * epsilon0, True, MASS).upper(losses)
+    assert (half < truth)[0]
+
+
+def test_sums_of_many_messages_are_sharp():
+    """No lower end, and an upper one of .056 for single messages, before."""
+    run = cj.ShuffledCheckIn(num_clients=10**7, check_in_prob=0.05, num_rounds=1000)
+    g = cj.account(run, cj.Laplace(epsilon0=4.3), delta=1e-8, view="aggregate")
+    assert 0.0 < g.lower < g.epsilon < 1.05 * g.lower
+    assert "subsampling" in g.method
+    assert any("fewer messages bring less noise" in each for each in g.assumptions)
+    single = cj.account(run, cj.Laplace(epsilon0=4.3), delta=1e-8)
+    assert single.lower > 1.5 * g.epsilon
+
+
+def test_few_messages_and_single_ones_have_no_bound_of_the_sum():
+    with jax.enable_x64(True):
+        assert not ShuffledLaplaceSum(40, 0.5, 1.0, MASS).gains
+    averaged = cj.AveragedUpdates(num_clients=10**4, num_slots=10, check_in_prob=0.5)
+    with pytest.raises(ValueError, match="bounds"):
+        cj.account(averaged, cj.Laplace(epsilon0=1.0), delta=1e-6, view="aggregate", bounds="subsampling")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        cj.ShuffledCheckIn(num_clients=1000, check_in_prob=cj.Rates([0.1] * 500 + [0.3] * 500)),
+        cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5),
+        cj.FixedWindow(num_clients=300, num_slots=200, minibatch=10),
+        cj.FixedWindow(num_clients=300, num_slots=200, minibatch=10, empty_slots="visible"),
+        cj.SlidingWindow(num_clients=300, window=50, minibatch=10),
+    ],
+)
+def test_every_sum_has_a_lower_end(run):
+    g, single = (
+        cj.account(run, cj.Laplace(epsilon0=1.0), delta=1e-4, view=view) for view in ("aggregate", "messages")
+    )
+    assert 0.0 < g.lower <= g.epsilon <= single.epsilon * (1.0 + 1e-9)

@@ -1,0 +1,76 @@
+"""Everybody sends (rate 1) and messages adapt, exactly: what is seen in order, and E* from its definition.
+
+A client's record is renamed before it is randomized, in a way that depends on all earlier messages of the round.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations_with_replacement, permutations, product
+
+import numpy as np
+
+from .spared import hockey_stick
+from .t_star import Channel, Profile, finite_law
+
+# Messages so far -> what each record is taken for.
+Renamed = dict[tuple[int, ...], Sequence[int]]
+
+
+def renamings(rng: np.random.Generator, records: int, letters: int, length: int) -> Renamed:
+    """Any renaming, for all that may be seen before the last of `length` messages."""
+    return {
+        past: rng.integers(records, size=records).tolist()
+        for count in range(length)
+        for past in product(range(letters), repeat=count)
+    }
+
+
+def in_order(channel: Channel, renamed: Renamed, held: Sequence[int]) -> np.ndarray:
+    """Law of the messages in order, of clients with these records in uniform order; axis j: the j-th message."""
+    rows = np.asarray(channel, dtype=float)
+    total = np.zeros((rows.shape[1],) * len(held))
+    orders = set(permutations(held))
+    for seen in product(range(rows.shape[1]), repeat=len(held)):
+        for order in orders:
+            each = (rows[renamed[seen[:j]][record], seen[j]] for j, record in enumerate(order))
+            total[seen] += np.prod(list(each))
+    return total / len(orders)
+
+
+def told(channel: Channel, renamed: Renamed, others: int) -> Profile:
+    """D_r at c > 0: the largest divergence of the first r + 1 messages, one record replaced, over all data sets."""
+    records, pairs = range(len(channel)), []
+    for rest in combinations_with_replacement(records, others):
+        laws = [in_order(channel, renamed, (own, *rest)).ravel() for own in records]
+        pairs += list(permutations(laws, 2))
+    p, q = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
+    return lambda c: np.maximum(p - np.asarray(c)[..., None, None] * q, 0.0).sum(axis=-1).max(axis=-1)
+
+
+def worst(channel: Channel, renamed: Renamed, clients: int, c: float) -> float:
+    """The largest divergence of the messages in order over all data sets and both orders."""
+    records, found = range(len(channel)), 0.0
+    for rest in combinations_with_replacement(records, clients - 1):
+        laws = [in_order(channel, renamed, (own, *rest)) for own in records]
+        found = max(found, *(hockey_stick(p, q, c) for p, q in permutations(laws, 2)))
+    return found
+
+
+def terms(
+    profile: Profile, kinks: np.ndarray, pool: Profile, spared: int, others: int, c: float
+) -> np.ndarray:
+    """E*'s three terms where messages adapt, for all k and some shares; [3, (k, share)].
+
+    others: N. The sum of k terms, what is cut off, and the pool.
+    """
+    at, weights, beyond = finite_law(profile, kinks, c)
+    clients, found = spared + 1 + others, []
+    for kept in range(1, others + 1):
+        sums, masses = np.zeros(1), np.ones(1)
+        for _ in range(kept):
+            sums, masses = np.add.outer(sums, at).ravel(), np.multiply.outer(masses, weights).ravel()
+        for share in (0.0, 0.1, 0.3, 0.6, 1.0):
+            nearer = float(np.maximum(sums + kept * share * (c - 1.0), 0.0) @ masses) / kept + beyond
+            cut = c * float(profile(np.array(1.0))) * float(pool(others / kept))
+            joined = float(pool(c + share * (c - 1.0) * others / (spared + 1)))
+            found.append([others * nearer, others * cut, (spared + 1) * joined])
+    return np.array(found).T / clients
