@@ -300,7 +300,11 @@ def _left_words(found: LedgerFile, left: int | None) -> list[str]:
     if left is None or found.epsilon is None:
         return []
     last = next(each for each in reversed(found.counted) if each.unit is not None)
-    return [f"left of epsilon {found.epsilon:g} at the rate of entry {last.id}: {counted(left, 'round')}"]
+    times = left / max(last.num_rounds, 1)
+    whole = f"{down(times, 3)} times its {counted(last.num_rounds, 'round')}"
+    return [
+        f"left of epsilon {found.epsilon:g} for runs like entry {last.id}: {counted(left, 'round')}, {whole}"
+    ]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -312,7 +316,7 @@ class LedgerBudget(JsonOption):
     def run(self) -> None:
         """Accounts for the ledger and prints."""
         from checkin_jax.accounting.stated import in_short
-        from checkin_jax.reports.record import beliefs, percent
+        from checkin_jax.reports.record import beliefs, percent, sentence
 
         found = _read(self.ledger)
         delta, notes = _delta(found, None)
@@ -345,7 +349,7 @@ class LedgerBudget(JsonOption):
             f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
             f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
             *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
-            *(() if left is None else (f"Left at the present rate: {counted(left, 'round')}.",)),
+            *map(sentence, _left_words(found, left)),
             f"Against {in_short(g.against)}, a suspicion of one client's data of",
             *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
             f"except with probability {g.delta!r}.",
@@ -374,7 +378,7 @@ def recorded(
     notes += [QUICK] if bounds == "fast" else []
     found, others = in_views(kept, bounds)
     said = declared.Deployment() if deployment is None else deployment
-    before = None if last is None else formats.last_of(last)
+    before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
 
     def made() -> Record:
@@ -402,7 +406,10 @@ def _read(path: Path) -> LedgerFile:
 
     found = ledger_file.read(path)
     if found.torn:
-        say(f"{path}: the last line is incomplete and does not count", to=sys.stderr)
+        say(
+            f"{path}: the last line is incomplete and does not count; look which run it was, and add it again",
+            to=sys.stderr,
+        )
     return found
 
 

@@ -33,6 +33,7 @@ from checkin_jax.cli.options import (
 )
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
+from checkin_jax.protocols.availability import read as log_of
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.reports.declared import Deployment, of_table
 
@@ -49,9 +50,11 @@ _TABLES = {
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN, "share"),
     "deployment": (),
 }
+# A mechanism whose parameter is the noise multiplier, not epsilon0.
+_GAUSSIAN = "gaussian"
 # Variables of a fleet that may be searched instead of a message's parameter.
 FREE = ("cycles", "num_rounds", "check_in_prob")
-_NEEDED = {"fleet": ("available", "check_in_prob"), "target": ("delta",), "message": ()}
+_NEEDED = {"fleet": ("available",), "target": ("delta",), "message": ()}
 
 
 class Search(NamedTuple):
@@ -66,6 +69,7 @@ class Wanted:
     """Contents of a plan: the run, the messages to try, the target, and the free variable of the run, if any.
 
     groups: the run of each message's own clients, if the messages are those of groups; else empty.
+    log: the CSV file of the cycle, if there is one.
     """
 
     protocol: CheckInProtocol
@@ -77,17 +81,19 @@ class Wanted:
     view: str
     free: str | None
     deployment: Deployment
+    log: Path | None
 
 
 @dataclasses.dataclass(kw_only=True)
 class Plan(JsonOption, BoundsOption):
     """Plans a fleet from a TOML file: epsilon in every view for each kind of message, and the assumptions to check.
 
-    The file says [fleet]: available (clients, at least, round by round of a cycle such as a day), check_in_prob,
-    drop_out_prob, num_colluding, min_reports, cycles. [target]: epsilon, delta, view, free. [[message]], as often as
-    there are choices: epsilon0 with or without a mechanism, or noise_multiplier; one that leaves out its value gets the
-    one that just meets the target. With a share in each message they are no choices, but those of groups of clients in
-    the same rounds. Exit code 1: no message meets the target, or one of a group does not.
+    The file says [fleet]: available (clients, at least, round by round of a cycle such as a day) and check_in_prob, or
+    available = "log.csv" with both; drop_out_prob, num_colluding, min_reports, cycles. [target]: epsilon, delta, view,
+    free. [[message]], as often as there are choices: epsilon0 with or without a mechanism, or noise_multiplier; one
+    that leaves out its value gets the one that just meets the target (mechanism = "gaussian": the least noise). With a
+    share in each message they are no choices, but those of groups of clients in the same rounds. Exit code 1: no
+    message meets the target, or one of a group does not.
 
     Attributes:
       plan: the file.
@@ -188,7 +194,7 @@ def recorded(
         raise UsageError(
             f"{path}: a statement is of one group: write a plan for each share, with its own clients"
         )
-    before = None if last is None else formats.last_of(last)
+    before = None if last is None else formats.last_of(last, "plan")
 
     def made() -> Record:
         return subjects.of_plan(
@@ -198,7 +204,7 @@ def recorded(
             target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
             last=before,
             notes=[sentence(QUICK)] if bounds == "fast" else [],
-            files=evidence.digests([path]),
+            files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
             source=path.resolve().name,
             deployment=deployment or wanted.deployment,
         )
@@ -228,9 +234,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         messages = tables.get("message", [])
         if not isinstance(messages, list) or not messages:
             raise ValueError("expected at least one [[message]]")
-        cycle = fleet["available"]
-        if not isinstance(cycle, list):
-            raise ValueError(f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers")
+        fleet, cycle, log = _with_log(path, fleet)
         protocol = _run(cycle, fleet)
         epsilon = target.get("epsilon")
         if epsilon is not None:
@@ -250,7 +254,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
             _validate.choice(VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment)
+    return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment, log)
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
@@ -264,6 +268,24 @@ def _table(name: str, table: Any) -> Mapping[str, Any]:
         if key not in table:
             raise ValueError(f"[{name}] needs {key}")
     return table
+
+
+def _with_log(path: Path, fleet: Mapping[str, Any]) -> tuple[Mapping[str, Any], list, Path | None]:
+    """[fleet], the rounds of its cycle, and the CSV file beside the plan that has these and their coins, if any."""
+    cycle = fleet["available"]
+    if isinstance(cycle, str) and cycle.endswith(".csv"):
+        file = path.parent / cycle
+        log = log_of(file)
+        if "check_in_prob" in fleet:
+            raise ValueError(f"[fleet] check_in_prob is given by {cycle}: leave it out")
+        return {**fleet, "check_in_prob": log.coin.tolist()}, log.available.tolist(), file
+    if not isinstance(cycle, list):
+        raise ValueError(
+            f"[fleet] available={_validate.shown(cycle)}: expected a list of numbers, or a file such as log.csv"
+        )
+    if "check_in_prob" not in fleet:
+        raise ValueError("[fleet] needs check_in_prob")
+    return fleet, cycle, None
 
 
 def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
@@ -299,9 +321,12 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckI
 
 def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) -> Randomizer | Search:
     """The randomizer, or the search for it where its value is left out and nothing else is free."""
+    table = dict(table)
+    if table.get("mechanism") == _GAUSSIAN and "epsilon0" not in table:
+        del table["mechanism"]
     mechanism = table.get("mechanism")
     if mechanism is not None:
-        _validate.choice(tuple(MECHANISMS), mechanism=mechanism)
+        _validate.choice((*MECHANISMS, _GAUSSIAN), mechanism=mechanism)
     if "epsilon0" in table or "noise_multiplier" in table:
         return RandomizerOptions(**table).build_randomizer()
     wanted = "an epsilon in [target]" if epsilon is None else "one of the two" if free else None

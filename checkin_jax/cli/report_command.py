@@ -57,7 +57,7 @@ class _DeclaredOptions(BoundsOption):
       deployment: TOML file with the table [deployment], the deployer's declarations. Default: deployment.toml in the
         run's folder, or the plan itself.
       delta: delta of a ledger's guarantee, in [1e-300, 1]. Default: the ledger's own. Runs and plans have their own.
-      last: previous statement about a ledger or a plan, in JSON; changes since then are listed.
+      last: previous statement about this ledger or plan, in JSON; changes since then are listed.
     """
 
     deployment: Path | None = None
@@ -100,7 +100,8 @@ class ReportPage(_DeclaredOptions):
 
     A table [deployment] in a TOML file declares facts that no program can know: view, message, num_clients, client,
     tuning, evaluation, other_releases, released_to, operator, contact, purpose, trusted, data, security, side_channels,
-    audit, code, utility; and [[deployment.checked]] with assumption (its first words), by and on.
+    audit, code, utility; [[deployment.checked]] with assumption (its first words), by and on; and, once decided,
+    [deployment.decision] with outcome (accepted, refused, accepted on conditions), by, on, reason and version.
 
     Attributes:
       subject: folder of a run (also an unfinished one), a ledger (.json) or a plan (.toml).

@@ -353,20 +353,24 @@ def read(path: str | Path) -> AvailabilityLog:
     """Reads a log from a CSV file with the columns `available` and `coin`, in any order, one line per round.
 
     Raises:
-      ValueError: a missing column, a line that is not two numbers in their ranges (named by its number, the header
-        being line 1), or no rounds.
+      ValueError: a missing column, a line that is empty or not two numbers in their ranges (named by its number, the
+        header being line 1), or no rounds.
       OSError: the file cannot be read.
     """
-    with open(path, newline="", encoding="utf-8") as file:
+    # Spreadsheets begin a file with a byte order mark.
+    with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         header = [name.strip() for name in next(rows, [])]
         for name in ("available", "coin"):
             if name not in header:
+                hint = "; columns are separated by commas" if ";" in "".join(header) else ""
                 raise ValueError(
-                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}"
+                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}{hint}"
                 )
         places = [header.index("available"), header.index("coin")]
-        lines = [(number, row) for number, row in enumerate(rows, start=2) if row]
+        lines = list(enumerate(rows, start=2))
+    while lines and not lines[-1][1]:
+        lines.pop()
     found = [_line(path, number, row, places) for number, row in lines]
     if not found:
         raise ValueError(f"{path}: expected at least one round")
@@ -379,7 +383,7 @@ def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) 
         available, coin = (float(row[place]) for place in places)
     except (ValueError, IndexError):
         raise ValueError(
-            f"{path}: line {number}: {_validate.shown(','.join(row))}: expected two numbers"
+            f"{path}: line {number}: {_validate.shown(','.join(row))}: expected two numbers, such as 1600000,0.003"
         ) from None
     return available, coin
 

@@ -36,6 +36,27 @@ class Checked:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What was decided about a statement.
+
+    Attributes:
+      outcome: "accepted", "refused" or "accepted on conditions".
+      by: who decided. on: date.
+      reason: of a refusal, or the conditions.
+      version: version of the page that was decided about.
+    """
+
+    outcome: str
+    by: str
+    on: str = ""
+    reason: str = ""
+    version: str = ""
+
+
+OUTCOMES = ("accepted", "refused", "accepted on conditions")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
     """The deployer's declarations, one sentence each; None: undeclared, which the page says, leaving a blank.
 
@@ -59,6 +80,7 @@ class Deployment:
       code: where the code of clients and server can be read.
       utility: quality of the result, also for small groups of people.
       checked: checks of assumptions.
+      decision: what was decided about the statement.
     """
 
     operator: str | None = None
@@ -80,6 +102,7 @@ class Deployment:
     code: str | None = None
     utility: str | None = None
     checked: tuple[Checked, ...] = ()
+    decision: Decision | None = None
 
     def checks(self, assumptions: Iterable[str]) -> list[tuple[Checked, ...]]:
         """The checks of each assumption; empty: not checked.
@@ -104,11 +127,11 @@ class Deployment:
 def blanks(said: Deployment) -> tuple[str, ...]:
     """Names of the unanswered questions, without those that do not apply to every subject."""
     names = (field.name for field in dataclasses.fields(said))
-    asked = (name for name in names if name not in ("checked", "message", "num_clients"))
+    asked = (name for name in names if name not in ("checked", "decision", "message", "num_clients"))
     return tuple(name.replace("_", " ") for name in asked if getattr(said, name) is None)
 
 
-_OTHERS = ("checked", "num_clients")
+_OTHERS = ("checked", "decision", "num_clients")
 _TEXTS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name not in _OTHERS)
 _NAME = "deployment"
 
@@ -131,16 +154,31 @@ def of_table(table: Any) -> Deployment:
     rows = table.get("checked", [])
     if not isinstance(rows, list):
         raise TypeError(f"[{_NAME}] checked={_validate.shown(rows)}: expected [[{_NAME}.checked]]")
+    if "decision" in table:
+        found["decision"] = _decision(table["decision"])
     return Deployment(**{**found, "checked": tuple(map(_checked, rows))})
 
 
 def _checked(row: Any) -> Checked:
-    names = tuple(field.name for field in dataclasses.fields(Checked))
-    texts = {name: str(value) for name, value in _mapping(f"[{_NAME}.checked]", row, names).items()}
-    for name in ("assumption", "by"):
-        if not texts.get(name, "").strip():
-            raise ValueError(f"[[{_NAME}.checked]] needs {name}")
-    return Checked(**texts)
+    return Checked(**_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by")))
+
+
+def _decision(table: Any) -> Decision:
+    found = Decision(**_texts(f"{_NAME}.decision", table, Decision, ("outcome", "by")))
+    _validate.choice(OUTCOMES, outcome=found.outcome)
+    if found.outcome != OUTCOMES[0] and not found.reason:
+        raise ValueError(f"[{_NAME}.decision] outcome={found.outcome!r} needs a reason")
+    return found
+
+
+def _texts(name: str, table: Any, kind: type, needed: tuple[str, ...]) -> dict[str, str]:
+    """Values of a table as texts; ValueError, with the name of the table, where a needed one is missing."""
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    texts = {key: str(value) for key, value in _mapping(name, table, names).items()}
+    for each in needed:
+        if not texts.get(each, "").strip():
+            raise ValueError(f"[{name}] needs {each}")
+    return texts
 
 
 def _mapping(name: str, table: Any, known: tuple[str, ...]) -> Mapping[str, Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
+from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
@@ -30,14 +31,13 @@ from checkin_jax.reports.record import (
     TRUSTED,
     TUNING,
     Last,
-    Promise,
     Record,
     attack_terms,
     plain_rows,
 )
 
 # Increased whenever the meaning of a field changes.
-SCHEMA = 2
+SCHEMA = 3
 _AS_ENTRIES = "as the view of each entry says"
 
 
@@ -47,22 +47,27 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
     Args:
       subject: the record of its page.
       attack: adds an attacker's terms, mu among them, where they are known; null without.
+
+    Raises:
+      ValueError: a declaration that does not fit the subject: a check of no assumption, or too few clients.
     """
-    first = subject.stated[0]
+    assumptions = subject.assumptions
+    checks = subject.deployment.checks(assumptions)
+    first, target = subject.stated[0], subject.target and subject.target[0]
     randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
     protocol, in_words = subject.protocol or (subject.title, subject.lead)
     quoted = [
-        guarantee(each, view, attack=attack, promise=promise, by_rate=subject.by_rate.get(view, ()))
+        guarantee(each, view, attack=attack, of=(promise.name, target), by_rate=subject.by_rate.get(view, ()))
         for promise in subject.promises
         for view, each in promise.guarantees.items()
     ]
-    ran = [guarantee(each, view, attack=False) for view, each in subject.ran.items()]
+    ran = [guarantee(each, view, attack=False, of=("", target)) for view, each in subject.ran.items()]
     return {
         "schema": SCHEMA,
         "subject": subject.kind,
         "made": subject.made.isoformat(),
         "tool": {"name": "checkin-jax", "version": __version__},
-        "data": {"name": subject.data or subject.source or subject.title, "clients": subject.clients},
+        "data": {"name": subject.data or subject.source or subject.title, "clients": subject.clients_in_all},
         "unit": {
             "protected": PROTECTED,
             "records_per_client": subject.records_per_client,
@@ -85,7 +90,11 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
         "target": None
         if subject.target is None
         else {"epsilon": subject.target[0], "view": subject.target[1]},
-        "last": None if subject.last is None else dataclasses.asdict(subject.last),
+        "assumptions": [
+            {"assumption": each, "checked": [dataclasses.asdict(check) for check in found]}
+            for each, found in zip(assumptions, checks)
+        ],
+        "last": subject.last and _last(subject.last, subject.changes),
         "accounting": {
             "in_words": ACCOUNTING,
             "software": f"checkin-jax {__version__}",
@@ -100,6 +109,15 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
         "releases": list(subject.released),
         "notes": list(subject.state),
         "not_covered": [*NOT_COVERED, *([subject.evaluation] if subject.evaluation else [])],
+    }
+
+
+def _last(last: Last, changes: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "made": last.made,
+        "delta": last.delta,
+        "epsilon": list(map(list, last.epsilon)),
+        "changes": list(changes),
     }
 
 
@@ -128,14 +146,26 @@ def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
 
 
 def guarantee(
-    g: Stated, view: str, *, attack: bool, promise: Promise | None = None, by_rate: Sequence[RateRow] = ()
+    g: Stated,
+    view: str,
+    *,
+    attack: bool,
+    of: tuple[str, float | None] = ("", None),
+    by_rate: Sequence[RateRow] = (),
 ) -> dict[str, Any]:
-    """Plain values of a guarantee in one view, of a promise and with brackets by rate if these are given."""
+    """Plain values of a guarantee in one view.
+
+    Args:
+      attack: adds attack terms.
+      of: kind of message, or an empty text; and the epsilon wanted, or None.
+      by_rate: brackets by check-in rate.
+    """
+    message, wanted = of
     terms = attack_terms(g) if attack else None
     return finite(
         {
-            "message": promise and (promise.name or None),
-            "met": promise and promise.met,
+            "message": message or None,
+            "met": None if wanted is None else g.epsilon <= wanted,
             "view": view,
             "against": g.against,
             "trusted": TRUSTED.get(view, _AS_ENTRIES),
@@ -153,11 +183,11 @@ def guarantee(
     )
 
 
-def last_of(path: Path) -> Last:
-    """Figures of an earlier statement in JSON.
+def last_of(path: Path, kind: str) -> Last:
+    """Figures of an earlier statement in JSON about a subject of this kind.
 
     Raises:
-      ValueError: it is not such a statement. OSError: it cannot be read.
+      ValueError: it is not such a statement, or one about another kind of subject. OSError: it cannot be read.
     """
     with naming(path):
         content = path.read_bytes()
@@ -169,15 +199,18 @@ def last_of(path: Path) -> Last:
             made=values["made"],
             delta=told[0]["delta"],
             epsilon=tuple((*key, end) for key, end in ends.items()),
+            steps=tuple(map(str, values["mechanism"]["steps"])),
+            declared=dict(values["declared"]),
         )
+        about = values["subject"]
         datetime.date.fromisoformat(found.made)
         for *_, end in found.epsilon:
             if end is not None:
                 _validate.real(0.0, float("inf"), epsilon=end)
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ValueError(
-            f"{path}: expected a statement made by checkin statement --format json: {error!r}"
-        ) from error
+        raise ValueError(f"{path}: expected a statement made by checkin statement --format json") from error
+    if about != kind:
+        raise ValueError(f"{path}: expected a statement about a {kind}, not about a {about}")
     return found
 
 
@@ -202,17 +235,26 @@ def as_model_card(values: dict[str, Any]) -> str:
 
 
 def _sentences(values: dict[str, Any], **marks: str) -> str:
-    quoted = guaranteed_of(values)
-    return (
-        render.templates()
-        .get_template("statement.txt")
-        .render(
-            values=values,
-            quoted=quoted,
-            verdicts={each["message"]: each["met"] for each in quoted}.items(),
-            **marks,
-        )
+    template = render.templates().get_template("statement.txt")
+    return template.render(
+        values=values, quoted=guaranteed_of(values), verdicts=tuple(_verdicts(values)), **marks
     )
+
+
+def _verdicts(values: dict[str, Any]) -> Iterator[str]:
+    """Sentences on the target; none without one."""
+    target, quoted = values["target"], guaranteed_of(values)
+    if target is None:
+        return
+    wanted = f"The target, epsilon at most {up(target['epsilon'], 6)}"
+    if values["subject"] == "ledger" and values["declared"]["view"] is None:
+        views = (f"{'met' if each['met'] else 'not met'} in view {each['view']}" for each in quoted)
+        yield f"{wanted}, is {', '.join(views)}. Which view applies has not been declared."
+        return
+    for each in quoted:
+        if each["view"] == target["view"]:
+            by = f" by {each['message']}" if each["message"] else ""
+            yield f"{wanted} in view {target['view']}, is {'met' if each['met'] else 'not met'}{by}."
 
 
 def as_registry(values: dict[str, Any]) -> str:

@@ -75,11 +75,15 @@ class Last:
       made: its ISO date. delta: its delta.
       epsilon: kind of message (empty if there is only one), view, and upper end of epsilon; None: no finite
         bound.
+      steps: its steps of the mechanism, of a ledger the entries.
+      declared: its declarations by name.
     """
 
     made: str
     delta: float
     epsilon: tuple[tuple[str, str, float | None], ...]
+    steps: tuple[str, ...] = ()
+    declared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,6 +229,27 @@ class Record:
         return tuple(dict.fromkeys(each for g in self.stated for each in g.warnings))
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """Changes since the last statement beside epsilon, a sentence each; empty without one."""
+        if self.last is None:
+            return ()
+        last, now = self.last, {each: each.rstrip(".") for each in self.mechanism}
+        new = [each for each in now if each not in last.steps]
+        # A removed entry keeps its words, and more follow.
+        gone = [
+            each for each in last.steps if not any(one.startswith(each.rstrip(".")) for one in now.values())
+        ]
+        said = dataclasses.asdict(self.deployment)
+        differ = [name for name, value in said.items() if _listed(value) != _listed(last.declared.get(name))]
+        delta = self.stated[0].delta
+        return (
+            *([f"Delta was {last.delta!r} and is {delta!r}."] if last.delta != delta else []),
+            *(f"New: {each}" for each in new),
+            *(f"No longer there: {each}" for each in gone),
+            *([f"Declared anew: {', '.join(differ)}."] if differ else []),
+        )
+
+    @property
     def blanks(self) -> tuple[str, ...]:
         """Names of the questions that the deployer has not answered."""
         names = [name for name in blanks(self.deployment) if not (name == "audit" and self.audit)]
@@ -247,6 +272,11 @@ class Record:
                 f"num_clients={declared}: expected {self.clients} or more, as many take part at once"
             )
         return self.clients if declared is None else declared
+
+
+def _listed(value: Any) -> Any:
+    """A declared value, its tuples as the lists of JSON; None if it is empty."""
+    return list(value) or None if isinstance(value, tuple | list) else value
 
 
 def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> str:

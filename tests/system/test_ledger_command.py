@@ -128,6 +128,11 @@ def test_processes_that_add_at_once_lose_nothing(capsys, here):
     assert [each.name for each in here.iterdir()] == ["many.json"]
 
 
+def test_a_day_to_come_is_no_day_of_a_run(capsys):
+    told = refused(capsys, "ledger", "add", "l.json", *RUN, "--epsilon0", "1", "--on", "2999-01-01")
+    assert "--on 2999-01-01: expected a day up to today" in told
+
+
 def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
     first = ["--on", "2026-01-31", "--note", "site Ulm", "--by", "Ann"]
     run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1", *first, "--delta", "1e-8")
@@ -173,7 +178,7 @@ def test_what_is_left_is_what_fits_and_a_summary_names_nobody(capsys):
     more = ["--epsilon0", "2", "--delta", "1e-6", "--target-epsilon", "3", "--note", "site Rom"]
     run(capsys, "ledger", "add", "x.json", *RUN, *more, "--on", "2026-02-28")
     left = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))["rounds_left"]
-    assert f"left of epsilon 3 at the rate of entry 2: {left:,} rounds" in run(
+    assert f"left of epsilon 3 for runs like entry 2: {left:,} rounds" in run(
         capsys, "ledger", "show", "x.json"
     )
     spent = json.loads(run(capsys, "budget", "x.json", "--json"))

@@ -50,6 +50,29 @@ def test_a_plan_says_what_the_accountant_says(planned):
     assert best["messages"]["epsilon"] == exact.epsilon < first["messages"]["epsilon"]
 
 
+def test_a_log_may_be_a_file_beside_the_plan(planned, tmp_path, capsys):
+    (tmp_path / "day.csv").write_text("available,coin\n2000,0.05\n1000,0.05\n")
+    listed = FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\n"
+    filed = listed.replace("[2000, 1000]", "'day.csv'").replace("check_in_prob = 0.05\n", "")
+    assert planned(filed, "--bounds", "fast") == planned(listed, "--bounds", "fast")
+    for text, told in (
+        (filed.replace("day.csv", "night.csv"), "night.csv"),
+        (listed.replace("[2000, 1000]", "'day.csv'"), "check_in_prob is given by day.csv"),
+        (listed.replace("check_in_prob = 0.05\n", ""), "[fleet] needs check_in_prob"),
+    ):
+        with pytest.raises(SystemExit):
+            planned(text)
+        assert told in capsys.readouterr().err
+
+
+def test_the_least_gaussian_noise_may_be_asked_for_by_name(planned):
+    both = [
+        planned(FLEET + TARGET + f"[[message]]\n{name}", "--bounds", "fast")
+        for name in ("", "mechanism = 'gaussian'\n")
+    ]
+    assert both[0] == both[1]
+
+
 def test_a_plan_to_read(planned):
     view = TARGET + "view = 'aggregate'\n"
     text = planned(

@@ -182,8 +182,9 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     assert values["target"] == {"epsilon": 0.5, "view": "messages"}
     assert values["declared"]["operator"] == "Example <Ltd>"
     assert "purpose" in values["blanks"]
+    assert all(each["met"] == (each["epsilon"] <= 0.5) for each in values["guarantees"])
     (one, *_) = (each for each in values["guarantees"] if each["view"] == "messages")
-    assert one["met"] == (one["epsilon"] <= 0.5)
+    assert [each["checked"] for each in values["assumptions"]] == [[]] * len(values["assumptions"])
     night = "plugged in all night"
     assert any(night in each for each in one["assumptions"])
     entry = json.loads(subjects(*subject, "--format", "registry"))
@@ -211,6 +212,70 @@ def test_a_statement_says_what_changed_since_the_last(subjects, subject, capsys)
     with pytest.raises(SystemExit):
         cli.main(["statement", *subject, "--last", "june.csv"])
     assert "june.csv: expected a statement made by" in capsys.readouterr().err
+
+
+def test_what_changed_is_listed_and_another_subject_is_refused(subjects, capsys):
+    subjects("year.json", "--format", "json", "--out", "last.json")
+    assert (
+        json.loads(subjects("year.json", "--last", "last.json", "--format", "json"))["last"]["changes"] == []
+    )
+    cli.main(["ledger", "remove", "year.json", "1", "--by", "Ann"])
+    cli.main(
+        ["ledger", "add", "year.json", "--availability", "june.csv", "--epsilon0", "2", "--on", "2026-08-31"]
+    )
+    capsys.readouterr()
+    shown = subjects("year.json", "--deployment", "said.toml", "--last", "last.json")
+    assert "New: Entry 3, 2026-08-31" in shown
+    assert "New: Entry 1, 2026-06-30" in shown, "with the words of its removal"
+    assert "No longer there" not in shown
+    assert "Declared anew: operator, view." in shown
+    with pytest.raises(SystemExit):
+        cli.main(["statement", "fleet.toml", "--last", "last.json", "--bounds", "fast"])
+    assert "expected a statement about a plan, not about a ledger" in capsys.readouterr().err
+
+
+def test_a_decision_is_filed(subjects, capsys):
+    decided = '\n[deployment.decision]\noutcome = "refused"\nby = "P. Officer"\non = 2026-08-31\n'
+    said = Path("said.toml").read_text()
+    Path("said.toml").write_text(said + decided + 'reason = "Who runs the shuffler is open."\n')
+    shown = subjects("year.json", "--deployment", "said.toml")
+    assert "Decision: refused by P. Officer, 2026-08-31. Who runs the shuffler is open." in shown
+    values = json.loads(subjects("year.json", "--deployment", "said.toml", "--format", "json"))
+    VALID.validate(values)
+    assert values["declared"]["decision"]["outcome"] == "refused"
+    for text, told in (
+        (decided, "outcome='refused' needs a reason"),
+        (decided.replace("refused", "maybe"), "outcome='maybe': expected one of"),
+        ('\n[deployment.decision]\noutcome = "accepted"\n', "needs by"),
+    ):
+        Path("said.toml").write_text(said + text)
+        with pytest.raises(SystemExit):
+            cli.main(["statement", "year.json", "--deployment", "said.toml"])
+        assert told in capsys.readouterr().err
+
+
+def test_checks_stand_beside_their_assumptions_and_those_of_nothing_are_refused(subjects, capsys):
+    said = Path("said.toml").read_text()
+    check = '\n[[deployment.checked]]\nassumption = "{}"\nby = "Ann"\n'
+    Path("said.toml").write_text(said + check.format("being available"))
+    shown = subjects("year.json", "--deployment", "said.toml")
+    assert len(re.findall(r"^  being available .*\[checked by Ann\]$", as_read(shown), re.M)) <= 1
+    assert "[checked by Ann]" in as_read(shown)
+    assert "[nobody has declared to have checked this]" in as_read(shown)
+    Path("said.toml").write_text(said + check.format("foo"))
+    with pytest.raises(SystemExit):
+        cli.main(["statement", "year.json", "--deployment", "said.toml", "--bounds", "fast"])
+    assert "no assumption begins 'foo'" in capsys.readouterr().err
+    Path("said.toml").write_text(said + "num_clients = 10\n")
+    with pytest.raises(SystemExit):
+        cli.main(["statement", "year.json", "--deployment", "said.toml", "--bounds", "fast"])
+    assert "num_clients=10: expected 2000 or more" in capsys.readouterr().err
+
+
+def test_without_a_view_the_target_is_said_for_each(subjects):
+    shown = as_read(subjects("year.json"))
+    assert "not met in view local, met in view messages" in shown
+    assert "Which view applies has not been declared." in shown
 
 
 def test_a_removed_entry_is_said_and_not_counted(subjects):

@@ -62,7 +62,7 @@ def test_a_diurnal_log_is_far_below_its_trough():
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("coin, available\n0.1,5000\n0.2,7\n")
+    path.write_text("\ufeffcoin, available\n0.1,5000\n0.2,7\n\n", encoding="utf-8")
     assert availability.read(path).available.tolist() == [5000, 7]
     assert availability.read(path).coin.tolist() == [0.1, 0.2]
 
@@ -71,6 +71,8 @@ def test_a_file_is_read(tmp_path):
     ("text", "message"),
     [
         ("", "line 1 has the columns none: expected available"),
+        ("available;coin\n5;0.1\n", "columns are separated by commas"),
+        ("available,coin\n5,0.1\n\n6,0.1\n", "line 3: '': expected two numbers"),
         ("available\n5\n", "expected coin"),
         ("available,coin\n", "expected at least one round"),
         ("available,coin\n5,0.1\n5\n", "line 3: '5': expected two numbers"),

@@ -156,11 +156,15 @@ def today() -> str:
 
 
 def date(text: str) -> str:
-    """The text itself; raises ValueError if it is no ISO date."""
+    """The text itself; raises ValueError if it is no ISO date, or one to come."""
     try:
-        return datetime.date.fromisoformat(text).isoformat()
+        found = datetime.date.fromisoformat(text)
     except (TypeError, ValueError):
         raise ValueError(f"on={_validate.shown(text)}: expected a date such as 2026-01-31") from None
+    # Somewhere it is tomorrow.
+    if found > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
+        raise ValueError(f"on={text!r}: expected a day up to today, as the runs of a ledger have run")
+    return found.isoformat()
 
 
 def read(path: Path) -> Ledger:
@@ -415,7 +419,9 @@ def _saved_accountant(path: Path, content: bytes) -> Ledger:
     try:
         state = json.loads(content.decode("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: no ledger: {error}") from error
+        raise ValueError(
+            f"{path}: no ledger: {'an empty file' if not content.strip() else f'not JSON: {error}'}"
+        ) from error
     if not isinstance(state, dict):
         raise ValueError(f"{path}: no ledger: {_validate.shown(state)} is no object")
     relation = state.get("neighboring_relation")
