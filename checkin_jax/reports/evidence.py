@@ -33,9 +33,9 @@ def digests(paths: Iterable[Path]) -> tuple[Digest, ...]:
     return tuple(found)
 
 
-def identity(files: Sequence[Digest]) -> str:
-    """Sixteen digits of the SHA-256 of the files' names and hashes, independent of their folder."""
-    text = "".join(f"{each.name} {each.sha256}\n" for each in files)
+def identity(files: Sequence[Digest], terms: str = "") -> str:
+    """Sixteen digits of the SHA-256 of the files' names and hashes, independent of their folder, and of the terms."""
+    text = "".join(f"{each.name} {each.sha256}\n" for each in files) + terms
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 

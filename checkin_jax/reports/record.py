@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
+from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.accounting.stated import Stated
@@ -227,6 +229,12 @@ class Record:
     def warnings(self) -> tuple[str, ...]:
         """Distinct warnings of all guarantees."""
         return tuple(dict.fromkeys(each for g in self.stated for each in g.warnings))
+
+    @property
+    def terms(self) -> str:
+        """What a decision rests on beside the files: all declarations but a decision, delta, and the software."""
+        said = dataclasses.asdict(dataclasses.replace(self.deployment, decision=None))
+        return json.dumps([said, self.stated[0].delta, __version__], sort_keys=True)
 
     @property
     def changes(self) -> tuple[str, ...]:

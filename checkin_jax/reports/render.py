@@ -94,7 +94,7 @@ def page(subject: Record) -> str:
             chosen=subject.chosen,
             clients=subject.clients_in_all,
             checked=list(zip(subject.assumptions, subject.deployment.checks(subject.assumptions))),
-            identity=evidence.identity(subject.files),
+            identity=evidence.identity(subject.files, subject.terms),
             stated=list(bound_links.split(subject.theorems)),
             cited=references.cited,
         )

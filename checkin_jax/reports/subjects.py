@@ -59,6 +59,11 @@ def of_ledger(
     entries = ledger.entries if ledger is not None else ()
     days = sorted(each.on for each in entries if each.on is not None and each.removed is None)
     period = f", {days[0]} to {days[-1]}" if days else ""
+    repeated = () if ledger is None else ledger.repeated
+    twice = [
+        f"Entries {one} and {other} are the same run on the same day, and both count: remove one if it ran once."
+        for one, other in repeated
+    ]
     target, met = None, None
     if ledger is not None and ledger.epsilon is not None:
         seen = reliable_view(guarantees, deployment)
@@ -69,7 +74,7 @@ def of_ledger(
         last=last,
         rounds=units,
         target=target,
-        state=tuple(notes),
+        state=(*twice, *notes),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
         promises=(Promise(guarantees=guarantees, met=met, relied_on=relied_on),),
@@ -78,8 +83,8 @@ def of_ledger(
         unit=_UNIT.format("everything in the ledger"),
         mechanism=tuple(map(_entry, entries)) or tuple(sentence(each) for each in found.composed),
         covered=(
-            "Every entry of the ledger, once each, whether or not its results were used. The keeper of the ledger "
-            "answers for its completeness.",
+            "Every entry of the ledger that was not removed, whether or not its results were used. The keeper of the "
+            "ledger answers for its completeness.",
         ),
         released=(_RELEASED,),
         files=files,

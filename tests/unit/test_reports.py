@@ -1,6 +1,8 @@
 """The page about any run: every question has an answer or room for one, and nothing declared is lost or made up."""
 
+import dataclasses
 import datetime
+import functools
 import html
 import json
 import re
@@ -11,9 +13,10 @@ from stand_in import as_read, quick_account
 
 import checkin_jax as cj
 from checkin_jax._rounding import down, up
+from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
 from checkin_jax.reports import bound_links, declared, evidence, record, render, subjects
-from checkin_jax.reports.declared import Checked, Deployment
+from checkin_jax.reports.declared import Checked, Decision, Deployment
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -136,7 +139,7 @@ def ledger_page(of_ledgers, *views, view=None):
 @pytest.mark.parametrize("views", [("messages",), ("messages", "aggregate")])
 def test_that_entries_name_views_declares_nothing(of_ledgers, views):
     text = ledger_page(of_ledgers, *views)
-    assert "Until then ([deployment] view), only the first row may be relied on: it trusts nobody." in text
+    assert "Until then ([deployment] view), only figures in view local may be relied on" in text
     assert 'class="applies"' not in text
     assert "applies here" not in text
     for view in VIEWS:
@@ -165,13 +168,13 @@ def test_a_ledgers_view_is_the_deployers_to_declare(of_ledgers, views, view, tol
 def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers):
     text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here." in text
-    assert "Without them only the first row may be relied on: it trusts nobody." in text
+    assert "Without them only figures in view local may be relied on: there a client trusts" in text
     assert "applies here" not in text
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
     with pytest.raises(ValueError, match="message='1-LDP': goes with a plan"):
         render.page(made)
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
-    assert "none of these rows may be relied on: each trusts somebody" in render.page(made)
+    assert "no figure may be relied on: each trusts somebody" in render.page(made)
 
 
 def test_a_plan_of_several_messages_asks_which_is_used_and_how_many_clients_there_are(found):
@@ -179,7 +182,7 @@ def test_a_plan_of_several_messages_asks_which_is_used_and_how_many_clients_ther
     text = built([found, other])
     blank = '<span class="blank">\xa0</span>'
     assert f"The message that is chosen:</small> {blank}" in text
-    assert "Delta times 300 clients that take part in one round at most is 0.0003;" in text
+    assert "Delta times 300 clients that may take part in one round is 0.0003;" in text
     assert f"Clients in all:</small> {blank}" in text
     text = built([found, other], deployment=Deployment(message="2-LDP", num_clients=200_000))
     assert "The message that is chosen:</small> 2-LDP messages<" in text
@@ -344,3 +347,51 @@ def test_theorems_lead_to_the_glossary(found):
 def test_a_page_has_the_day_it_was_made(found):
     made = subjects.of_plan("fleet", RUN, [found], deployment=Deployment())
     assert abs(made.made - datetime.datetime.now(datetime.UTC).date()) <= datetime.timedelta(days=1)
+
+
+def version_of(text):
+    return re.search(r"This page is version <code>(\w+)</code>", text)[1]
+
+
+def test_the_version_covers_what_is_declared_but_no_decision(found):
+    files = (evidence.Digest("fleet.toml", "0"),)
+    seen = Deployment(view="messages")
+    version = version_of(built([found], files=files, deployment=seen))
+    for other in (Deployment(view="aggregate"), Deployment(view="messages", tuning="on public text")):
+        assert version_of(built([found], files=files, deployment=other)) != version
+    assert version_of(built([guarantees(delta=1e-7)], files=files, deployment=seen)) != version
+    decision = Decision(outcome="refused", by="P. Officer", reason="who shuffles is open", version="0")
+    text = built([found], files=files, deployment=dataclasses.replace(seen, decision=decision))
+    assert version_of(text) == version
+    assert "Decision: refused</b> by P. Officer. Who shuffles is open." in text
+    assert "It was about version <code>0</code>, which is not this page." in text
+    same = dataclasses.replace(decision, version=version)
+    assert "which is not this page" not in built(
+        [found], files=files, deployment=dataclasses.replace(seen, decision=same)
+    )
+
+
+def test_without_a_view_the_target_is_said_for_each(found):
+    most = found["messages"].epsilon
+    text = built([found], target=(most, "messages"))
+    assert "is not met in view local, met in view messages, met in view aggregate." in text
+    assert "Formal protection" not in built(
+        [found], target=(most / 2, "messages"), deployment=Deployment(view="messages")
+    )
+
+
+def test_a_page_says_which_entries_are_twice_in_a_ledger(tmp_path, of_ledgers):
+    path = tmp_path / "year.json"
+    event = cj.to_event(RUN, PURE).event
+    for day in ("2026-06-30", "2026-07-31", "2026-07-31"):
+        kept, _ = ledger_file.add(path, event, 1, on=day, by="Ann")
+    assert kept.repeated == ((2, 3),)
+    made = functools.partial(subjects.of_ledger, "x", of_ledgers["messages",], {}, deployment=Deployment())
+    assert made(ledger=kept).state[0].startswith("Entries 2 and 3 are the same run on the same day")
+    assert made(ledger=ledger_file.remove(path, 3, by="Ann")).state == ()
+
+
+def test_the_first_part_of_a_page_says_who_checked(found):
+    check = Checked(assumption=found["messages"].assumptions[0], by="A. Person")
+    text = built([found], deployment=Deployment(view="messages", checked=(check,)))
+    assert "assumptions are declared as checked, by A. Person." in text

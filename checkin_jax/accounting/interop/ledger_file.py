@@ -123,6 +123,18 @@ class Ledger:
         return tuple(each for each in self.entries if each.removed is None)
 
     @property
+    def repeated(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of counted entries that are the same run on the same day, in pairs; both count."""
+        seen: dict[str, int] = {}
+        pairs = []
+        for each in self.counted:
+            key = f"{each.on} {_canonical(each.ran)}"
+            if key in seen:
+                pairs.append((seen[key], each.id))
+            seen[key] = each.id
+        return tuple(pairs)
+
+    @property
     def state(self) -> dict[str, Any]:
         """Counted entries, as an argument of `CheckInAccountant.load_state_dict`."""
         return _state(self.counted, self.neighboring_relation)

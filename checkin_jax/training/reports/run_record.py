@@ -60,7 +60,8 @@ def of_run(
             f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before
         ),
         covered=(
-            f"All {run.rounds:,} rounds of training on the clients' records, and the earlier runs named above.",
+            f"All {run.rounds:,} rounds of training on the clients' records"
+            f"{', and the earlier runs named above' if private.before else ''}.",
         ),
         tuning=about.get("tuning"),
         evaluation=_METRICS,
