@@ -45,7 +45,7 @@ FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
 # An entry of the glossary: its anchor, the name, the sentence.
 ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
 # The sentence in the place of its words.
-WORDS = "The words stand in `checkin_jax/cli/words.toml`; the site has them here."
+WORDS = "The site has them here, `checkin explain` prints them, and they are kept in `checkin_jax/cli/words.toml`."
 # Words of everyday use.
 AMBIGUOUS = {"clones", "hexagon", "profile", "everybody", "subsampling", "allocation"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
