@@ -112,6 +112,18 @@ def test_a_message_may_reveal_its_record(adaptive):
     assert value[-1] < 1e-8
 
 
+def test_a_nearer_sum_may_grow_and_is_then_not_used():
+    """One term, exactly: (1 + s) D(c / (1 + s)), s = (1 - d)(c - 1), over d; a running minimum had been .28 for 1.6."""
+    profile, distance, losses = GaussianProfile(0.5), 0.5, np.array([0.05, 0.5, 1.0, 2.0, 4.0])
+    nearer = left_out._Nearer(1, distance, profile, 40.0)
+    above = 1.0 + (1.0 - distance) * np.expm1(losses)
+    exact = above * profile.delta(losses - np.log(above)) / distance
+    kept = losses <= nearer.last
+    assert kept.tolist() == [True, True, True, False, False]
+    assert (nearer.upper(losses) >= exact)[kept].all()
+    assert nearer.upper(losses)[-1] < 0.2 * exact[-1]
+
+
 def test_averaged_updates_among_many():
     """Epsilon had been .0369 where laws were cut."""
     run = cj.AveragedUpdates(num_clients=10**6, num_slots=10, check_in_prob=1.0, num_epochs=10)

@@ -141,6 +141,11 @@ class _Nearer(OneInSlots):
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         return np.full(np.shape(losses), math.inf)
 
+    @property
+    def last(self) -> float:
+        """Loss up to which `upper` is a bound. The mean is convex in c, and may grow beyond its least value."""
+        return float(self.losses[np.argmin(self.values)])
+
 
 @dataclasses.dataclass(frozen=True)
 class _Chain(TabulatedMessages):
@@ -237,7 +242,7 @@ class _Chain(TabulatedMessages):
             # Rounded down, since D_r falls.
             far = np.expm1(losses) * (1.0 + share * self._left / pool) * (1.0 - 1e-14)
             joined = self._inner_upper(np.log1p(far) * (1.0 - 1e-14))
-            spared = (1.0 - share) * np.asarray(nearer.upper(losses)) + cost
+            spared = (1.0 - share) * np.where(losses <= nearer.last, nearer.upper(losses), math.inf) + cost
             value = np.minimum(value, (self._left * spared + pool * joined) / self.num_clients)
         return losses, value * (1.0 + ROUNDING)
 
