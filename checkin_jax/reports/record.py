@@ -44,6 +44,8 @@ NOT_COVERED = (
 ACCOUNTING = "brackets of epsilon from composed privacy profiles, with every rounding on the safe side"
 # Prior beliefs in the table of beliefs.
 PRIORS = (0.01, 0.1, 0.5)
+# Relative rounding, downwards, of a few operations.
+_SLACK = 1e-13
 # Above this factor a page says that hardly any protection is left.
 _MOST_FACTOR = 1_000.0
 # Largest epsilon of the tiers of [PHK23], section 5.2, and their names there.
@@ -323,9 +325,20 @@ def lower_percent(belief: float) -> str:
 
 
 def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
-    """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms."""
+    """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms.
+
+    Where epsilon is at least its lower end, some message's privacy profile reaches delta there. So its loss exceeds
+    that end with a probability above delta: another lower bound on the belief than the curve's.
+    """
     terms = attack_terms(relied_on)
-    return {} if terms is None else {prior: terms.posterior(prior) for prior in priors}
+    if relied_on is None or terms is None:
+        return {}
+    found = {}
+    for prior in priors:
+        low, high = terms.posterior(prior)
+        reached = prior / (prior + (1.0 - prior) * np.exp(-relied_on.lower)) * (1.0 - _SLACK)
+        found[prior] = Ends(min(max(low, float(reached)), high), high)
+    return found
 
 
 def attack_terms(stated: Stated | None) -> AttackTerms | None:

@@ -149,8 +149,8 @@ class _Accelerator(NamedTuple):
 def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
     """The rest, and what is refused, is the host's."""
     table = {"num_clients": [10**6, 1000, 20, -1, 10**6], "epsilon0": [1.0, 2.0, 1.0, 1.0, 0.0]}
-    about = {"what": "rdp", "protocol": cj.Shuffle, "rows": "zip", "order": [2.0, 7.0, 3.0, 2.0, 2.0]}
-    right, asked = cj.sweep(**table, **about), []
+    about = {"what": "rdp", "protocol": cj.Shuffle, "table": {**table, "order": [2.0, 7.0, 3.0, 2.0, 2.0]}}
+    right, asked = cj.sweep(**about), []
     cpu = jax.local_devices(backend="cpu")[:1]
 
     def batched(lanes, devices):
@@ -162,7 +162,7 @@ def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
         patch.setattr(curves, "log_moments", batched)
         patch.setattr(jax, "local_devices", lambda backend=None: cpu if backend else [_Accelerator()])
         patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
-        found = cj.sweep(**table, **about)
+        found = cj.sweep(**about)
     assert asked == [3]
     np.testing.assert_allclose(found["rdp"], right["rdp"], rtol=2e-3)
     for name in ("method", "validity", "error"):

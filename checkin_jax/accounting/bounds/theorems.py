@@ -25,8 +25,7 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slo
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut
-from checkin_jax.accounting.bounds.messages.left_out_pure import LeftOutPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,

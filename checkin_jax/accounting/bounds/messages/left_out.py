@@ -1,8 +1,9 @@
-"""The bound "everybody" for messages of a known profile (E*): r clients are left out, to hide the displaced client.
+"""The bound "everybody" (E*, E+): r clients are left out, to hide the displaced client.
 
 All clients send (rate 1), so the displaced client's message has to be accounted for. It joins those of the r clients
 left out, and r + 1 shuffled messages hide each of their clients [docs/theory_gaussian.md, 1c]. Their bound is the same
-bound for r + 1 clients: a chain that ends at one message. Call inside `devices.float64()`.
+bound for r + 1 clients: a chain that ends at one message. E* is for messages of a known profile, E+ for eps0-LDP ones
+[docs/theory_shuffle.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
     LocalMessages,
     UnitBound,
+    Values,
 )
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
@@ -27,6 +29,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, On
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import convex, left_out_clones
 
 # Shares of the clients that may be left out (powers, so that plans share subproblems), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
@@ -60,7 +63,9 @@ def alone(profile: Profile) -> LocalGaussian | LocalMessages:
 
 def _possible(profile: Profile, allowed: float) -> float:
     """`allowed`, or less where a message reveals its record with certainty more often: nothing costs less than that."""
-    return min(allowed, -math.log(_CERTAINLY * float(profile.delta(np.array([_FAR]))[0])))
+    certain = _CERTAINLY * float(profile.delta(np.array([_FAR]))[0])
+    # Where hardly anything is hidden no plan is good, and any will do.
+    return max(min(allowed, -math.log(certain)), 1.0) if certain > 0.0 else allowed
 
 
 def _factor(profile: Profile, allowed: float) -> float:
@@ -239,6 +244,8 @@ class _Chain(TabulatedMessages):
             if share > _MOST_POOLED:
                 break
             nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.log_inverse_mass)
+            if not np.isfinite(nearer.values).all():
+                break
             # Rounded down, since D_r falls.
             far = np.expm1(losses) * (1.0 + share * self._left / pool) * (1.0 - 1e-14)
             joined = self._inner_upper(np.log1p(far) * (1.0 - 1e-14))
@@ -349,3 +356,38 @@ class LeftOut:
             and spread(self.profile) >= _WEAK
             and math.isfinite(end(self.profile, self.log_inverse_mass + 24.0))
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOutPureLDP:
+    """E+: n shuffled eps0-LDP messages, one of each client, none depending on another of its round. Symmetric.
+
+    Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
+
+    Attributes:
+      num_clients: n. log_inverse_mass: -log of the negligible mass.
+      steps: of the messages, from `numerics.left_out_clones`.
+    """
+
+    num_clients: int
+    log_inverse_mass: float
+    steps: left_out_clones.Steps
+
+    name = "everybody"
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def top(self) -> float:
+        return self.steps.epsilon0
+
+    @property
+    def gains(self) -> bool:
+        """True if the bound is expected to be below T1."""
+        return left_out_clones.gains(self.num_clients, self.log_inverse_mass, self.steps)
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
+        return left_out_clones.profile(self.num_clients, self.log_inverse_mass, self.steps)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return convex.chords(*self._profile, np.asarray(loss))
