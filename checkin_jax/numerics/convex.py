@@ -53,6 +53,16 @@ def highest(at_zero: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarra
     return np.concatenate(found).reshape(np.shape(x))
 
 
+def best_event(apart: np.ndarray, mass: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P(A) - Q(A), Q(A)) of the event A with the largest P(A) - c Q(A) at c = e^loss, the empty event among them.
+
+    apart, mass: P(A) - Q(A) and Q(A) of the other events; [events]. loss: in nats, any shape, that of both results.
+    """
+    apart, mass = np.append(apart, 0.0), np.append(mass, 0.0)
+    at = highest(apart, mass, np.expm1(loss))
+    return apart[at], mass[at]
+
+
 def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:
     """Values at `loss` >= losses[0] of the function that is linear in e^loss between knots, rounded up.
 

@@ -37,7 +37,7 @@ class Checked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was decided about a statement.
+    """The decision about a statement, as a deployer declares it.
 
     Attributes:
       outcome: "accepted", "refused" or "accepted on conditions".

@@ -234,7 +234,7 @@ class Record:
 
     @property
     def terms(self) -> str:
-        """What a decision rests on beside the files: all declarations but a decision, delta, and the software."""
+        """All declarations but a decision, delta, and the software's version, on which a decision rests, too."""
         said = dataclasses.asdict(dataclasses.replace(self.deployment, decision=None))
         return json.dumps([said, self.stated[0].delta, __version__], sort_keys=True)
 
@@ -327,8 +327,8 @@ def lower_percent(belief: float) -> str:
 def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
     """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms.
 
-    Where epsilon is at least its lower end, some message's privacy profile reaches delta there. So its loss exceeds
-    that end with a probability above delta: another lower bound on the belief than the curve's.
+    Some message's privacy profile reaches delta at the lower end of epsilon, and its loss exceeds that end with a
+    probability above delta: another lower bound on the belief than the curve's.
     """
     terms = attack_terms(relied_on)
     if relied_on is None or terms is None:

@@ -154,16 +154,8 @@ class _OneRecord(abc.ABC):
         )
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(loss)
-
-        def best(difference: np.ndarray, mass: np.ndarray) -> Lines:
-            # The empty event.
-            difference, mass = np.append(difference, 0.0), np.append(mass, 0.0)
-            at = convex.highest(difference, mass, above)
-            return difference[at], mass[at]
-
         forward, backward = self._lines
-        return best(*forward), best(*backward)
+        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -157,13 +157,5 @@ class LaplaceSum:
         return (apart, np.minimum(tail(s) * (1.0 + _TAILS), 1.0)), (apart, np.minimum(other, 1.0))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(loss)
-
-        def best(apart: np.ndarray, mass: np.ndarray) -> Lines:
-            # The empty event.
-            apart, mass = np.append(apart, 0.0), np.append(mass, 0.0)
-            at = convex.highest(apart, mass, above)
-            return apart[at], mass[at]
-
-        one, other = self._events
-        return best(*one), best(*other)
+        forward, backward = self._events
+        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
