@@ -235,11 +235,11 @@ def test_what_changed_is_listed_and_another_subject_is_refused(subjects, capsys)
 
 
 def test_a_decision_is_filed(subjects, capsys):
-    decided = '\n[deployment.decision]\noutcome = "refused"\nby = "P. Meier"\non = 2026-08-31\n'
+    decided = '\n[deployment.decision]\noutcome = "refused"\nby = "the privacy office"\non = 2026-08-31\n'
     said = Path("said.toml").read_text()
     Path("said.toml").write_text(said + decided + 'reason = "Who runs the shuffler is open."\n')
     shown = subjects("year.json", "--deployment", "said.toml")
-    assert "Decision: refused by P. Meier, 2026-08-31. Who runs the shuffler is open." in shown
+    assert "Decision: refused by the privacy office, 2026-08-31. Who runs the shuffler is open." in shown
     values = json.loads(subjects("year.json", "--deployment", "said.toml", "--format", "json"))
     VALID.validate(values)
     assert values["declared"]["decision"]["outcome"] == "refused"
