@@ -73,6 +73,7 @@ def contested(slots: int, used: float, others: int, pick: float, p: float) -> wi
     ],
 )
 @pytest.mark.parametrize("empty_slots", ["dummy", "visible"])
+@pytest.mark.turns(2)
 @pytest.mark.thorough(but=1)
 def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
     """The smaller of T2 and T2' (T2' alone where empty slots are seen), and the best of three instances."""

@@ -468,6 +468,7 @@ def refuted(found):
 WINDOWS = cj.FixedWindow(num_clients=4, num_slots=3, num_epochs=2, check_in_prob=0.8)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("fault", "protocol", "test"),
     [

@@ -113,6 +113,7 @@ def test_colluders_are_no_cover(name):
         held_against(cj.ShuffledCheckIn(num_clients=4, check_in_prob=0.4), randomizer, pairs)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
 def test_mechanisms_of_unequal_rates(name):
     """For a client of any rate and for all slower ones; the instances are the named client's."""
@@ -136,6 +137,7 @@ def fleets_within(largest, total, number):
     return [np.full(number, total / number), spread, steep, np.full(number, largest)]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
 def test_limits_hold_for_every_fleet_within_them(name):
     randomizer, channel, _ = MECHANISMS[name]

@@ -247,6 +247,7 @@ class TestLarge:
             assert law(np.expm1(windows.epsilon(law, delta))) == pytest.approx(delta, rel=1e-9)
         assert windows.epsilon(law, 0.999) == 0
 
+    @pytest.mark.turns(3)
     @pytest.mark.parametrize(
         ("epsilon0", "t2", "t2_prime"),
         [(0.5, "0.0181", "0.00143"), (1.0, "0.0432", "0.00351"), (2.0, "0.114", "0.00952")],

@@ -206,6 +206,7 @@ def test_a_log_is_one_event_whose_rounds_keep_their_numbers():
     assert pld.get_epsilon_for_delta(1e-6) >= ledger.get_lower_epsilon(1e-6)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("parts", [1, 4])
 def test_a_log_composed_in_parts_is_the_whole_log(parts):
     """With every round counted as one among the most clients, or as fewer rounds, this fails."""

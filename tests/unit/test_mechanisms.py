@@ -183,6 +183,7 @@ def _p_values(clipped: jax.Array, a: np.ndarray, b: np.ndarray) -> list[float]:
 
 @pytest.mark.parametrize("dimension", [8, 20])
 @pytest.mark.parametrize("kind", ["spread", "similar", "duplicates", "zero"])
+@pytest.mark.turns(2)
 @pytest.mark.thorough
 def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension):
     clipped = _clipped(_gradient_sets(dimension)[kind])
@@ -238,6 +239,7 @@ def test_outer_pieces_have_the_inner_products_of_normal_vectors(dimension):
 
 
 @pytest.mark.parametrize("dimension", [6, 8])
+@pytest.mark.turns(2)
 @pytest.mark.thorough(but=1)
 def test_the_sum_of_one_message_is_a_message(dimension):
     # Below d = 2 m there is no room for the decomposition: messages are drawn one by one.
@@ -247,6 +249,7 @@ def test_the_sum_of_one_message_is_a_message(dimension):
 
 
 @pytest.mark.parametrize("kind", ["spread", "duplicates"])
+@pytest.mark.turns(2)
 @pytest.mark.thorough
 def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
     # Two groups in one call are the two groups in two calls, however each of them is drawn.

@@ -1,6 +1,7 @@
 """Every citation leads to docs/references.md, every entry there is cited, and nothing points outside the repository."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -34,6 +35,7 @@ NOT_AUTHORS = {"NeurIPS"}
 OUTSIDE = re.compile(r"\bTHEORY\b|\bDESIGN\b|\bREVIEW\b|\bSTYLE\.md|/work/|/tmp/|\.\./shared")
 
 
+@functools.cache
 def words(path: Path) -> str:
     """The prose of a file in one line: of Python its comments and strings."""
     text = path.read_text(encoding="utf-8")
