@@ -343,6 +343,8 @@ allocations = arguments(
     num_steps=st.sampled_from([1, 2, 10, 100, 1_000, 10**10]),
     num_selected=st.one_of(st.just(1), whole(1e3)),
     num_epochs=st.one_of(st.just(1), whole(1e10)),
+    unfinished_steps=st.one_of(st.just(0), st.just(0), whole(1e3)),
+    sampling_prob=st.one_of(st.just(1.0), st.just(1.0), spread(1e-10, 2.0)),
 )
 
 

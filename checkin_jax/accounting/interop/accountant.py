@@ -12,8 +12,6 @@ from typing import Any, Self
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
-    GaussianDpEvent,
-    LaplaceDpEvent,
     NeighboringRelation,
     NonPrivateDpEvent,
     NoOpDpEvent,
@@ -125,9 +123,7 @@ class CheckInAccountant(PrivacyAccountant):
             if do_compose and count > 0:
                 self._counts[event] = self._counts.get(event, 0) + count
             return None
-        if isinstance(getattr(event, "event", event), GaussianDpEvent | LaplaceDpEvent) and central.noiseless(
-            event
-        ):
+        if central.noiseless(event):
             self._non_private |= do_compose and count > 0
             return None
         try:

@@ -1,7 +1,8 @@
 """Random allocation: each record is used in k of t noisy sums, uniformly chosen; trusted server, central noise.
 
 Under add-or-remove with k = 1 the pair is exactly `AllocationGaussian` with mu = 1 / noise_multiplier, as in G3. The
-bounds for k > 1 and for replaced records are in docs/theory_allocation.md, 8.
+same pair, with weight q, covers Poisson sampling with probability q before the allocation, and, with weight s / t, an
+epoch that ends after s of its t sums. Proofs, and bounds for k > 1 and replaced records: docs/theory_allocation.md, 8.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.interop.central_mechanisms import (
+    GaussianNoise,
+    Opposite,
+    Sampled,
+    SampledReplaced,
+)
 from checkin_jax.accounting.interop.dp_accounting_pld import grid_of, pld_of
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
@@ -43,6 +50,7 @@ from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 
 # Range of noise_multiplier: noise standard deviation over the largest norm of one record's value.
 LEAST_NOISE, MOST_NOISE = 1.0 / MOST_LATTICE_MU, 1.0 / LEAST_MU
+_LEAST_PROB = 1e-9
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -64,53 +72,80 @@ class RandomAllocationDpEvent(DpEvent):
     num_steps: int
 
 
-def units_of(event: RandomAllocationDpEvent, relation: str, mass: float) -> list[tuple[UnitBound, int]]:
+def allocated(event: DpEvent) -> RandomAllocationDpEvent | None:
+    """The random allocation of an event, by itself or after Poisson sampling; None for other events."""
+    inner = event.event if isinstance(event, dp_accounting.PoissonSampledDpEvent) else event
+    return inner if isinstance(inner, RandomAllocationDpEvent) else None
+
+
+def units_in(event: DpEvent) -> int:
+    """Number of units of one application of an event for which `allocated` is not None."""
+    sums = allocated(event)
+    assert sums is not None
+    return sums.num_selected
+
+
+def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound, int]]:
     """(bound, count) pairs whose composition bounds one application.
 
     Args:
-      event: the event.
+      event: an event for which `allocated` is not None.
       relation: of `protocols.RELATIONS`.
       mass: -log of the negligible mass, see `log_inverse_mass`.
 
     Raises:
-      ValueError, TypeError: a parameter outside its range, or k > 1 under replacement, for which nothing is proved.
+      ValueError, TypeError: a parameter outside its range, or k > 1 under replacement or after sampling, for which
+        nothing is proved.
     """
-    if not isinstance(event.event, dp_accounting.GaussianDpEvent):
-        raise ValueError(f"random allocation of {type(event.event).__name__}: expected GaussianDpEvent")
-    noise = _validate.real(LEAST_NOISE, MOST_NOISE, noise_multiplier=event.event.noise_multiplier)
-    steps = _validate.integer(1, MAX_SLOTS, num_steps=event.num_steps)
-    selected = _validate.integer(1, steps, num_selected=event.num_selected)
+    sums = allocated(event)
+    assert sums is not None
+    used = 1.0
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        used = _validate.real(_LEAST_PROB, 1, sampling_probability=event.sampling_probability)
+    if not isinstance(sums.event, dp_accounting.GaussianDpEvent):
+        raise ValueError(f"random allocation of {type(sums.event).__name__}: expected GaussianDpEvent")
+    noise = _validate.real(LEAST_NOISE, MOST_NOISE, noise_multiplier=sums.event.noise_multiplier)
+    steps = _validate.integer(1, MAX_SLOTS, num_steps=sums.num_steps)
+    selected = _validate.integer(1, steps, num_selected=sums.num_selected)
     mu = 1.0 / noise
+    if selected > 1 and used < 1.0:
+        raise ValueError(
+            f"num_selected={selected}: expected 1 after Poisson sampling, and in an unfinished epoch"
+        )
     if relation == REPLACE:
         if selected > 1:
             raise ValueError(
                 f"num_selected={selected}: expected 1 under {REPLACE!r}; for more a bound is proved where records are "
                 "added or removed"
             )
-        return [(_replaced(steps, mu, mass), 1)]
+        return [(_replaced(steps, used, mu, mass), 1)]
     if selected == 1:
-        return [(_one_of(steps, mu, mass), 1)]
+        return [(_one_of(steps, used, mu, mass), 1)]
     # Instance: the sum of all steps is Gaussian with shift k, of which each of the k units has its share.
-    sums = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
+    instances = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
     short, longer = divmod(steps, selected)
     blocks = [(short, selected - longer), (short + 1, longer)]
-    return [(least([_one_of(size, mu, mass)], sums), count) for size, count in blocks if count]
+    return [(least([_one_of(size, 1.0, mu, mass)], instances), count) for size, count in blocks if count]
 
 
-def _one_of(steps: int, mu: float, mass: float) -> UnitBound:
-    """The exact bound on one uniformly chosen step of `steps`, under add-or-remove."""
-    return LocalGaussian(1.0, mu) if steps == 1 else AllocationGaussian(steps, 1.0, mu, mass)
+def _one_of(steps: int, used: float, mu: float, mass: float) -> UnitBound:
+    """The exact bound on one uniformly chosen step of `steps`, taken with probability `used`; add-or-remove."""
+    if steps > 1:
+        return AllocationGaussian(steps, used, mu, mass)
+    return LocalGaussian(1.0, mu) if used == 1.0 else Sampled(GaussianNoise(mu), used)
 
 
-def _replaced(steps: int, mu: float, mass: float) -> UnitBound:
-    """R2, or no gain, under replace-one; the instances have a record of zeros, or opposite records."""
+def _replaced(steps: int, used: float, mu: float, mass: float) -> UnitBound:
+    """R2, or a revealed step, under replace-one; the instances have a record of zeros, or opposite records."""
+    revealed = LocalGaussian(1.0, 2.0 * mu) if used == 1.0 else SampledReplaced(GaussianNoise(mu), used)
     if steps == 1:
-        return LocalGaussian(1.0, 2.0 * mu)
-    pair = AllocationGaussian(steps, 1.0, mu, mass)
-    return least(
-        [R2TwoSteps(pair), LocalGaussian(1.0, 2.0 * mu)],
-        (pair, LocalGaussian(1.0, 2.0 * mu / math.sqrt(steps))),
+        return revealed
+    pair = AllocationGaussian(steps, used, mu, mass)
+    shift = mu / math.sqrt(steps)
+    opposite = (
+        LocalGaussian(1.0, 2.0 * shift) if used == 1.0 else Opposite(revealed, GaussianNoise(shift), used)
     )
+    return least([R2TwoSteps(pair), revealed], (pair, opposite))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +157,7 @@ class AllocationGuarantee:
       lower: lower end in nats, rounded down; no valid bound is below it.
       delta: the delta of both ends.
       neighboring_relation: "add-or-remove-one" or "replace-one".
-      event: one epoch.
-      num_epochs: number of epochs composed.
+      events: (event, count): the epochs, and the unfinished one, if any.
       method, lower_method: methods of the two ends.
     """
 
@@ -131,15 +165,14 @@ class AllocationGuarantee:
     lower: float
     delta: float
     neighboring_relation: str
-    event: RandomAllocationDpEvent
-    num_epochs: int
+    events: tuple[tuple[DpEvent, int], ...]
     method: str
     lower_method: str
 
     validity = "certified"
 
     def _units(self) -> list[tuple[UnitBound, int]]:
-        return _epochs(self.event, self.num_epochs, self.neighboring_relation, self.delta)
+        return _units(self.events, self.neighboring_relation, self.delta)
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
@@ -158,7 +191,7 @@ class AllocationGuarantee:
         """
         spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
         with float64():
-            units = _epochs(self.event, self.num_epochs, self.neighboring_relation, tail_mass)
+            units = _units(self.events, self.neighboring_relation, tail_mass)
             share = tail_mass / sum(count for _, count in units)
             parts = [
                 pld_of(one, spacing=spacing, tail_mass=share).self_compose(count) for one, count in units
@@ -166,12 +199,10 @@ class AllocationGuarantee:
         return functools.reduce(lambda one, other: one.compose(other), parts)
 
     def __str__(self) -> str:
-        noise: Any = self.event.event
         return "\n".join(
             [
                 f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}",
-                f"  mechanism  Gaussian noise of {noise.noise_multiplier!r} on each of {self.event.num_steps:,} sums, "
-                f"a record in {self.event.num_selected:,} of them, {self.num_epochs:,} epochs",
+                *(f"  mechanism  {_words(event)}, {count:,} times" for event, count in self.events),
                 f"  adjacency  {self.neighboring_relation}",
                 f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)}",
                 f"  upper end  {self.method}",
@@ -180,11 +211,20 @@ class AllocationGuarantee:
         )
 
 
-def _epochs(
-    event: RandomAllocationDpEvent, num_epochs: int, relation: str, delta: float
+def _words(event: DpEvent) -> str:
+    sums: Any = allocated(event)
+    selected = f"in {sums.num_selected:,} of them"
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        selected += f" with probability {event.sampling_probability:.6g}, else in none"
+    return f"Gaussian noise of {sums.event.noise_multiplier!r} on each of {sums.num_steps:,} sums, a record {selected}"
+
+
+def _units(
+    events: tuple[tuple[DpEvent, int], ...], relation: str, delta: float
 ) -> list[tuple[UnitBound, int]]:
-    mass = log_inverse_mass(float(num_epochs) * event.num_selected, delta)
-    return [(one, count * num_epochs) for one, count in units_of(event, relation, mass)]
+    number = sum(count * units_in(event) for event, count in events)
+    mass = log_inverse_mass(float(number), delta)
+    return [(one, times * count) for event, count in events for one, times in units_of(event, relation, mass)]
 
 
 @named
@@ -196,15 +236,17 @@ def random_allocation(
     neighboring_relation: str | NeighboringRelation,
     num_selected: int = 1,
     num_epochs: int = 1,
+    unfinished_steps: int = 0,
+    sampling_prob: float = 1.0,
 ) -> AllocationGuarantee:
     """Certified bracket for sampling by random allocation (balls and bins) with central Gaussian noise.
 
     In each epoch every record is in `num_selected` of `num_steps` sums, uniformly chosen, independently of the others.
     A trusted server adds noise to each sum and publishes it. Values may depend on all earlier sums.
 
-    Theorem: under add-or-remove with num_selected = 1 the pair P = (1/t) sum_i N(mu e_i, I), Q = N(0, I) is attained,
-    so the ends differ by rounding and lattices only. num_selected = k > 1 is at most k units of one of t/k steps
-    [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 8]. Under replace-one with
+    Theorem: under add-or-remove with num_selected = 1 the pair P = (1-q) Q + (q/t) sum_i N(mu e_i, I), Q = N(0, I) is
+    attained, so the ends differ by rounding and lattices only. num_selected = k > 1 is at most k units of one of t/k
+    steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 8]. Under replace-one with
     num_selected = 1: two-steps (R2).
 
     Args:
@@ -213,7 +255,11 @@ def random_allocation(
       delta: in [1e-300, 1].
       neighboring_relation: "add-or-remove-one" or "replace-one", or dp_accounting's; no default.
       num_selected: k, 1 to t; 1 under "replace-one".
-      num_epochs: number of epochs.
+      num_epochs: number of finished epochs; 0 only before an unfinished one.
+      unfinished_steps: s, 0 to t - 1: sums of one more epoch, of a run that stops inside it. The bound is that of one
+        of s steps after sampling with probability q s / t. The stop must not depend on the sums.
+      sampling_prob: q in [1e-9, 1], the probability that a record takes part in an epoch, drawn anew in each (Poisson
+        sampling before the allocation). num_selected is 1 below q = 1 and with unfinished steps.
 
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range.
@@ -225,28 +271,37 @@ def random_allocation(
       0.540 <= epsilon <= 0.541
     """
     delta = _validate.real(MIN_DELTA, 1, delta=delta)
-    num_epochs = _validate.integer(1, MAX_ROUNDS, num_epochs=num_epochs)
     relation = relation_of(neighboring_relation)
     noise = _validate.real(LEAST_NOISE, MOST_NOISE, noise_multiplier=noise_multiplier)
     steps = _validate.integer(1, MAX_SLOTS, num_steps=num_steps)
     selected = _validate.integer(1, steps, num_selected=num_selected)
+    unfinished = _validate.integer(0, steps - 1, unfinished_steps=unfinished_steps)
+    num_epochs = _validate.integer(0 if unfinished else 1, MAX_ROUNDS, num_epochs=num_epochs)
+    prob = _validate.real(_LEAST_PROB, 1, sampling_prob=sampling_prob)
     if selected * num_epochs > MAX_ROUNDS:
         raise ValueError(
             f"num_selected * num_epochs = {selected * num_epochs}: expected at most {MAX_ROUNDS}"
         )
-    event = RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(noise), selected, steps)
+    events = [(_event(noise, selected, steps, prob), num_epochs)] if num_epochs else []
+    if unfinished:
+        events.append((_event(noise, selected, unfinished, prob * unfinished / steps), 1))
     with float64():
-        units = _epochs(event, num_epochs, relation, delta)
+        units = _units(tuple(events), relation, delta)
     found = compose.bracket(units, delta)
     if relation == REPLACE:
         name = "R2: out of the record's place, and into it"
     else:
         name = "the pair of random allocation" if selected == 1 else f"{selected} units of one of t/k steps"
     below = (
-        "the sum of all steps"
-        if found.lower_method == LocalGaussian.name
-        else "the pair of random allocation"
+        "the pair of random allocation"
+        if AllocationGaussian.name in found.lower_method
+        else "the sum of all steps"
     )
     return AllocationGuarantee(
-        found.upper, found.lower, delta, relation, event, num_epochs, f"{name}, {found.method}", below
+        found.upper, found.lower, delta, relation, tuple(events), f"{name}, {found.method}", below
     )
+
+
+def _event(noise: float, selected: int, steps: int, prob: float) -> DpEvent:
+    sums = RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(noise), selected, steps)
+    return sums if prob == 1.0 else dp_accounting.PoissonSampledDpEvent(prob, sums)

@@ -54,14 +54,14 @@ def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[Un
     Raises:
       ValueError: as `bound_of`.
     """
-    if isinstance(event, allocation.RandomAllocationDpEvent):
+    if allocation.allocated(event) is not None:
         return allocation.units_of(event, relation, mass)
     return [(bound_of(event, relation), 1)]
 
 
 def units_in(event: DpEvent) -> int:
     """Number of units of one application."""
-    return event.num_selected if isinstance(event, allocation.RandomAllocationDpEvent) else 1
+    return 1 if allocation.allocated(event) is None else allocation.units_in(event)
 
 
 def bound_of(event: DpEvent, relation: str) -> UnitBound:
@@ -129,9 +129,11 @@ def _why(event: DpEvent) -> str:
 
 
 def noiseless(event: Any) -> bool:
-    """True if a sum is released without noise."""
-    noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
-    return noise == 0
+    """True if a sum is released without noise, also after sampling or allocation."""
+    while hasattr(event, "event"):
+        event = event.event
+    noisy = isinstance(event, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent)
+    return noisy and event.noise_multiplier == 0
 
 
 def to_plain(event: DpEvent) -> dict[str, Any]:
