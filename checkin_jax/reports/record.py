@@ -224,8 +224,13 @@ class Record:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Distinct assumptions of the guarantees that may apply."""
-        return tuple(dict.fromkeys(each for g in self.stated for each in g.assumptions))
+        """Distinct assumptions of the guarantees that may apply, those of every answer first."""
+        return tuple(each for texts in self.needed.values() for each in texts)
+
+    @property
+    def needed(self) -> dict[str, tuple[str, ...]]:
+        """Assumptions by the answers that need them, as of `needed_by`."""
+        return needed_by([(promise.name, promise.guarantees) for promise in self.promises])
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -293,6 +298,28 @@ def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> s
     """View whose guarantee may be relied on: the declared one if recorded, else the one without trust."""
     declared = deployment.view
     return declared if declared is not None and declared in guarantees else "local"
+
+
+def needed_by(answers: Sequence[tuple[str, Mapping[str, Stated]]]) -> dict[str, tuple[str, ...]]:
+    """Assumptions by the answers that need them; the first are those of every answer, under an empty text.
+
+    answers: kind of message, and guarantees by view.
+    """
+    found: dict[str, tuple[str, ...]] = {"": ()}
+    texts = dict.fromkeys(each for _, views in answers for g in views.values() for each in g.assumptions)
+    for text in texts:
+        views = {
+            name: " and ".join(view for view, g in each.items() if text in g.assumptions)
+            for name, each in answers
+        }
+        if all(text in g.assumptions for _, each in answers for g in each.values()):
+            whom = ""
+        elif len(set(views.values())) == 1:
+            whom = f"view {next(iter(views.values()))}"
+        else:
+            whom = "; ".join(f"{name}, view {seen}" for name, seen in views.items() if seen)
+        found[whom] = (*found.get(whom, ()), text)
+    return found
 
 
 def number(value: float, cut: Callable[[float, int], str]) -> str:
