@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
+from checkin_jax.accounting.interop.ledger_file import Entry, Ledger, settings_once
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declared import COMPOSED, Deployment
 from checkin_jax.reports.evidence import Digest
@@ -81,7 +81,8 @@ def of_ledger(
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(map(_entry, entries)) or tuple(sentence(each) for each in found.composed),
+        mechanism=tuple(map(_entry, entries, settings_once(entries)))
+        or tuple(sentence(each) for each in found.composed),
         covered=(
             "Every entry of the ledger that was not removed, whether or not its results were used. The keeper of the "
             "ledger answers for its completeness.",
@@ -93,8 +94,8 @@ def of_ledger(
     )
 
 
-def _entry(entry: Entry) -> str:
-    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.words}"
+def _entry(entry: Entry, words: str) -> str:
+    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {words}"
     if entry.note:
         told += f" ({entry.note})"
     if entry.removed is not None:
@@ -161,10 +162,10 @@ def of_plan(
         kind="plan",
         last=last,
         rounds=protocol.repeats,
-        protocol=(protocol.title, protocol.what),
+        protocol=(protocol.title, protocol.in_words),
         run_by="nobody yet",
         title=f"Plan of {name}",
-        lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
+        lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.in_words}",
         state=tuple(state),
         promises=tuple(promises),
         target=target,
