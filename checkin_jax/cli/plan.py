@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import re
@@ -428,15 +429,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
-    for whom, texts in assumed.items():
-        if texts:
-            out += ["", f"To be checked by somebody who knows the fleet{whom and f', for {whom}'}:"]
-            out += [columns([("  [ ]", each)], " ", width=width) for each in texts]
+    for whom, texts in itertools.groupby(assumed, key=assumed.get):
+        out += ["", f"To be checked by somebody who knows the fleet, for {whom}:"]
+        out += [columns([("  [ ]", each)], " ", width=width) for each in texts]
     return "\n".join(broken(text, width) for text in out)
 
 
-def _assumed(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, tuple[str, ...]]:
-    """Assumptions by the answers that need them."""
+def _assumed(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, str]:
+    """Assumptions, and the answers that need each."""
     from checkin_jax.reports.record import needed_by
 
     return needed_by([(_named(row[wanted.view], wanted), row) for row in rows if not isinstance(row, str)])
@@ -451,9 +451,7 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
         "cycle": to_plain(cycle),
         "cycles": wanted.protocol.num_rounds // wanted.rounds_per_cycle,
         "assumptions": [
-            {"assumption": each, "needed_by": whom or "every answer"}
-            for whom, texts in _assumed(rows, wanted).items()
-            for each in texts
+            {"assumption": each, "needed_by": whom} for each, whom in _assumed(rows, wanted).items()
         ],
         "theorems": list(dict.fromkeys(each for g in answered for each in g.theorems)),
         "target": {"epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view},

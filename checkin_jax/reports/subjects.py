@@ -64,11 +64,9 @@ def of_ledger(
         f"Entries {one} and {other} are the same run on the same day, and both count: remove one if it ran once."
         for one, other in repeated
     ]
-    target, met = None, None
+    target = None
     if ledger is not None and ledger.epsilon is not None:
-        seen = reliable_view(guarantees, deployment)
-        target = ledger.epsilon, seen
-        met = seen in guarantees and guarantees[seen].epsilon <= ledger.epsilon
+        target = ledger.epsilon, reliable_view(guarantees, deployment)
     return Record(
         kind="ledger",
         last=last,
@@ -77,7 +75,7 @@ def of_ledger(
         state=(*twice, *notes),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
-        promises=(Promise(guarantees=guarantees, met=met, relied_on=relied_on),),
+        promises=(Promise(guarantees=guarantees, relied_on=relied_on),),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
@@ -146,7 +144,6 @@ def of_plan(
                     first.randomizer.words
                     + (f", {first.protocol.what}" if first.protocol != protocol else "")
                 ).rstrip("."),
-                met=None if target is None else each[target[1]].epsilon <= target[0],
                 guarantees=each,
                 relied_on=each.get(reliable_view(each, deployment)),
             )

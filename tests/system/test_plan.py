@@ -203,7 +203,7 @@ def test_an_assumption_is_that_of_the_answers_that_need_it(planned):
     text = planned(FLEET + TARGET + messages, "--bounds", "fast")
     head = "To be checked by somebody who knows the fleet"
     every, *others = text.split(head)[1:]
-    assert every.startswith(":")
+    assert every.startswith(", for every answer:")
     assert "plugged in all night" in every
     (seen,) = (each for each in others if each.startswith(", for view messages and aggregate:"))
     assert "dropping out does not depend on the data" in seen
