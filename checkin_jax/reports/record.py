@@ -299,7 +299,7 @@ class Record:
         """Sentences on the target, epsilon and the last statement."""
         if len(self.judged) > 1:
             return self._count_of_messages
-        (promise,) = self.judged
+        promise = self.judged[0]
         relied_on = promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
         return (
             *self._on_target(promise),
