@@ -322,14 +322,12 @@ class Record:
         if self.target is None:
             return ("No target was set.",)
         epsilon, view = self.target
-        # The target of a ledger is that of the view that applies.
-        undeclared = self.kind == "ledger" and self.deployment.view is None
-        views = tuple(promise.guarantees) if undeclared else (view,)
+        views = tuple(promise.guarantees) if self.applies is None else (view,)
         found = (
             f"{'' if self.meets(promise.guarantees.get(each)) else 'not '}met in view {each}"
             for each in views
         )
-        by = f" by {promise.name}" if promise.name else ""
+        by = f" by {promise.name}" if len(self.promises) > 1 else ""
         return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
 
     def _at_most(self, g: Stated) -> str:
