@@ -349,4 +349,4 @@ def _entropies(seed: int | None) -> Iterator[int]:
 
 
 def _words(protocol: CheckInProtocol) -> str:
-    return f"{protocol.num_clients:,} clients, {protocol.what}"
+    return protocol.in_words

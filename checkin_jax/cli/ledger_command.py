@@ -170,8 +170,9 @@ class LedgerList(JsonOption):
 
     def run(self) -> None:
         """Prints the entries."""
-        found = _read(self.ledger)
+        from checkin_jax.accounting.interop import ledger_file
 
+        found = _read(self.ledger)
         if self.json:
             entries = [
                 {**dataclasses.asdict(each), "words": each.words, "num_rounds": each.num_rounds}
@@ -180,17 +181,18 @@ class LedgerList(JsonOption):
             target = {"delta": found.delta, "target_epsilon": found.epsilon}
             print(json.dumps({**target, "entries": entries}, allow_nan=False))
             return
-        rows = [("entry", "on", "by", "run"), *map(_row, found.entries)]
+        told = map(_row, found.entries, ledger_file.settings_once(found.entries))
+        rows = [("entry", "on", "by", "run"), *told]
         say(columns(rows, " ", (5, 10, 8), terminal_width()))
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: Entry, words: str) -> str:
     """The run in words, and its note."""
-    return f"{entry.words}{f' ({entry.note})' if entry.note else ''}"
+    return f"{words}{f' ({entry.note})' if entry.note else ''}"
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    told = _told(entry)
+def _row(entry: Entry, words: str) -> tuple[str, ...]:
+    told = _told(entry, words)
     if entry.removed is not None:
         gone = entry.removed
         told = f"removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}: {told}"
@@ -245,6 +247,8 @@ class LedgerShow(JsonOption, BoundsOption):
 
     def run(self) -> None:
         """Accounts for everything in the file."""
+        from checkin_jax.accounting.interop import ledger_file
+
         found = _read(self.ledger)
         delta, noted = _delta(found, self.delta)
         accountant = _accountant(found, bounds_of(self.bounds))
@@ -254,14 +258,18 @@ class LedgerShow(JsonOption, BoundsOption):
         g = _guarantee(found, accountant, delta, attack=self.attack)
         left = _left(found, accountant, delta)
         if self.json:
-            target = {"target_epsilon": found.epsilon, "rounds_left": left}
+            target = {"target_epsilon": found.epsilon, "rounds_left": left, "weeks_left": _weeks(found, left)}
             print(json.dumps({**g.as_dict(), **target}, allow_nan=False))
         elif self.verbose:
             say(g.statement(attack=self.attack), *_left_words(found, left), *named(g))
         else:
             terms = () if g.attack is None else (f"{name}: {text}" for name, text in g.attack.lines)
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
-            entries = [f"{each.id}, {each.on or 'no date'}: {_told(each)}" for each in found.counted]
+            words = ledger_file.settings_once(found.counted)
+            entries = [
+                f"{each.id}, {each.on or 'no date'}: {_told(each, told)}"
+                for each, told in zip(found.counted, words)
+            ]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
 
 
@@ -300,11 +308,21 @@ def _left_words(found: LedgerFile, left: int | None) -> list[str]:
     if left is None or found.epsilon is None:
         return []
     last = next(each for each in reversed(found.counted) if each.unit is not None)
-    times = left / max(last.num_rounds, 1)
-    whole = f"{down(times, 3)} times its {counted(last.num_rounds, 'round')}"
+    weeks = _weeks(found, left)
+    whole = f"{down(left / max(last.num_rounds, 1), 3)} times its {counted(last.num_rounds, 'round')}"
+    if weeks is not None:
+        whole = (
+            f"or {down(weeks, 3)} weeks at {found.rounds_a_week:.4g} rounds a week, as the entries' days tell"
+        )
     return [
         f"left of epsilon {found.epsilon:g} for runs like entry {last.id}: {counted(left, 'round')}, {whole}"
     ]
+
+
+def _weeks(found: LedgerFile, left: int | None) -> float | None:
+    """Weeks that so many rounds take at the rate of the entries; None if their days do not tell it."""
+    pace = found.rounds_a_week
+    return None if left is None or not pace else left / pace
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -339,6 +357,7 @@ class LedgerBudget(JsonOption):
                 "spent": g.epsilon,
                 "left": budget,
                 "rounds_left": left,
+                "weeks_left": _weeks(found, left),
                 "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
             }
             print(json.dumps(finite(told), allow_nan=False))

@@ -54,6 +54,8 @@ _TABLES = {
 _GAUSSIAN = "gaussian"
 # Variables of a fleet that may be searched instead of a message's parameter.
 FREE = ("cycles", "num_rounds", "check_in_prob")
+# Fields of a guarantee that the JSON of a plan has once.
+_ONCE = ("protocol", "assumptions", "theorems")
 _NEEDED = {"fleet": ("available",), "target": ("delta",), "message": ()}
 
 
@@ -72,10 +74,10 @@ class Wanted:
     log: the CSV file of the cycle, if there is one.
     """
 
-    protocol: CheckInProtocol
+    protocol: AvailableCheckIn
     rounds_per_cycle: int
     messages: tuple[Randomizer | Search, ...]
-    groups: tuple[CheckInProtocol, ...]
+    groups: tuple[AvailableCheckIn, ...]
     epsilon: float | None
     delta: float
     view: str
@@ -288,7 +290,7 @@ def _with_log(path: Path, fleet: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     return fleet, cycle, None
 
 
-def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
+def _run(cycle: list, fleet: Mapping[str, Any]) -> AvailableCheckIn:
     cycles = _validate.integer(1, 100_000, cycles=fleet.get("cycles", 1))
     coin = fleet["check_in_prob"]
     if isinstance(coin, list):
@@ -302,7 +304,7 @@ def _run(cycle: list, fleet: Mapping[str, Any]) -> CheckInProtocol:
         raise ValueError(re.sub("^coin", "[fleet] check_in_prob", str(error))) from error
 
 
-def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[CheckInProtocol, ...]:
+def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[AvailableCheckIn, ...]:
     """Run of each group, from its share of the available clients."""
     if fleet.get("min_reports"):
         raise ValueError(
@@ -406,7 +408,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
     last = "met" if wanted.epsilon is not None else "theorems" if quick else ""
     lines = [["epsilon, at least and at most", *views, last, "noise of the mean"]]
-    assumed: dict[str, None] = {}
+    assumed = _assumed(rows, wanted)
     for row in rows:
         if isinstance(row, str):
             lines.append([row])
@@ -418,7 +420,6 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
         lines.append(
             [_named(row[wanted.view], wanted), *ends, f"{met} (quick)".strip() if quick else met, told]
         )
-        assumed |= dict.fromkeys(itertools.chain(*(g.assumptions for g in row.values())))
     width = terminal_width()
     if width is None or max(map(len, columns(lines).split("\n"))) <= width:
         out.append(columns(lines))
@@ -428,18 +429,31 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
-    if assumed:
-        out += ["", "To be checked by somebody who knows the fleet:"]
-        out += [columns([("  [ ]", each)], " ", width=width) for each in assumed]
+    for whom, texts in itertools.groupby(assumed, key=assumed.get):
+        out += ["", f"To be checked by somebody who knows the fleet, for {whom}:"]
+        out += [columns([("  [ ]", each)], " ", width=width) for each in texts]
     return "\n".join(broken(text, width) for text in out)
 
 
+def _assumed(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, str]:
+    """Assumptions, and the answers that need each."""
+    from checkin_jax.reports.record import needed_by
+
+    return needed_by([(_named(row[wanted.view], wanted), row) for row in rows if not isinstance(row, str)])
+
+
 def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, Any]:
-    """The plan as plain values for JSON."""
+    """The plan as plain values for JSON: one cycle, and every text once."""
+    cycle = wanted.protocol.repeated(wanted.rounds_per_cycle).followed_by(())
+    answered = [g for row in rows if not isinstance(row, str) for g in row.values()]
     return {
         "what": wanted.protocol.what,
-        "protocol": to_plain(wanted.protocol),
-        "rounds_per_cycle": wanted.rounds_per_cycle,
+        "cycle": to_plain(cycle),
+        "cycles": wanted.protocol.num_rounds // wanted.rounds_per_cycle,
+        "assumptions": [
+            {"assumption": each, "needed_by": whom} for each, whom in _assumed(rows, wanted).items()
+        ],
+        "theorems": list(dict.fromkeys(each for g in answered for each in g.theorems)),
         "target": {"epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view},
         "messages": [
             {"error": row}
@@ -450,7 +464,7 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
                 "num_rounds": row[wanted.view].protocol.repeats,
                 "noise_of_mean": noise_of_mean(row[wanted.view]),
             }
-            | {view: {k: v for k, v in g.as_dict().items() if k != "protocol"} for view, g in row.items()}
+            | {view: {k: v for k, v in g.as_dict().items() if k not in _ONCE} for view, g in row.items()}
             for row in rows
         ],
     }

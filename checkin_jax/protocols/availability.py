@@ -283,6 +283,11 @@ class AvailableCheckIn(CheckInProtocol):
             f"{lost(self.drop_out_prob)}{floor}"
         )
 
+    @property
+    def in_words(self) -> str:
+        """The run in words, with the clients that are available; how many there are in all is not in a log."""
+        return self.what
+
     def alike(self, finest: bool) -> tuple[Alike, ...]:
         """Groups of rounds with similar numbers of available clients and similar coins."""
         rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])

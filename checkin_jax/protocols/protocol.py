@@ -179,6 +179,11 @@ class CheckInProtocol(ByName, abc.ABC):
         """The run in words that continue "one client's record among 1,000 clients, "."""
 
     @property
+    def in_words(self) -> str:
+        """Clients and run in words."""
+        return f"{self.num_clients:,} clients, {self.what}"
+
+    @property
     @abc.abstractmethod
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""

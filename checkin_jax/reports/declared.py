@@ -124,15 +124,29 @@ class Deployment:
         return [tuple(each) for each in found]
 
 
-def blanks(said: Deployment) -> tuple[str, ...]:
-    """Names of the unanswered questions, without those that do not apply to every subject."""
-    names = (field.name for field in dataclasses.fields(said))
-    asked = (name for name in names if name not in ("checked", "decision", "message", "num_clients"))
-    return tuple(name.replace("_", " ") for name in asked if getattr(said, name) is None)
-
-
+# Declarations by key, as a page names them.
+QUESTIONS = {
+    "operator": "Operator",
+    "contact": "Contact",
+    "purpose": "Purpose",
+    "view": "View that applies",
+    "trusted": "Who is trusted",
+    "message": "Message in use",
+    "num_clients": "Clients in all",
+    "client": "What a client is",
+    "data": "What a record holds",
+    "tuning": "Tuning",
+    "evaluation": "Evaluation",
+    "other_releases": "Other releases",
+    "released_to": "Recipients",
+    "security": "Security and access",
+    "side_channels": "Side channels",
+    "audit": "Audit",
+    "code": "Where the code is",
+    "utility": "Utility and bias",
+}
 _OTHERS = ("checked", "decision", "num_clients")
-_TEXTS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name not in _OTHERS)
+_TEXTS = tuple(name for name in QUESTIONS if name not in _OTHERS)
 _NAME = "deployment"
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import naming
-from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
@@ -23,7 +22,6 @@ from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.stated import Stated
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.reports import render
-from checkin_jax.reports.declared import Deployment
 from checkin_jax.reports.record import (
     ACCOUNTING,
     NOT_COVERED,
@@ -51,21 +49,31 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
     Raises:
       ValueError: a declaration that does not fit the subject: a check of no assumption, or too few clients.
     """
-    assumptions = subject.assumptions
-    checks = subject.deployment.checks(assumptions)
-    first, target = subject.stated[0], subject.target and subject.target[0]
+    assumptions, said = subject.assumptions, subject.deployment
+    checks = said.checks(assumptions)
+    first = subject.stated[0]
     randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
     protocol, in_words = subject.protocol or (subject.title, subject.lead)
     quoted = [
-        guarantee(each, view, attack=attack, of=(promise.name, target), by_rate=subject.by_rate.get(view, ()))
+        guarantee(
+            each,
+            view,
+            attack=attack,
+            of=(promise.name, subject.meets(each)),
+            by_rate=subject.by_rate.get(view, ()),
+        )
         for promise in subject.promises
         for view, each in promise.guarantees.items()
     ]
-    ran = [guarantee(each, view, attack=False, of=("", target)) for view, each in subject.ran.items()]
+    ran = [
+        guarantee(each, view, attack=False, of=("", subject.meets(each)))
+        for view, each in subject.ran.items()
+    ]
     return {
         "schema": SCHEMA,
         "subject": subject.kind,
         "made": subject.made.isoformat(),
+        "in_short": list(subject.in_short(attack=attack)),
         "tool": {"name": "checkin-jax", "version": __version__},
         "data": {"name": subject.data or subject.source or subject.title, "clients": subject.clients_in_all},
         "unit": {
@@ -86,13 +94,14 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
         },
         "guarantees": ran or quoted,
         "guarantees_of_all_planned_rounds": quoted if ran else [],
-        **declarations(subject.deployment, subject.blanks),
+        "declared": dataclasses.asdict(said),
+        "blanks": list(subject.blanks),
         "target": None
         if subject.target is None
         else {"epsilon": subject.target[0], "view": subject.target[1]},
         "assumptions": [
-            {"assumption": each, "checked": [dataclasses.asdict(check) for check in found]}
-            for each, found in zip(assumptions, checks)
+            {"assumption": each, "needed_by": whom, "checked": [dataclasses.asdict(check) for check in found]}
+            for (each, whom), found in zip(assumptions.items(), checks)
         ],
         "last": subject.last and _last(subject.last, subject.changes),
         "accounting": {
@@ -139,33 +148,27 @@ def _randomizers(g: Stated) -> list[Randomizer]:
     return [g.randomizer] if isinstance(g, Guarantee) else []
 
 
-def declarations(said: Deployment, blanks: tuple[str, ...]) -> dict[str, Any]:
-    """The deployer's declarations by name, and the unanswered questions."""
-    declared = dataclasses.asdict(said)
-    return {"declared": {**declared, "checked": list(declared["checked"])}, "blanks": list(blanks)}
-
-
 def guarantee(
     g: Stated,
     view: str,
     *,
     attack: bool,
-    of: tuple[str, float | None] = ("", None),
+    of: tuple[str, bool | None] = ("", None),
     by_rate: Sequence[RateRow] = (),
 ) -> dict[str, Any]:
     """Plain values of a guarantee in one view.
 
     Args:
       attack: adds attack terms.
-      of: kind of message, or an empty text; and the epsilon wanted, or None.
+      of: kind of message, or an empty text; and whether the target is met, None without one.
       by_rate: brackets by check-in rate.
     """
-    message, wanted = of
+    message, met = of
     terms = attack_terms(g) if attack else None
     return finite(
         {
             "message": message or None,
-            "met": None if wanted is None else g.epsilon <= wanted,
+            "met": met,
             "view": view,
             "against": g.against,
             "trusted": TRUSTED.get(view, _AS_ENTRIES),
@@ -236,25 +239,7 @@ def as_model_card(values: dict[str, Any]) -> str:
 
 def _sentences(values: dict[str, Any], **marks: str) -> str:
     template = render.templates().get_template("statement.txt")
-    return template.render(
-        values=values, quoted=guaranteed_of(values), verdicts=tuple(_verdicts(values)), **marks
-    )
-
-
-def _verdicts(values: dict[str, Any]) -> Iterator[str]:
-    """Sentences on the target; none without one."""
-    target, quoted = values["target"], guaranteed_of(values)
-    if target is None:
-        return
-    wanted = f"The target, epsilon at most {up(target['epsilon'], 6)}"
-    if values["subject"] == "ledger" and values["declared"]["view"] is None:
-        views = (f"{'met' if each['met'] else 'not met'} in view {each['view']}" for each in quoted)
-        yield f"{wanted}, is {', '.join(views)}. Which view applies has not been declared."
-        return
-    for each in quoted:
-        if each["view"] == target["view"]:
-            by = f" by {each['message']}" if each["message"] else ""
-            yield f"{wanted} in view {target['view']}, is {'met' if each['met'] else 'not met'}{by}."
+    return template.render(values=values, quoted=guaranteed_of(values), **marks)
 
 
 def as_registry(values: dict[str, Any]) -> str:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._rounding import down, up
+from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends
 from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.stated import Stated
-from checkin_jax.reports.declared import Deployment, blanks
-from checkin_jax.reports.evidence import Digest
+from checkin_jax.accounting.stated import Stated, in_short
+from checkin_jax.reports.declared import QUESTIONS, Deployment
+from checkin_jax.reports.evidence import Digest, identity
 
 TRUSTED = {
     "local": "the client's own device alone",
@@ -42,6 +42,8 @@ NOT_COVERED = (
     "leaks of devices, servers and networks beside the messages: timing, sizes, logs, faults",
 )
 ACCOUNTING = "brackets of epsilon from composed privacy profiles, with every rounding on the safe side"
+# Answers that need an assumption, if they are all.
+EVERY = "every answer"
 # Prior beliefs in the table of beliefs.
 PRIORS = (0.01, 0.1, 0.5)
 # Relative rounding, downwards, of a few operations.
@@ -59,14 +61,12 @@ class Promise:
 
     Attributes:
       name: the kind of message, on a page about several; else empty.
-      met: True if the target is met; None: there is no target.
       guarantees: by view, or under "as composed" if units are observed in different views; the view without
         trust first.
       relied_on: the guarantee that may be relied on, for a table of beliefs; None: there is none.
     """
 
     name: str = ""
-    met: bool | None = None
     guarantees: Mapping[str, Stated]
     relied_on: Stated | None = None
 
@@ -223,9 +223,9 @@ class Record:
         return tuple(dict.fromkeys(each for g in self.stated for each in g.theorems))
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Distinct assumptions of the guarantees that may apply."""
-        return tuple(dict.fromkeys(each for g in self.stated for each in g.assumptions))
+    def assumptions(self) -> dict[str, str]:
+        """Distinct assumptions and the answers that need each, those of every answer first."""
+        return needed_by([(promise.name, promise.guarantees) for promise in self.promises])
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -253,6 +253,12 @@ class Record:
         differ = [name for name, value in said.items() if _listed(value) != _listed(last.declared.get(name))]
         delta = self.stated[0].delta
         return (
+            *(
+                f"{each.name}: {told}"
+                for each in self.judged
+                if len(self.judged) > 1
+                for told in self._compared(each)
+            ),
             *([f"Delta was {last.delta!r} and is {delta!r}."] if last.delta != delta else []),
             *(f"New: {each}" for each in new),
             *(f"No longer there: {each}" for each in gone),
@@ -260,14 +266,150 @@ class Record:
         )
 
     @property
-    def blanks(self) -> tuple[str, ...]:
-        """Names of the questions that the deployer has not answered."""
-        names = [name for name in blanks(self.deployment) if not (name == "audit" and self.audit)]
-        if len(self.promises) > 1 and self.chosen is None:
-            names.append("message")
-        if self.clients_at_once and self.deployment.num_clients is None:
-            names.append("number of clients")
-        return tuple(names)
+    def blanks(self) -> dict[str, str]:
+        """Questions that the deployer has not answered: key of [deployment], and name on the page."""
+        asked = {
+            "audit": self.audit is None,
+            "message": len(self.promises) > 1,
+            "num_clients": self.clients_at_once,
+        }
+        return {
+            key: name
+            for key, name in QUESTIONS.items()
+            if asked.get(key, True) and getattr(self.deployment, key) is None
+        }
+
+    @property
+    def version(self) -> str:
+        """Identity of the files, declarations and terms."""
+        return identity(self.files, self.terms)
+
+    @property
+    def judged(self) -> tuple[Promise, ...]:
+        """The promise of the declared message; all of them if none is declared."""
+        chosen = self.chosen
+        return tuple(each for each in self.promises if chosen in (None, each.name))
+
+    def meets(self, g: Stated | None) -> bool | None:
+        """True if a guarantee meets the target; None: there is no target."""
+        return None if self.target is None else g is not None and g.epsilon <= self.target[0]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """Sentences on the target, epsilon and the last statement."""
+        if len(self.judged) > 1:
+            return self._count_of_messages
+        promise = self.judged[0]
+        relied_on = promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
+        return (
+            *self._on_target(promise),
+            *(() if relied_on is None else (self._at_most(relied_on),)),
+            *self._compared(promise),
+        )
+
+    @property
+    def _count_of_messages(self) -> tuple[str, ...]:
+        if self.target is None:
+            return ()
+        epsilon, view = self.target
+        names = [each.name for each in self.judged if self.meets(each.guarantees.get(view))]
+        return (
+            f"{len(names)} of {len(self.judged)} messages meet the target, epsilon at most {up(epsilon)} in view "
+            f"{view}{': ' if names else ''}{'; '.join(names)}.",
+        )
+
+    def _on_target(self, promise: Promise) -> tuple[str, ...]:
+        if self.target is None:
+            return ("No target was set.",)
+        epsilon, view = self.target
+        views = tuple(promise.guarantees) if self.applies is None else (view,)
+        found = (
+            f"{'' if self.meets(promise.guarantees.get(each)) else 'not '}met in view {each}"
+            for each in views
+        )
+        by = f" by {promise.name}" if len(self.promises) > 1 else ""
+        return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
+
+    def _at_most(self, g: Stated) -> str:
+        whom = in_short(g.against)
+        if not np.isfinite(g.epsilon):
+            return f"No finite epsilon is proved against {whom}."
+        missed = self.meets(g) is False
+        strong = "" if missed else f": {tier(g.epsilon)} formal protection, in the tiers of [PHK23]"
+        return f"Epsilon is at most {number(g.epsilon, up)} at delta {g.delta!r} against {whom}{strong}."
+
+    def _compared(self, promise: Promise) -> tuple[str, ...]:
+        if self.last is None:
+            return ()
+        view = self.applies or "local"
+        before = [end for *key, end in self.last.epsilon if key == [promise.name, view]]
+        if not before:
+            return (f"Not in the last statement, of {self.last.made}.",)
+        was = "had no finite bound" if before[0] is None else f"was at most {up(before[0], 4)}"
+        told = f"Last time, on {self.last.made}, epsilon {was} at delta {self.last.delta!r}."
+        g = promise.guarantees.get(view)
+        if before[0] is not None and g is not None:
+            told += f" It is {'larger' if g.epsilon > before[0] else 'not larger'} now."
+        return (told,)
+
+    @property
+    def relying(self) -> str:
+        """Sentence on the view that applies, and on who has to be trusted in it."""
+        said, view = self.deployment, self.applies
+        if view is None:
+            unknown = (
+                "The deployer has not declared which adversary there is ([deployment] view)"
+                if said.view is None
+                else f"View {said.view} is declared, and has no figures here"
+            )
+            if "local" not in self.promises[0].guarantees:
+                return f"{unknown}: no figure may be relied on, as each trusts somebody."
+            return f"{unknown}: only view local may be relied on, where a client trusts its own device alone."
+        told = f"View {view} applies here, {said.operator or 'the deployer'} declares"
+        if view in TRUSTED:
+            told += f": {TRUSTED[view]} must be trusted"
+            told += "" if view == "local" else f"; {said.trusted or 'nobody has said yet who that is'}"
+        return f"{told}."
+
+    @property
+    def confirmed(self) -> str:
+        """Sentence on how many assumptions are declared as checked, and by whom."""
+        checks = self.deployment.checks(self.assumptions)
+        names = dict.fromkeys(each.by for found in checks for each in found)
+        by = f", by {', '.join(names)}" if names else ""
+        return f"{sum(map(bool, checks))} of {len(checks)} assumptions are declared as checked{by}."
+
+    @property
+    def decided(self) -> str:
+        """Sentences on the decision that is declared; empty without one."""
+        if (made := self.deployment.decision) is None:
+            return ""
+        told = f"Decision: {made.outcome} by {made.by}{made.on and f', {made.on}'}."
+        told += f" {sentence(made.reason)}" if made.reason else ""
+        other = made.version not in ("", self.version)
+        return told + f" It was about version {made.version}, which is not this one." * other
+
+    def in_short(self, *, attack: bool) -> tuple[str, ...]:
+        """What a decider reads first, a sentence each.
+
+        attack: True to include the beliefs of an adversary.
+        """
+        found = [(each.name, beliefs(each.relied_on)) for each in self.judged if attack]
+        return (
+            *self.verdicts,
+            *(
+                f"{name and f'{name}: '}a suspicion of {', '.join(map(percent, ends))} that a client holds one record "
+                f"and not another becomes at most {', '.join(percent(each.upper) for each in ends.values())}."
+                for name, ends in found
+                if ends
+            ),
+            self.relying,
+            self.confirmed,
+            "Still blank in [deployment]: "
+            f"{', '.join(f'{name} ({key})' for key, name in self.blanks.items()) or 'nothing'}.",
+            self.decided or "Decision: none is declared yet ([deployment.decision]).",
+            f"This is version {self.version}.",
+        )
 
     @property
     def clients_in_all(self) -> int | None:
@@ -295,6 +437,28 @@ def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> s
     return declared if declared is not None and declared in guarantees else "local"
 
 
+def needed_by(answers: Sequence[tuple[str, Mapping[str, Stated]]]) -> dict[str, str]:
+    """Assumptions, those of every answer first, and the answers that need each, in words.
+
+    answers: kind of message, and guarantees by view.
+    """
+    found = {}
+    texts = dict.fromkeys(each for _, views in answers for g in views.values() for each in g.assumptions)
+    for text in texts:
+        views = {
+            name: " and ".join(view for view, g in each.items() if text in g.assumptions)
+            for name, each in answers
+        }
+        if all(text in g.assumptions for _, each in answers for g in each.values()):
+            whom = EVERY
+        elif len(set(views.values())) == 1:
+            whom = f"view {next(iter(views.values()))}"
+        else:
+            whom = "; ".join(f"{name}, view {seen}" for name, seen in views.items() if seen)
+        found[text] = whom
+    return dict(sorted(found.items(), key=lambda each: (each[1] != EVERY, each[1])))
+
+
 def number(value: float, cut: Callable[[float, int], str]) -> str:
     """An end of epsilon to four digits, rounded by `cut`."""
     return cut(value, 4) if np.isfinite(value) else "no finite bound"
@@ -317,11 +481,6 @@ def tier(epsilon: float) -> str:
 def percent(belief: float) -> str:
     """A belief in [0, 1] as a percentage, rounded up."""
     return f"{up(100.0 * belief, 3)}%"
-
-
-def lower_percent(belief: float) -> str:
-    """A belief in [0, 1] as a percentage, rounded down."""
-    return f"{down(100.0 * belief, 3)}%"
 
 
 def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:

@@ -19,8 +19,7 @@ from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.accounting.stated import in_short
-from checkin_jax.reports import bound_links, evidence, record, references
+from checkin_jax.reports import bound_links, declared, evidence, record, references
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that follow the page's theme, and their names in its style.
@@ -47,6 +46,8 @@ def templates() -> jinja2.Environment:
     environment.globals |= {
         "trusted": record.TRUSTED,
         "not_covered": record.NOT_COVERED,
+        "every": record.EVERY,
+        "questions": declared.QUESTIONS,
         "accounting": record.sentence(record.ACCOUNTING),
         "glossary": bound_links.GLOSSARY,
         "software": f"checkin-jax {__version__}",
@@ -58,10 +59,7 @@ def templates() -> jinja2.Environment:
         "bracket": _bracket,
         "thousands": "{:,}".format,
         "factor": record.factor,
-        "tier": record.tier,
         "percent": record.percent,
-        "lower_percent": record.lower_percent,
-        "in_short": in_short,
         "sentence": record.sentence,
         "beliefs": record.beliefs,
         "audited": evidence.audited,
@@ -93,8 +91,7 @@ def page(subject: Record) -> str:
             first=subject.stated[0],
             chosen=subject.chosen,
             clients=subject.clients_in_all,
-            checked=list(zip(subject.assumptions, subject.deployment.checks(subject.assumptions))),
-            identity=evidence.identity(subject.files, subject.terms),
+            checked=list(zip(subject.assumptions.items(), subject.deployment.checks(subject.assumptions))),
             stated=list(bound_links.split(subject.theorems)),
             cited=references.cited,
         )

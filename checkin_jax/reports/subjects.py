@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
+from checkin_jax.accounting.interop.ledger_file import Entry, Ledger, settings_once
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declared import COMPOSED, Deployment
 from checkin_jax.reports.evidence import Digest
@@ -64,11 +64,9 @@ def of_ledger(
         f"Entries {one} and {other} are the same run on the same day, and both count: remove one if it ran once."
         for one, other in repeated
     ]
-    target, met = None, None
+    target = None
     if ledger is not None and ledger.epsilon is not None:
-        seen = reliable_view(guarantees, deployment)
-        target = ledger.epsilon, seen
-        met = seen in guarantees and guarantees[seen].epsilon <= ledger.epsilon
+        target = ledger.epsilon, reliable_view(guarantees, deployment)
     return Record(
         kind="ledger",
         last=last,
@@ -77,11 +75,12 @@ def of_ledger(
         state=(*twice, *notes),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
-        promises=(Promise(guarantees=guarantees, met=met, relied_on=relied_on),),
+        promises=(Promise(guarantees=guarantees, relied_on=relied_on),),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(map(_entry, entries)) or tuple(sentence(each) for each in found.composed),
+        mechanism=tuple(map(_entry, entries, settings_once(entries)))
+        or tuple(sentence(each) for each in found.composed),
         covered=(
             "Every entry of the ledger that was not removed, whether or not its results were used. The keeper of the "
             "ledger answers for its completeness.",
@@ -93,8 +92,8 @@ def of_ledger(
     )
 
 
-def _entry(entry: Entry) -> str:
-    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.words}"
+def _entry(entry: Entry, words: str) -> str:
+    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {words}"
     if entry.note:
         told += f" ({entry.note})"
     if entry.removed is not None:
@@ -145,7 +144,6 @@ def of_plan(
                     first.randomizer.words
                     + (f", {first.protocol.what}" if first.protocol != protocol else "")
                 ).rstrip("."),
-                met=None if target is None else each[target[1]].epsilon <= target[0],
                 guarantees=each,
                 relied_on=each.get(reliable_view(each, deployment)),
             )
@@ -161,10 +159,10 @@ def of_plan(
         kind="plan",
         last=last,
         rounds=protocol.repeats,
-        protocol=(protocol.title, protocol.what),
+        protocol=(protocol.title, protocol.in_words),
         run_by="nobody yet",
         title=f"Plan of {name}",
-        lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.num_clients:,} clients, {protocol.what}",
+        lead=f"{protocol.title[:1].upper()}{protocol.title[1:]}: {protocol.in_words}",
         state=tuple(state),
         promises=tuple(promises),
         target=target,

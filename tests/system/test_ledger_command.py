@@ -8,6 +8,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import _files, cli
+from checkin_jax._rounding import down
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.accounting.interop.accountant import CheckInAccountant, MixedViewsWarning
 from checkin_jax.accounting.interop.events import to_event
@@ -155,7 +156,7 @@ def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
     listed = run(capsys, "ledger", "list", "x.json")
     assert "1     2026-01-31 Ann" in listed
     assert "(site Ulm)" in listed
-    assert "by Ann (added twice): 2,000 clients" in listed
+    assert "by Ann (added twice): 20 rounds in the setting of entry 1" in listed
     two = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert two["epsilon"] < three["epsilon"]
     assert "entry 3 was removed on" in refused(capsys, "ledger", "remove", "x.json", "3")
@@ -199,6 +200,40 @@ def test_what_is_left_is_what_fits_and_a_summary_names_nobody(capsys):
             assert secret not in told
         assert f"{left:,}" in told or str(left) in told
     assert "2 runs of 40 rounds in all" in run(capsys, "budget", "x.json")
+
+
+def test_what_is_left_is_said_in_weeks_where_days_tell_the_rounds_of_one(capsys, here):
+    (here / "week.csv").write_text("available,coin\n" + "2000,0.05\n" * 168)
+    add = ["ledger", "add", "x.json", "--availability", "week.csv", "--epsilon0", "0.2", "--delta", "1e-5"]
+    run(capsys, *add, "--target-epsilon", "1", "--on", "2026-03-01")
+    assert json.loads(run(capsys, "budget", "x.json", "--json"))["weeks_left"] is None
+    assert " times its 168 rounds" in run(capsys, "budget", "x.json")
+    for day in ("2026-03-08", "2026-03-15"):
+        run(capsys, *add, "--on", day)
+    told = json.loads(run(capsys, "budget", "x.json", "--json"))
+    assert told["weeks_left"] == told["rounds_left"] / 168
+    words = f"{told['rounds_left']:,} rounds, or {down(told['weeks_left'], 3)} weeks at 168 rounds a week"
+    for command in ("budget", "ledger show"):
+        assert words in run(capsys, *command.split(), "x.json")
+
+
+def test_a_setting_is_said_once(capsys, here):
+    for month, rounds in (("may", 4), ("june", 5), ("july", 4)):
+        (here / "month.csv").write_text("available,coin\n" + "2000,0.05\n1000,0.05\n" * rounds)
+        add = ["--availability", "month.csv", "--epsilon0", "1", "--note", month]
+        run(capsys, "ledger", "add", "x.json", *add)
+    run(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
+    listed = run(capsys, "ledger", "list", "x.json")
+    assert listed.count("among 1,000 to 2,000 available") == 1
+    assert "over 8 rounds of check-ins" in listed
+    assert "10 rounds in the setting of entry 1 (june)" in listed
+    assert "8 rounds in the setting of entry 1 (july)" in listed
+    assert listed.count("2,000 clients") == 1, (
+        "entry 4; a log says how many are available, not how many there are"
+    )
+    run(capsys, "ledger", "remove", "x.json", "1")
+    assert "2, 20" in (shown := run(capsys, "ledger", "show", "x.json"))
+    assert "8 rounds in the setting of entry 2 (july)" in shown
 
 
 def lines_of(path):

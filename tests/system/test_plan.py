@@ -187,9 +187,28 @@ def test_rounds_cycles_and_coins_are_searched_for_a_fleet(planned, free):
 
 def test_a_year_of_hours_is_said_once(planned):
     fleet = f"[fleet]\navailable = {[2000] * 24}\ncheck_in_prob = 0.05\ncycles = 365\n"
-    text = planned(fleet + TARGET + "[[message]]\nepsilon0 = 0.1\n", "--json", "--bounds", "fast")
-    assert json.loads(text)["messages"][0]["num_rounds"] == 8_760
-    assert len(text) < 200_000
+    messages = "[[message]]\nepsilon0 = 0.1\n[[message]]\nnoise_multiplier = 9.0\n"
+    text = planned(fleet + TARGET + messages, "--json", "--bounds", "fast")
+    found = json.loads(text)
+    assert found["messages"][0]["num_rounds"] == 8_760
+    assert (found["cycles"], found["cycle"]["num_rounds"]) == (365, 24)
+    assert found["cycle"]["log"]["available"] == [2000] * 24
+    assert all(text.count(each["assumption"]) == 1 for each in found["assumptions"])
+    assert all(text.count(each) == 1 for each in found["theorems"])
+    assert len(text) < 10_000
+
+
+def test_an_assumption_is_that_of_the_answers_that_need_it(planned):
+    messages = "[[message]]\nepsilon0 = 0.1\n[[message]]\nnoise_multiplier = 9.0\n"
+    text = planned(FLEET + TARGET + messages, "--bounds", "fast")
+    head = "To be checked by somebody who knows the fleet"
+    every, *others = text.split(head)[1:]
+    assert every.startswith(", for every answer:")
+    assert "plugged in all night" in every
+    (seen,) = (each for each in others if each.startswith(", for view messages and aggregate:"))
+    assert "dropping out does not depend on the data" in seen
+    (summed,) = (each for each in others if "exactly the stated probability" in each)
+    assert summed.startswith(", for Gaussian noise of 9 clip norms per message, view aggregate:")
 
 
 def test_honest_reporters_of_a_plan(planned):
@@ -207,13 +226,14 @@ def test_groups_of_a_plan_have_to_meet_the_target_each(planned, capsys, tmp_path
     with pytest.raises(SystemExit) as stop:
         planned(FLEET + TARGET + groups, "--json", "--bounds", "fast")
     assert stop.value.code == 1
-    first, second = json.loads(capsys.readouterr().out)["messages"]
+    found = json.loads(capsys.readouterr().out)
+    assert any("only clients of its own group" in each["assumption"] for each in found["assumptions"])
+    first, second = found["messages"]
     assert (first["met"], second["met"]) == (True, False)
     for row, available, epsilon0 in ((first, [1500, 750], 1.0), (second, [500, 250], 4.0)):
         own = cj.from_availability(available * 3, coin=0.05, drop_out_prob=0.1)
         exact = cj.account(own, cj.PureLDP(epsilon0=epsilon0), delta=1e-5, bounds="fast")
         assert row["messages"]["epsilon"] == exact.epsilon
-        assert any("only clients of its own group" in each for each in row["messages"]["assumptions"])
     kept = planned(FLEET + TARGET.replace("0.5", "9.0") + groups, "--bounds", "fast")
     assert "all lines have to meet the target" in kept
     assert "1,500 clients: 1-LDP" in kept

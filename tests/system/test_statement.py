@@ -13,7 +13,8 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import bound_links, formats
+from checkin_jax.reports import bound_links, formats, render
+from checkin_jax.reports import declared as declarations
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.run_record import of_run
 from checkin_jax.training.run import PrivateRun
@@ -190,14 +191,16 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     entry = json.loads(subjects(*subject, "--format", "registry"))
     VALID.validate(entry["statement"])
     assert entry["deployment"]["data_curator"] == "Example <Ltd>"
+    target = "is met" if values["subject"] == "ledger" else "1 of 2 messages meet the target"
     for form in ("text", "model-card", "html"):
         shown = subjects(*subject, "--format", form)
-        for words in (night, "replace-one", "1e-05", "shuffler", "purpose", "is met"):
+        for words in (night, "replace-one", "1e-05", "shuffler", "Purpose", target):
             assert words in as_read(shown), (form, words)
-        assert form == "html" or "Still blank: contact, " in shown
+        assert form == "html" or "Still blank in [deployment]: Contact (contact), " in shown
         if subject[0] == "year.json" and form != "model-card":
-            assert "Entry 1, 2026-06-30: 2,000 clients" in shown
-            assert "(july)" in shown
+            assert "Entry 1, 2026-06-30: over 8 rounds" in shown
+            assert "10 rounds in the setting of entry 1 (july)" in shown
+        assert form == "html" or "2,000 clients" not in shown.replace("at least 2,000 clients", "")
 
 
 @pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
@@ -207,7 +210,7 @@ def test_a_statement_says_what_changed_since_the_last(subjects, subject, capsys)
     said = next(each["epsilon"] for each in then["guarantees"] if each["view"] == "messages")
     shown = as_read(subjects(*subject, "--last", last, "--format", "html"))
     assert f"Last time, on {then['made']}, epsilon was at most {up(said, 4)} at delta 1e-05." in shown
-    assert f"Last time, on {then['made']}, at delta 1e-05: " in subjects(*subject, "--last", last)
+    assert f"Last time, on {then['made']}, epsilon was at most " in subjects(*subject, "--last", last)
     VALID.validate(json.loads(subjects(*subject, "--last", last, "--format", "json")))
     with pytest.raises(SystemExit):
         cli.main(["statement", *subject, "--last", "june.csv"])
@@ -259,9 +262,9 @@ def test_checks_stand_beside_their_assumptions_and_those_of_nothing_are_refused(
     check = '\n[[deployment.checked]]\nassumption = "{}"\nby = "Ann"\n'
     Path("said.toml").write_text(said + check.format("being available"))
     shown = subjects("year.json", "--deployment", "said.toml")
-    assert len(re.findall(r"^  being available .*\[checked by Ann\]$", as_read(shown), re.M)) <= 1
-    assert "[checked by Ann]" in as_read(shown)
-    assert "[nobody has declared to have checked this]" in as_read(shown)
+    assert "[for every answer; checked by Ann]" in as_read(shown)
+    assert "[for view messages and aggregate; nobody has declared to have checked this]" in as_read(shown)
+    assert re.search(r"1 of \d assumptions are declared as checked, by Ann\.", shown)
     Path("said.toml").write_text(said + check.format("foo"))
     with pytest.raises(SystemExit):
         cli.main(["statement", "year.json", "--deployment", "said.toml", "--bounds", "fast"])
@@ -275,7 +278,7 @@ def test_checks_stand_beside_their_assumptions_and_those_of_nothing_are_refused(
 def test_without_a_view_the_target_is_said_for_each(subjects):
     shown = as_read(subjects("year.json"))
     assert "not met in view local, met in view messages" in shown
-    assert "Which view applies has not been declared." in shown
+    assert "has not declared which adversary there is" in shown
 
 
 def test_a_removed_entry_is_said_and_not_counted(subjects):
@@ -287,26 +290,67 @@ def test_a_removed_entry_is_said_and_not_counted(subjects):
     assert all(now["epsilon"] < then["epsilon"] for now, then in zip(values, before))
 
 
-def test_the_first_part_of_a_page_is_for_a_decider(subjects):
-    """250 words, no name of a theorem, no factor above 1,000, the verdict, beliefs, blanks and a decision."""
-    subjects("year.json", "--deployment", "said.toml", "--format", "json", "--out", "last.json")
-    page = subjects("year.json", "--deployment", "said.toml", "--last", "last.json", "--format", "html")
-    first = page[page.index("<body>") : page.index("<h2>What is promised</h2>")]
-    words = as_read(html.unescape(re.sub("<[^>]*>", " ", first))).split()
+def first_page(shown):
+    """Words of the first part of a page, or of a text."""
+    if not shown.startswith("<!doctype"):
+        return shown.partition("\n\nData\n")[0].split()
+    first = shown[shown.index("<body>") : shown.index("<h2>What is promised</h2>")]
+    return as_read(html.unescape(re.sub("<[^>]*>", " ", first))).split()
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("subject", ["fleet.toml", "year.json", "run"])
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_the_first_page_is_for_a_decider(subjects, run_dir, subject, declared, form):
+    """250 words, no name of a theorem, no factor above 1,000; verdict, beliefs, trust, blanks and a decision."""
+    said = ["--deployment", "said.toml"]
+    if not declared:
+        Path("fleet.toml").write_text(PLAN.replace('view = "messages"', ""))
+        said = []
+    if subject == "run":
+        told = None if said == [] else declarations.read(Path("said.toml"))
+        record = of_run(recorded.read(run_dir), deployment=told)
+        shown = render.page(record) if form == "html" else formats.as_text(formats.plain(record))
+    else:
+        asked = [subject, *said] if subject == "year.json" else [subject]
+        subjects(*asked, "--format", "json", "--out", "last.json")
+        shown = subjects(*asked, "--last", "last.json", "--format", form)
+    words = first_page(shown)
+    told = " ".join(words)
     assert len(words) <= 250
-    assert not re.search(r"\b[TGRB]\d|T\*|clones|hexagon|own-laws|profile", " ".join(words))
+    assert not re.search(r"\b[TGRB]\d|T\*|clones|hexagon|own-laws|profile", told)
     assert "factor" not in words
     assert not any("e+" in each for each in words)
-    for told in (
-        "Last time",
+    blanks = (
+        "Still blank, for the deployer to answer: Contact"
+        if form == "html"
+        else "(contact), Purpose (purpose)"
+    )
+    trust = "nobody has said yet who that is" if declared else "has not declared which adversary there is"
+    for part in (
+        "target",
+        "a suspicion of",
         "becomes at most",
-        "Still blank",
-        "accepted",
-        "refused",
-        "on conditions",
-        "version",
+        "assumptions are declared as checked",
+        "This is version",
+        "Decision",
+        trust,
+        *([blanks] if declared else []),
+        *(["on conditions", "Signature"] if form == "html" else []),
+        *(["Last time", "not larger now"] if subject == "year.json" else []),
     ):
-        assert told in " ".join(words)
+        assert part in told, part
+
+
+def test_a_blank_links_to_its_place_and_names_its_key(subjects):
+    page = subjects("fleet.toml", "--format", "html")
+    keys = re.findall('<a href="#([a-z_]+)">', page[: page.index("<h2>What is promised</h2>")])
+    assert {"contact", "message", "num_clients", "side_channels"} < set(keys)
+    assert json.loads(subjects("fleet.toml", "--format", "json"))["blanks"] == keys
+    for key in keys:
+        name, told = re.search(f'<p id="{key}"><small>([^<]*):</small> (.*)</p>', page).groups()
+        assert f"<code>{key}</code>" in told
+        assert f'<a href="#{key}">{name}</a>' in page
 
 
 @pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])

@@ -54,10 +54,10 @@ def in_words(unit: Unit, count: int) -> str:
     """One kind of unit in words: clients, number, messages and view."""
     protocol = unit.protocol
     if protocol.repeats == 1:
-        run = protocol.repeated(count).what
+        run = protocol.repeated(count).in_words
     else:  # a log, which may have been composed several times
-        run = protocol.what + f", {count:,} times" * (count > 1)
-    return f"{protocol.num_clients:,} clients, {run}; {unit.randomizer.words}; view {unit.view!r}"
+        run = protocol.in_words + f", {count:,} times" * (count > 1)
+    return f"{run}; {unit.randomizer.words}; view {unit.view!r}"
 
 
 def theorems_of(unit: Unit, chosen: Sequence[Chosen]) -> list[str]:

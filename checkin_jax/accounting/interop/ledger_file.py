@@ -14,6 +14,7 @@ import datetime
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ _FIELDS = {
     _TARGET: {"delta", "epsilon"},
 }
 _HASH = "sha256"
+# Number of rounds in the words of an entry.
+_ROUNDS = re.compile(r"(?<=over )([\d,]+ \w+)(?= of)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,15 @@ class Ledger:
         return tuple(each for each in self.entries if each.removed is None)
 
     @property
+    def rounds_a_week(self) -> float | None:
+        """Rounds a week from the first day of counted entries to the last; None if these are no week apart."""
+        days = [datetime.date.fromisoformat(each.on) for each in self.counted if each.on is not None]
+        if not days or len(days) < len(self.counted) or (span := (max(days) - min(days)).days) < 7:
+            return None
+        later = sum(each.num_rounds for each, day in zip(self.counted, days) if day > min(days))
+        return later * 7 / span
+
+    @property
     def repeated(self) -> tuple[tuple[int, int], ...]:
         """Numbers of counted entries that are the same run on the same day, in pairs; both count."""
         seen: dict[str, int] = {}
@@ -160,6 +172,19 @@ class Ledger:
                 1 if alike else count
             )
         return tuple(pairs)
+
+
+def settings_once(entries: Iterable[Entry]) -> list[str]:
+    """The run of each entry in words; a setting that repeats is named by the first entry that has it."""
+    first: dict[str, int] = {}
+    found = []
+    for each in entries:
+        before, rounds, after = (
+            _ROUNDS.split(each.words, maxsplit=1) if each.num_rounds else (each.words, "", "")
+        )
+        number = first.setdefault(before + after, each.id)
+        found.append(each.words if number == each.id else f"{rounds} in the setting of entry {number}")
+    return found
 
 
 def today() -> str:

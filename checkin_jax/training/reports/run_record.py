@@ -50,7 +50,7 @@ def of_run(
         rounds=run.rounds,
         ended=run.report is not None,
         target=None if private.target_epsilon is None else (private.target_epsilon, private.target_view),
-        protocol=(protocol.title, private.schedule.so_far(run.rounds).what),
+        protocol=(protocol.title, private.schedule.so_far(run.rounds).in_words),
         data=data,
         clients=protocol.num_clients,
         records_per_client=held,
