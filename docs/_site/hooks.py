@@ -35,7 +35,7 @@ FORMULA = re.compile(
     re.DOTALL,
 )
 # Signs of a formula in a line that a phone has room for.
-NARROW = 34
+NARROW = 30
 # Set tight, and limits above and below in a display.
 TIGHT, LARGE = {"/", "…", "(", ")", "[", "]", "|", "‖", "∗"}, {"∑", "∏", "max", "sup"}
 PRIMES = {"′", "″"}
@@ -46,6 +46,8 @@ FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
 ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
 # The sentence in the place of its words.
 WORDS = "The site has them here, `checkin explain` prints them, and they are kept in `checkin_jax/cli/words.toml`."
+# Factors of the site's search: how much a hit on a page counts, by the section of the menu.
+BOOSTS = {"Learn": 8.0, "Do": 2.0, "Proofs": 0.1}
 # Words of everyday use.
 AMBIGUOUS = {"clones", "hexagon", "profile", "everybody", "subsampling", "allocation"}
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
@@ -82,7 +84,9 @@ def _options() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The glossary with the words that `checkin explain` knows."""
+    """The glossary with the words that `checkin explain` knows; every page with its factor in the search."""
+    if page.ancestors:
+        page.meta["search"] = {"boost": BOOSTS.get(page.ancestors[-1].title, 1.0)}
     words = "\n".join(f"* **{word}**: {sentences}" for word, sentences in glossary().items())
     return markdown.replace(WORDS, words)
 

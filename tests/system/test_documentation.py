@@ -34,12 +34,12 @@ REAL_RUNS = {"mnist_paper_network.svg", "mnist_public_features.svg"}
 ROUNDS = {"mnist_paper_network_rounds.svg"}
 # The census of a seed, which takes minutes: `benchmarks/census.py`.
 RECORDED = REAL_RUNS | ROUNDS | {"census.svg"}
-# A comment right below a print is what it prints; a longer output follows in further comments.
-PROMISE = re.compile(r"^ *print\(.*\)\n((?:^# .*\n?)+)", re.MULTILINE)
+# A block of Python, and the block below it of what it prints, if there is one.
+SHOWN = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return SHOWN.findall(page.read_text())
 
 
 def consoles(page: Path) -> list[tuple[str, str]]:
@@ -61,22 +61,35 @@ def commands(page: Path) -> list[str]:
 def test_the_python_blocks_run_and_print_what_they_say(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    printed = ""
-    for block in blocks(page):
+    for block, output in blocks(page):
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as users have them
             exec(compile(block, page.name, "exec"), names)
         printed = capsys.readouterr().out
-        for promise in PROMISE.findall(block):
-            for line in re.findall(r"^# (.*)$", promise, re.MULTILINE):
-                assert line in printed
-    # The statement printed by the page that explains it.
-    for statement in re.findall(r"^```text\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
-        assert statement in printed
+        for line in output.splitlines():
+            assert line in printed
+
+
+def test_every_output_is_below_the_code_that_prints_it():
+    """Not beside it in a comment: a reader copies the code and compares the output."""
+    for page in PAGES:
+        text = page.read_text()
+        assert text.count("\n```text\n") == sum(bool(output) for _, output in blocks(page)), page.name
+        for block, _ in blocks(page):
+            assert not re.search(r"^ *print\(.*\)\n#", block, re.MULTILINE), page.name
+
+
+def test_pages_are_short():
+    """README.md, and the pages that are no proofs: words of their Markdown, code included."""
+    names = re.findall(r"(\w+\.md)", (ROOT / "mkdocs.yml").read_text().partition("- Proofs:")[2])
+    proofs = {ROOT / "docs" / name for name in names}
+    readme, *pages = [len(page.read_text().split()) for page in PAGES if page not in proofs]
+    assert readme <= 700
+    assert sum(pages) <= 18_000
 
 
 def test_recipes_are_short():
     """After the first block, which makes the data that they share."""
-    for recipe in blocks(ROOT / "docs" / "training.md")[1:]:
+    for recipe, _ in blocks(ROOT / "docs" / "training.md")[1:]:
         assert (
             len([line for line in recipe.splitlines() if line and not line.startswith(("import", "from"))])
             <= 15
@@ -287,13 +300,13 @@ def test_the_glossary_has_every_bound_of_the_table():
 
 
 def test_the_glossary_has_the_words_that_the_command_explains():
-    """The site's build puts them there, each with a text of two or three sentences."""
+    """The site's build puts them there, each with a text of two sentences."""
     page = (ROOT / "docs" / "glossary.md").read_text()
     (place,) = re.findall(
         r'^WORDS = "(.+)"$', (ROOT / "docs" / "_site" / "hooks.py").read_text(), re.MULTILINE
     )
     assert page.count(place) == 1
-    assert all(text.endswith(".") and 1 <= text.count(". ") <= 2 for text in glossary().values())
+    assert all(text.endswith(".") and text.count(". ") == 1 for text in glossary().values())
 
 
 def test_formulae_are_formulae():
