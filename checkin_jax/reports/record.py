@@ -367,7 +367,7 @@ class Record:
             return f"{unknown}: only view local may be relied on, where a client trusts its own device alone."
         told = f"View {view} applies here, {said.operator or 'the deployer'} declares"
         if view in TRUSTED:
-            told += f": {TRUSTED[view]} must be trusted"
+            told += f", and needs trust in {TRUSTED[view]}"
             told += "" if view == "local" else f"; {said.trusted or 'nobody has said yet who that is'}"
         return f"{told}."
 
