@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,10 +122,23 @@ class Store:
         """True if the block is finished."""
         return self._path(block).exists()
 
-    def write(self, block: int, table: pa.Table) -> None:
-        """Stores a finished block."""
-        with replacing(self._path(block)) as stream:
-            parquet.write_table(table, stream, write_page_checksum=True)
+    def write(self, block: int, evaluated: Callable[[], pa.Table]) -> bool:
+        """Stores the block unless it is finished; False if another process is at it.
+
+        The claim is the lock on the block's incomplete file, which a killed process loses.
+        """
+        if self.has(block):
+            return True
+        try:
+            with replacing(self._path(block)) as stream:
+                if self.has(block):  # finished in the meantime
+                    raise FileExistsError
+                parquet.write_table(evaluated(), stream, write_page_checksum=True)
+        except FileExistsError:
+            return True
+        except BlockingIOError:
+            return False
+        return True
 
     def errors(self, block: int) -> list[str]:
         """Error texts of the rows without a result."""
