@@ -93,18 +93,11 @@ class Prepared:
 
     def identity(self) -> dict[str, Any]:
         """Everything that must agree for two runs to give the same rows."""
-        question = dataclasses.asdict(self.question)
         return {
             "version": __version__,
             "jax": jax.__version__,
             "backend": certified(in_use()).platform,
-            **question,
-            "protocol": self.question.protocol.__name__,
-            "randomizer": None if self.question.randomizer is None else self.question.randomizer.__name__,
-            "bounds": self.question.bounds
-            if isinstance(self.question.bounds, str)
-            else list(self.question.bounds),
-            "orders": list(self.question.orders),
+            **dataclasses.asdict(self.question),
             "settings": self.settings.digest(),
             "rows": len(self.settings),
             "block_rows": self.block_rows,
