@@ -17,7 +17,7 @@ from checkin_jax.randomizers.randomizer import BINARY, LabelLaws, LocallyPrivate
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 
 
-def _third_or_not(
+def _among_third_or_two(
     words: str, target: np.ndarray, other: np.ndarray, third: np.ndarray, apart: np.ndarray
 ) -> tuple[LabelLaws, LabelLaws]:
     """Laws of two records, all others at a third record, or at one of the two."""
@@ -117,7 +117,7 @@ class KaryResponse(LocallyPrivate):
         apart, rest = np.array([gap, -gap, 0.0]), (self.num_values - 2.0) * rare
         target, other = np.array([high, rare, rest]), np.array([rare, high, rest])
         third = np.array([rare, rare, high + (self.num_values - 3.0) * rare])
-        return _third_or_not("k-ary randomized response", target, other, third, apart)
+        return _among_third_or_two("k-ary randomized response", target, other, third, apart)
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)
@@ -175,7 +175,7 @@ class HadamardResponse(LocallyPrivate):
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
         third, gap = np.array([low, low, high, high]), 0.5 * math.tanh(0.5 * self.epsilon0)
-        return _third_or_not("Hadamard response", target, other, third, np.array([gap, -gap, 0.0, 0.0]))
+        return _among_third_or_two("Hadamard response", target, other, third, np.array([gap, -gap, 0.0, 0.0]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

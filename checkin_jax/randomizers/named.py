@@ -22,7 +22,7 @@ def pure_profile(epsilon0: float, loss: np.ndarray) -> np.ndarray:
     return room / (1.0 + math.exp(-epsilon0))
 
 
-class AnyOfThese(Randomizer):
+class MechanismClass(Randomizer):
     """A class of mechanisms, whose messages and sums may be those of any of them."""
 
     messages_differ = True
@@ -31,7 +31,7 @@ class AnyOfThese(Randomizer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PureLDP(AnyOfThese, LocallyPrivate):
+class PureLDP(MechanismClass, LocallyPrivate):
     """Any randomizer with pure local differential privacy: the worst of all mechanisms with this epsilon0.
 
     Attributes:
@@ -89,7 +89,7 @@ class PureLDP(AnyOfThese, LocallyPrivate):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneBit(AnyOfThese, LocallyPrivate):
+class OneBit(MechanismClass, LocallyPrivate):
     """Any message of one bit and public coins: given the coins, whose law does not depend on the record, an eps0-LDP
     bit.
 
@@ -155,7 +155,7 @@ class OneBit(AnyOfThese, LocallyPrivate):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApproximateLDP(AnyOfThese, LocallyPrivate):
+class ApproximateLDP(MechanismClass, LocallyPrivate):
     """Any randomizer with (epsilon0, delta0)-local differential privacy, by the largest such profile [KOV15].
 
     Attributes:
@@ -199,7 +199,7 @@ class ApproximateLDP(AnyOfThese, LocallyPrivate):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KnownProfile(AnyOfThese):
+class KnownProfile(MechanismClass):
     """A mechanism whose privacy profile is given as a function, which is checked at sample losses.
 
     Attributes:
