@@ -74,13 +74,14 @@ def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:
     Args:
       path: the lock file, created if missing.
       what: the locked object, for the error.
-      shared: True if other processes may hold the lock too, all of them shared.
+      shared: True if other processes may hold the lock too, all of them shared; refused without locks.
 
     Raises:
       BlockingIOError: another process holds it; the message has `what` and the process's number.
-      OSError: it cannot be written.
+      OSError: it cannot be written, or no shared lock is possible.
     """
-    file = _held(path, alone=not shared)
+    with naming(path):
+        file = _held(path, alone=not shared)
     if file is None:
         owner = path.read_text().strip() if path.exists() else ""
         raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
@@ -132,11 +133,13 @@ def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
         try:
             if fcntl is not None:
                 fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            elif not alone:
+                raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
         except BlockingIOError:
             file.close()
             return None
         except OSError as error:
-            if error.errno not in _LOCKLESS:
+            if error.errno not in _LOCKLESS or not alone:
                 file.close()
                 raise
         # The previous holder may have deleted or renamed the file between our opening and locking it.

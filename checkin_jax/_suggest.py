@@ -13,40 +13,27 @@ from checkin_jax._rounding import counted
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Names of our arguments in papers and other libraries, in lower case and without underscores.
+# Names of our arguments in papers and other libraries, in lower case and without underscores. "delta" and "epsilon"
+# are meant where they are no arguments themselves.
 _ELSEWHERE = {
-    "n": "num_clients",
-    "numdevices": "num_clients",
-    "numusers": "num_clients",
-    "p": "check_in_prob",
-    "q": "check_in_prob",
-    "gamma": "check_in_prob",
-    "rate": "check_in_prob",
-    "samplerate": "check_in_prob",
-    "samplingprob": "check_in_prob",
-    "samplingprobability": "check_in_prob",
-    "t": "num_rounds",
-    "steps": "num_rounds",
-    "numsteps": "num_rounds",
-    "iterations": "num_rounds",
-    "m": "num_slots",
-    "eps0": "epsilon0",
-    "epsilonlocal": "epsilon0",
-    "localepsilon": "epsilon0",
-    "sigma": "noise_multiplier",
-    "noise": "noise_multiplier",
-    "noisescale": "noise_multiplier",
-    "k": "num_values",
-    "targetdelta": "delta",
-    "adjacency": "neighboring_relation",
-    "relation": "neighboring_relation",
-    "adversary": "view",
-    "eps": "target_epsilon",
-    "epsilon": "target_epsilon",
-    "delta": "target_delta",
-    "alpha": "orders",
-    "order": "orders",
-    "mechanism": "randomizer",
+    word: name
+    for name, words in {
+        "num_clients": "n numdevices numusers",
+        "check_in_prob": "p q gamma rate samplerate samplingprob samplingprobability",
+        "num_rounds": "t steps numsteps iterations",
+        "num_slots": "m",
+        "epsilon0": "eps0 epsilonlocal localepsilon",
+        "noise_multiplier": "sigma noise noisescale",
+        "num_values": "k",
+        "delta": "targetdelta",
+        "neighboring_relation": "adjacency relation",
+        "view": "adversary",
+        "target_epsilon": "eps epsilon",
+        "target_delta": "delta",
+        "orders": "alpha order",
+        "randomizer": "mechanism",
+    }.items()
+    for word in words.split()
 }
 
 

@@ -101,11 +101,19 @@ def legend(drawn: Figure, columns: int, keys: Axes | None = None) -> None:
 def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
     """Makes an axis logarithmic for values that span more than a decade; otherwise it begins at zero.
 
-    Labels of a logarithmic axis would overlap within a decade. Only positive and finite `values` count.
+    Only positive and finite `values` count. Over few decades the labels are at 1, 2 and 5, since matplotlib's 2 to 6
+    are long and overlap.
     """
     shown = [value for value in values if 0 < value < math.inf]
-    if max(shown, default=1.0) > 10 * min(shown, default=1.0):
+    if (ratio := max(shown, default=1.0) / min(shown, default=1.0)) > 10:
         axis.set(**{f"{which}scale": "log"})
+        labels = axis.xaxis if which == "x" else axis.yaxis
+        if ratio <= 1000:
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+            labels.set_minor_formatter(NullFormatter())
+            labels.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            labels.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         axis.set(**{f"{which}lim": (0, None)})
 

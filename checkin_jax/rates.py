@@ -7,7 +7,7 @@ import csv
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -91,11 +91,11 @@ class Rates(CheckInRates):
         found = _column("values", values)
         if found.size == 0:
             raise ValueError("values=[]: expected at least one rate")
-        _each("values", found, _legal_rates(found), _RATES)
+        _each("values[{}]".format, found, _legal_rates(found), _RATES)
         many = np.ones_like(found) if counts is None else _column("counts", counts)
         if many.shape != found.shape:
             raise ValueError(f"counts={many.size} numbers: expected one for each of the {found.size} values")
-        _each("counts", many, _legal_counts(many), _COUNTS)
+        _each("counts[{}]".format, many, _legal_counts(many), _COUNTS)
         found.setflags(write=False)
         many.setflags(write=False)
         object.__setattr__(self, "values", found)
@@ -131,16 +131,9 @@ class Rates(CheckInRates):
         if not rows:
             raise ValueError(f"{path}: expected at least one rate")
         columns = np.asarray(rows).T
-        for name, values, fine, expected in (
-            ("rate", columns[0], _legal_rates, _RATES),
-            ("count", columns[-1], _legal_counts, _COUNTS),
-        )[: len(places)]:
-            wrong = np.flatnonzero(~fine(values))
-            if wrong.size:
-                i = int(wrong[0])
-                raise ValueError(
-                    f"{path}: line {numbers[i]}: {name}={float(values[i])!r}: expected {expected}"
-                )
+        checks = ("rate", _legal_rates, _RATES), ("count", _legal_counts, _COUNTS)
+        for values, (name, legal, expected) in zip(columns, checks):
+            _each(lambda i, name=name: f"{path}: line {numbers[i]}: {name}", values, legal(values), expected)
         return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
@@ -393,9 +386,9 @@ def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
     return found
 
 
-def _each(name: str, found: np.ndarray, fine: np.ndarray, expected: str) -> None:
-    """Raises for the first entry that is not fine; NaN never is."""
+def _each(at: Callable[[int], str], found: np.ndarray, fine: np.ndarray, expected: str) -> None:
+    """Raises for the first entry that is not fine, with the name of its place; NaN never is."""
     wrong = np.flatnonzero(~fine)
     if wrong.size:
         i = int(wrong[0])
-        raise ValueError(f"{name}[{i}]={float(found[i])!r}: expected {expected}")
+        raise ValueError(f"{at(i)}={float(found[i])!r}: expected {expected}")

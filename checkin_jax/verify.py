@@ -213,8 +213,15 @@ def binomial(draws: int, prob: arb, bits: int) -> Binomial:
     if not peak.is_finite():
         raise TooLarge
     least, odds = arb(2) ** -bits, prob / (1 - prob)
-    up, value, k = [peak], peak, mode
-    more, excess = arb(0), arb(0)
+    up, more, excess = _beyond(draws, mode, odds, peak, least)
+    # Fewer successes are more failures.
+    down, fewer, _ = _beyond(draws, draws - mode, 1 / odds, peak, least)
+    return Binomial(mode - len(down), [*down[::-1], peak, *up], fewer, more, excess)
+
+
+def _beyond(draws: int, mode: int, odds: arb, peak: arb, least: arb) -> tuple[list[arb], arb, arb]:
+    """Probabilities of mode + 1, ... successes down to `least`; bounds on Pr[X > last] and E (X - last)_+."""
+    found, value, k = list[arb](), peak, mode
     while k < draws:
         value = value * odds * (draws - k) / (k + 1)
         k += 1
@@ -222,21 +229,9 @@ def binomial(draws: int, prob: arb, bits: int) -> Binomial:
             # Later ratios are smaller, so a geometric series bounds the tail from above.
             ratio = (odds * (draws - k) / (k + 1)).upper()
             if ratio < 1:
-                more, excess = value / (1 - ratio), value / (1 - ratio) ** 2
-                break
-        up.append(value)
-    down, value, k = [], peak, mode
-    fewer = arb(0)
-    while k > 0:
-        value = value * k / (odds * (draws - k + 1))
-        k -= 1
-        if value < least:
-            ratio = (k / (odds * (draws - k + 1))).upper()
-            if ratio < 1:
-                fewer = value / (1 - ratio)
-                break
-        down.append(value)
-    return Binomial(mode - len(down), down[::-1] + up, fewer, more, excess)
+                return found, value / (1 - ratio), value / (1 - ratio) ** 2
+        found.append(value)
+    return found, arb(0), arb(0)
 
 
 class Tail:

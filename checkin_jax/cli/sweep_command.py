@@ -63,7 +63,6 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
       resume: continue after a kill: finished blocks are kept beside --out until the file is complete.
       join: share this sweep with all processes that access the folder of --out and were started with the same options:
         each claims the next free block, blocks of killed processes are taken over, the last process writes the file.
-      lease: with --join: seconds after which a silent process on another machine counts as killed.
       block_rows: settings per block; larger blocks are faster, smaller ones lose less work after a kill.
       plot: also draw the results to this PNG, SVG or PDF; needs the extra plots.
       plot_axis: horizontal axis of the plot. Default: the axis with the most values.
@@ -88,7 +87,6 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
     table: Path | None = None
     resume: bool = False
     join: bool = False
-    lease: float = 60.0
     block_rows: int | None = None
     plot: Annotated[Path | None, OUTPUT] = None
     plot_axis: Annotated[str | None, OUTPUT] = None
@@ -104,7 +102,7 @@ class Sweep(with_options("SweepAxes", AXES), BoundsOption):
         _startup.interruptible()
         try:
             with RowBar() as bar:
-                how = {"resume": self.resume, "join": self.join, "lease": self.lease, "progress": bar}
+                how = {"resume": self.resume, "join": self.join, "progress": bar}
                 written = sweep_to_file(self.out, **how, **arguments)
         except KeyboardInterrupt:
             say(f"checkin: interrupted{_KEPT}", to=sys.stderr)

@@ -13,6 +13,7 @@ from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
+from checkin_jax.training.examples.image_settings import ImageSettings
 
 if TYPE_CHECKING:
     from checkin_jax.training.examples.data import LabelledImages
@@ -25,16 +26,13 @@ _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_
 
 
 @dataclasses.dataclass(kw_only=True)
-class _TrainingOptions(HostOptions, RunOptions, JsonOption):
+class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
     """Settings of a training run on small images.
 
     Attributes:
       run_dir: folder for config, metrics, parameters and report; new or empty, unless --resume.
       learning_rate: step size on the mean clipped update. Default: tuned for the default setting; else a rule of thumb.
       clip_norm: l2 norm to which every client's update is clipped.
-      decay: learning rate over the rounds.
-      momentum: heavy-ball momentum.
-      averaging: average the parameters over this last fraction of the rounds.
       simulate: how a round's sum is drawn: exactly (aggregate), or message by message.
       delta: delta of the reported guarantees.
       target_epsilon: budget: training ends before the round that would make epsilon exceed it.
@@ -43,13 +41,6 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
         The time of the change, and the new settings, must not depend on results.
       ledger: ledger of all other runs of the same clients: count its epsilon, too. Its target is the default budget.
         checkin ledger add --run adds the run to it afterwards.
-      eval_every: rounds between evaluations.
-      target_accuracy: stop at the first evaluation that reaches this test accuracy.
-      seed: make the run reproducible; it is then not private against anybody who knows the seed.
-      microbatch: clients differentiated at once. Default: chosen for the device.
-      records_per_client: number of records of each client.
-      local_steps: steps of a client on its own records before it sends the change (federated averaging).
-      local_learning_rate: learning rate of those steps.
       checkpoint_every: rounds between checkpoints, which contain the run's secret entropy until it has finished; 0:
         none.
       keep_checkpoints: number of checkpoints to keep.
@@ -59,22 +50,12 @@ class _TrainingOptions(HostOptions, RunOptions, JsonOption):
     run_dir: Path
     learning_rate: float | None = None
     clip_norm: float = 0.1
-    decay: Literal["linear", "constant"] = "linear"
-    momentum: float = 0.0
-    averaging: float = 0.0
     simulate: Literal["aggregate", "messages"] = "aggregate"
     delta: Annotated[float, GUARANTEE] = 1e-6
     target_epsilon: Annotated[float | None, GUARANTEE] = None
     target_view: Annotated[View, GUARANTEE] = "messages"
     after: Path | None = None
     ledger: Path | None = None
-    eval_every: int = 50
-    target_accuracy: float | None = None
-    seed: int | None = None
-    microbatch: int | None = None
-    records_per_client: int = 1
-    local_steps: int = 1
-    local_learning_rate: float | None = None
     checkpoint_every: int = 0
     keep_checkpoints: int = 2
     resume: bool = False

@@ -11,36 +11,22 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down
-from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
 from checkin_jax.randomizers.named import pure_profile
-from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, LabelLaws, Randomizer
+from checkin_jax.randomizers.randomizer import BINARY, LabelLaws, LocallyPrivate
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConcreteLDP(Randomizer):
-    """A concrete mechanism with pure local differential privacy.
-
-    Attributes:
-      epsilon0: in nats, in (0, 50], replace-one.
-    """
-
-    epsilon0: float
-
-    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-
-    def __post_init__(self) -> None:
-        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
-        object.__setattr__(self, "epsilon0", value)
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
+def _among_third_or_two(
+    words: str, target: np.ndarray, other: np.ndarray, third: np.ndarray, apart: np.ndarray
+) -> tuple[LabelLaws, LabelLaws]:
+    """Laws of two records, all others at a third record, or at one of the two."""
+    two = LabelLaws(target, other, f"{words}, all others at one of the two records", None, apart)
+    return two._replace(name=f"{words}, all others at a third record", others=third), two
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class L2Mechanism(ConcreteLDP):
+class L2Mechanism(LocallyPrivate):
     """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit, the update's side of it.
 
     The trainer uses it for eps0-LDP updates in every dimension. In dimension one it is binary randomized response.
@@ -76,7 +62,7 @@ class L2Mechanism(ConcreteLDP):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KaryResponse(ConcreteLDP):
+class KaryResponse(LocallyPrivate):
     """k-ary randomized response: the true one of k values, or one of the others, with equal probabilities.
 
     Attributes:
@@ -129,16 +115,9 @@ class KaryResponse(ConcreteLDP):
         rare = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         high, gap = math.exp(self.epsilon0) * rare, math.expm1(self.epsilon0) * rare
         apart, rest = np.array([gap, -gap, 0.0]), (self.num_values - 2.0) * rare
-        words = "k-ary randomized response"
-        two = LabelLaws(
-            np.array([high, rare, rest]),
-            np.array([rare, high, rest]),
-            f"{words}, all others at one of the two records",
-            None,
-            apart,
-        )
+        target, other = np.array([high, rare, rest]), np.array([rare, high, rest])
         third = np.array([rare, rare, high + (self.num_values - 3.0) * rare])
-        return (two._replace(name=f"{words}, all others at a third record", others=third), two)
+        return _among_third_or_two("k-ary randomized response", target, other, third, apart)
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         p_minus_1 = math.expm1(self.epsilon0)
@@ -151,7 +130,7 @@ class KaryResponse(ConcreteLDP):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HadamardResponse(ConcreteLDP):
+class HadamardResponse(LocallyPrivate):
     """Hadamard response [ASZ19]: the half of the labels that belongs to the value has odds e^epsilon0.
 
     Any two halves share a quarter of the labels. There are at least three values, which lower ends use. In sums of
@@ -196,18 +175,11 @@ class HadamardResponse(ConcreteLDP):
         high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
         target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
         third, gap = np.array([low, low, high, high]), 0.5 * math.tanh(0.5 * self.epsilon0)
-        two = LabelLaws(
-            target,
-            other,
-            "Hadamard response, all others at one of the two records",
-            None,
-            np.array([gap, -gap, 0.0, 0.0]),
-        )
-        return (two._replace(name="Hadamard response, all others at a third record", others=third), two)
+        return _among_third_or_two("Hadamard response", target, other, third, np.array([gap, -gap, 0.0, 0.0]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rappor(ConcreteLDP):
+class Rappor(LocallyPrivate):
     """Symmetric RAPPOR [EPK14]: a one-hot vector, each bit of which passes randomized response with epsilon0 / 2.
 
     The vector has at least three bits, which lower ends use.
@@ -285,7 +257,7 @@ class Rappor(ConcreteLDP):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Laplace(ConcreteLDP):
+class Laplace(LocallyPrivate):
     """A number clipped to an interval, plus Laplace noise.
 
     A dummy, the zero update, may be any number of the interval. Lower ends with hidden dummies put it at an end.

@@ -11,9 +11,8 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down
-from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.levels import CERTAIN, Levels, levels, responses
-from checkin_jax.randomizers.randomizer import BINARY, MAX_EPSILON0, TERNARY, LabelLaws, Randomizer
+from checkin_jax.randomizers.randomizer import BINARY, TERNARY, LabelLaws, LocallyPrivate, Randomizer
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
 
@@ -23,8 +22,16 @@ def pure_profile(epsilon0: float, loss: np.ndarray) -> np.ndarray:
     return room / (1.0 + math.exp(-epsilon0))
 
 
+class MechanismClass(Randomizer):
+    """A class of mechanisms, whose messages and sums may be those of any of them."""
+
+    messages_differ = True
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PureLDP(Randomizer):
+class PureLDP(MechanismClass, LocallyPrivate):
     """Any randomizer with pure local differential privacy: the worst of all mechanisms with this epsilon0.
 
     Attributes:
@@ -36,13 +43,9 @@ class PureLDP(Randomizer):
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    epsilon0: float
     total_variation: float = 1.0  # type: ignore[assignment]
 
-    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    messages_differ = True
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
+    _may_be_zero = True
 
     @property
     def _share(self) -> float:
@@ -51,7 +54,7 @@ class PureLDP(Randomizer):
         return self.total_variation / most if self.total_variation < most else 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+        super().__post_init__()
         distance = _validate.real(0, 1, open_low=True, total_variation=self.total_variation)
         object.__setattr__(self, "total_variation", distance)
 
@@ -67,10 +70,6 @@ class PureLDP(Randomizer):
         return (
             f"the laws of a message at any two records have a total variation of at most {down(self.total_variation)}",
         )
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         # Convex in c, at most total_variation at c = 1 and zero at e^epsilon0, hence below the chord.
@@ -90,7 +89,7 @@ class PureLDP(Randomizer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneBit(Randomizer):
+class OneBit(MechanismClass, LocallyPrivate):
     """Any message of one bit and public coins: given the coins, whose law does not depend on the record, an eps0-LDP
     bit.
 
@@ -106,17 +105,10 @@ class OneBit(Randomizer):
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    epsilon0: float
     differ: float = 1.0
 
-    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    messages_differ = True
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
-
     def __post_init__(self) -> None:
-        value = _validate.real(0, MAX_EPSILON0, open_low=True, epsilon0=self.epsilon0)
-        object.__setattr__(self, "epsilon0", value)
+        super().__post_init__()
         object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
 
     @property
@@ -137,10 +129,6 @@ class OneBit(Randomizer):
             coins,
             f"the bits of any two records differ with probability at most {down(self.differ)} over the coins",
         )
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         return self.differ * pure_profile(self.epsilon0, loss)
@@ -167,7 +155,7 @@ class OneBit(Randomizer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApproximateLDP(Randomizer):
+class ApproximateLDP(MechanismClass, LocallyPrivate):
     """Any randomizer with (epsilon0, delta0)-local differential privacy, by the largest such profile [KOV15].
 
     Attributes:
@@ -177,16 +165,12 @@ class ApproximateLDP(Randomizer):
       ValueError, TypeError: an argument outside its range or not a number.
     """
 
-    epsilon0: float
     delta0: float
 
-    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    messages_differ = True
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
+    _may_be_zero = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon0", _validate.real(0, MAX_EPSILON0, epsilon0=self.epsilon0))
+        super().__post_init__()
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
 
     @property
@@ -215,7 +199,7 @@ class ApproximateLDP(Randomizer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KnownProfile(Randomizer):
+class KnownProfile(MechanismClass):
     """A mechanism whose privacy profile is given as a function, which is checked at sample losses.
 
     Attributes:
@@ -231,10 +215,6 @@ class KnownProfile(Randomizer):
     function: Callable[[np.ndarray], np.ndarray]
     largest_loss: float = math.inf  # type: ignore[assignment]
     name: str = "messages of a given privacy profile"
-
-    messages_differ = True
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
 
     def __post_init__(self) -> None:
         largest = _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)

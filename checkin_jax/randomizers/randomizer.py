@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from checkin_jax import _validate
 from checkin_jax._suggest import ByName
 from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.step_sets import StepSet
@@ -137,3 +139,26 @@ class Randomizer(ByName, abc.ABC):
     def label_laws(self) -> tuple[LabelLaws, ...]:
         """Concrete pairs of records for lower ends: no valid bound is below them."""
         return ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocallyPrivate(Randomizer):
+    """A description of mechanisms with a local privacy parameter.
+
+    Attributes:
+      epsilon0: in nats, in (0, 50], replace-one.
+    """
+
+    epsilon0: float
+
+    variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
+    # True if epsilon0 may be 0.
+    _may_be_zero: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        value = _validate.real(0, MAX_EPSILON0, open_low=not self._may_be_zero, epsilon0=self.epsilon0)
+        object.__setattr__(self, "epsilon0", value)
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0

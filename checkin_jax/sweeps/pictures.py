@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from checkin_jax._plot_style import EIGHT
-from checkin_jax.plotting import figure, legend
+from checkin_jax.plotting import figure, legend, scale
 from checkin_jax.sweeps.results import ANSWERS, KINDS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Lines = list[dict[str, object]]
@@ -76,7 +75,8 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
             axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
         axis.plot(x, y, color=color, label=_said(line), marker="." if len(x) < 30 else None)
     axis.set(xlabel=along.replace("_", " "))
-    _scale(axis, axes[along], columns[shown])
+    scale(axis, "x", _if_positive(axes[along]))
+    scale(axis, "y", _if_positive(columns[shown]))
     names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
     axis.set_ylabel(names.get(shown, "$\\varepsilon$ (nats)"))
     if len(lines) > 1:
@@ -84,35 +84,14 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     return drawn
 
 
+def _if_positive(values: np.ndarray) -> list[float]:
+    """The finite values if all are positive, else none: a logarithmic axis would leave some out."""
+    finite = values[np.isfinite(values)]
+    return finite.tolist() if np.all(finite > 0) else []
+
+
 def _said(values: Mapping[str, object]) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, int | float) else value}"
         for name, value in values.items()
     )
-
-
-def _scale(axis: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """Makes axes logarithmic whose values are positive and span more than a factor of ten."""
-    if np.min(x) > 0 and np.max(x) > 10 * np.min(x):
-        axis.set_xscale("log")
-        _few_ticks(axis, float(np.max(x) / np.min(x)))
-    y = y[np.isfinite(y)]
-    if not y.size:
-        return
-    low, high = float(np.min(y)), float(np.max(y))
-    if low > 0 and high > 10 * low:
-        axis.set(yscale="log", ylim=(low / 1.5, high * 1.5))
-    else:
-        low = min(0.0, low)
-        margin = 0.05 * (high - low) or 1.0
-        axis.set_ylim(low - margin, high + margin)
-
-
-def _few_ticks(axis: Axes, ratio: float) -> None:
-    """Labels at 1, 2 and 5 on a logarithmic axis of few decades, instead of matplotlib's 2 to 6 long ones."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    if ratio <= 1000:
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

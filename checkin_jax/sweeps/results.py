@@ -63,6 +63,8 @@ ANSWERS = frozenset(
 )
 # Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
+# Randomizers by the argument that stands for them where no class is given.
+_USUAL: dict[str, type[Randomizer]] = {"epsilon0": PureLDP, "noise_multiplier": Gaussian}
 
 # Fields that say how many are honest.
 _HONEST = ("num_colluding", "min_reports")
@@ -102,7 +104,7 @@ class Question:
         is required.
         """
         if self.randomizer is None:
-            return {"epsilon0": False, "noise_multiplier": False}
+            return dict.fromkeys(_USUAL, False)
         own = self.randomizer.variable
         return {
             name: needed
@@ -119,18 +121,14 @@ class Question:
 
     def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
         """Randomizer of a setting, or its class if its free variable is the only argument."""
-        if self.randomizer is not None:
-            arguments = {name: given[name] for name in self.randomizers if name in given}
-            own = self.randomizer.variable
-            if own is None or own.name != self.free:
-                return self.randomizer(**arguments)
-            # An initial value for the search.
-            return self.randomizer(**arguments, **{own.name: 1.0}) if arguments else self.randomizer
-        if "epsilon0" in given:
-            return PureLDP(epsilon0=given["epsilon0"])
-        if "noise_multiplier" in given:
-            return Gaussian(noise_multiplier=given["noise_multiplier"])
-        return {"epsilon0": PureLDP, "noise_multiplier": Gaussian}[self.free or ""]
+        usual = (kind for name, kind in _USUAL.items() if name in given or name == self.free)
+        kind = self.randomizer or next(usual)
+        arguments = {name: given[name] for name in _fields(kind) if name in given}
+        own = kind.variable
+        if own is None or own.name != self.free:
+            return kind(**arguments)
+        # An initial value for the search.
+        return kind(**arguments, **{own.name: 1.0}) if arguments else kind
 
 
 def _fields(kind: type) -> dict[str, bool]:
@@ -160,7 +158,7 @@ def check(question: Question, names: Sequence[str]) -> None:
         raise ValueError(
             f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
         )
-    kinds = [PureLDP, Gaussian] if question.randomizer is None else [question.randomizer]
+    kinds = _USUAL.values() if question.randomizer is None else [question.randomizer]
     searched = [kind.variable.name for kind in kinds if kind.variable is not None]
     given = ("epsilon0" in names) + ("noise_multiplier" in names)
     if question.randomizer is None and free in searched and given:

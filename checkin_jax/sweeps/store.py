@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +32,7 @@ class Store:
 
     Args:
       out: the output file.
-      plan: identity of the sweep: version, settings and options.
+      plan: identity of the sweep: version, settings and options; classes stand for their names.
       resume: continue with existing blocks; a missing folder is created.
       joins: True for one of several processes that share the folder; `resume` is then ignored.
 
@@ -45,7 +45,8 @@ class Store:
 
     def __init__(self, out: Path, plan: Mapping[str, Any], *, resume: bool, joins: bool = False) -> None:
         self.folder = folder_of(out)
-        plan = {"schema": _SCHEMA, **plan}
+        text = json.dumps({"schema": _SCHEMA, **plan}, allow_nan=False, default=lambda kind: kind.__name__)
+        plan = json.loads(text)
         self._lock = self._shared(out) if joins else self._locked(out, resume)
         try:
             while True:
@@ -100,7 +101,7 @@ class Store:
         # A sweep killed before its plan was written has no blocks either.
         if not here.exists() and not any(self.folder.glob("*.parquet")):
             with replacing(here) as stream:
-                stream.write(json.dumps(plan, indent=2, allow_nan=False).encode())
+                stream.write(json.dumps(plan, indent=2).encode())
             return
         try:
             found = json.loads(here.read_text())
@@ -122,10 +123,23 @@ class Store:
         """True if the block is finished."""
         return self._path(block).exists()
 
-    def write(self, block: int, table: pa.Table) -> None:
-        """Stores a finished block."""
-        with replacing(self._path(block)) as stream:
-            parquet.write_table(table, stream, write_page_checksum=True)
+    def write(self, block: int, evaluated: Callable[[], pa.Table]) -> bool:
+        """Stores the block unless it is finished; False if another process is at it.
+
+        The claim is the lock on the block's incomplete file, which a killed process loses.
+        """
+        if self.has(block):
+            return True
+        try:
+            with replacing(self._path(block)) as stream:
+                if self.has(block):  # finished in the meantime
+                    raise FileExistsError
+                parquet.write_table(evaluated(), stream, write_page_checksum=True)
+        except FileExistsError:
+            return True
+        except BlockingIOError:
+            return False
+        return True
 
     def errors(self, block: int) -> list[str]:
         """Error texts of the rows without a result."""

@@ -23,7 +23,6 @@ from checkin_jax.kernels.execution.devices import certified, in_use
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, formulas, settings, tables
-from checkin_jax.sweeps.leases import Claims
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Rows, Settings
 from checkin_jax.sweeps.store import Store, folder_of
@@ -94,18 +93,11 @@ class Prepared:
 
     def identity(self) -> dict[str, Any]:
         """Everything that must agree for two runs to give the same rows."""
-        question = dataclasses.asdict(self.question)
         return {
             "version": __version__,
             "jax": jax.__version__,
             "backend": certified(in_use()).platform,
-            **question,
-            "protocol": self.question.protocol.__name__,
-            "randomizer": None if self.question.randomizer is None else self.question.randomizer.__name__,
-            "bounds": self.question.bounds
-            if isinstance(self.question.bounds, str)
-            else list(self.question.bounds),
-            "orders": list(self.question.orders),
+            **dataclasses.asdict(self.question),
             "settings": self.settings.digest(),
             "rows": len(self.settings),
             "block_rows": self.block_rows,
@@ -262,7 +254,6 @@ def sweep_to_file(
     *,
     resume: bool = False,
     join: bool = False,
-    lease: float = 60.0,
     executor: Executor | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
@@ -277,9 +268,7 @@ def sweep_to_file(
       resume: continue with the blocks of a stopped run.
       join: share the sweep, without a leader, among all processes that see the folder and call this. Each
         claims the next free block, blocks of a killed process are taken over, and one process joins the file.
-        An `out` that exists without a folder of blocks counts as finished.
-      lease: with join, seconds after which a process of another machine without a sign of life counts as
-        killed.
+        An `out` that exists without a folder of blocks counts as finished. The claims are file locks.
       executor: evaluates the blocks, which this process writes: a `concurrent.futures.Executor`, or an object
         with its `submit`, over processes or machines that can import the classes of the settings.
       progress: as in `sweep`.
@@ -297,13 +286,12 @@ def sweep_to_file(
     """
     made, path = prepare(**arguments), tables.check(out=out)
     _validate.flag(join=join)
-    lease = _validate.real(1.0, 1e9, lease=lease)
     if join and executor is not None:
         raise ValueError("expected one of join and executor")
     devices, tell = _devices(), _counting(progress, len(made.settings))
     with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None):
         if join:
-            return _joined(made, path, lease, devices, tell)
+            return _joined(made, path, devices, tell)
         with Store(path, made.identity(), resume=resume) as store:
             left = [block for block in range(len(made.blocks)) if not store.has(block)]
             tell(len(made.settings) - sum(map(made.size, left)))
@@ -312,7 +300,7 @@ def sweep_to_file(
             else:
                 with Workers() as workers:
                     for block in left:
-                        store.write(block, _evaluated(made, workers, devices, block, tell))
+                        store.write(block, functools.partial(_evaluated, made, workers, devices, block, tell))
             return _finished(made, store, path)
 
 
@@ -379,7 +367,7 @@ def _sent(
                     raise ValueError(
                         f"executor: a worker computes on {there}, expected {here} as in this process"
                     )
-                store.write(block, table)
+                store.write(block, lambda table=table: table)
                 tell(made.size(block))
             if not ready:
                 time.sleep(_PAUSE)
@@ -388,23 +376,16 @@ def _sent(
             getattr(future, "cancel", lambda: None)()
 
 
-def _joined(
-    made: Prepared, path: Path, lease: float, devices: Sequence[Any], tell: Callable[[int], None]
-) -> Written:
-    """Evaluates blocks that no other process has claimed until all are finished; one process
-    joins the file.
-    """
+def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[int], None]) -> Written:
+    """Evaluates blocks at which no other process is until all are finished; one process joins the file."""
     try:
-        with (
-            Store(path, made.identity(), resume=True, joins=True) as store,
-            Claims(store.folder, lease) as claims,
-            Workers() as workers,
-        ):
+        with Store(path, made.identity(), resume=True, joins=True) as store, Workers() as workers:
             left = list(range(len(made.blocks)))
             while left:
                 waiting = []
                 for block in left:
-                    if _settled(made, store, claims, workers, devices, block):
+                    one = functools.partial(_evaluated, made, workers, devices, block, lambda rows: None)
+                    if store.write(block, one):
                         tell(made.size(block))
                     else:
                         waiting.append(block)
@@ -412,9 +393,10 @@ def _joined(
                     time.sleep(_PAUSE)
                 left = waiting
             while store.folder.exists():
-                if claims.take("file"):
+                try:
                     return _finished(made, store, path)
-                time.sleep(_PAUSE)
+                except BlockingIOError:  # another process is joining the file
+                    time.sleep(_PAUSE)
     except FileNotFoundError:
         # Another process has made the file and removed the folder.
         if folder_of(path).exists() or not path.exists():
@@ -426,25 +408,3 @@ def _joined(
             f"out={str(path)!r}: there is a file of {len(found):,} rows, expected {len(made.settings):,}"
         )
     return Written(path, len(found), len(errors), errors[0] if errors else "")
-
-
-def _settled(
-    made: Prepared, store: Store, claims: Claims, workers: Workers, devices: Sequence[Any], block: int
-) -> bool:
-    """True if the block is finished, by this process unless another one has claimed it."""
-    if store.has(block):
-        return True
-    name = f"{block:08d}"
-    if not claims.take(name):
-        return False
-    # It may have been finished in the meantime.
-    if not store.has(block):
-        table = _evaluated(made, workers, devices, block, lambda rows: None)
-        while not store.has(block):
-            # A process whose claim was wrongly taken for stale may be writing the same block.
-            try:
-                store.write(block, table)
-            except BlockingIOError:
-                time.sleep(_PAUSE)
-    claims.drop(name)
-    return True

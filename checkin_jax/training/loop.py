@@ -356,22 +356,8 @@ def _failures_named(session: Session) -> Iterator[None]:
 
 def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in config.json beside those of the run; the caller's names must differ from them."""
-    taken = {
-        *own,
-        "protocol",
-        "randomizer",
-        "clip_norm",
-        "simulate",
-        "delta",
-        "target_epsilon",
-        "target_view",
-        "before",
-        "rounds_within_budget",
-        "version",
-        "dataset",
-        "jax",
-        "entropy",
-    }
+    run = {field.name for field in dataclasses.fields(PrivateRun)}
+    taken = {*own, *run, "rounds_within_budget", "version", "dataset", "jax", "entropy"}
     for name, value in about.items():
         if name in taken:
             raise ValueError(

@@ -1,6 +1,8 @@
 """Sweeps that several processes evaluate: executors, and any process that sees the folder, killed ones among them."""
 
 import collections
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -11,10 +13,13 @@ import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
+import pyarrow
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps.leases import Claims
+from checkin_jax import _files
+from checkin_jax.sweeps.store import Store
+from checkin_jax.sweeps.sweep import prepare
 
 ARGUMENTS = {
     "what": "rdp",
@@ -88,19 +93,45 @@ def test_four_processes_on_one_folder_with_kills(tmp_path):
     assert (late.rows, late.failed) == (36, 12)
 
 
-def test_claims_are_taken_over_when_their_lease_is_over_and_not_before(tmp_path):
-    with Claims(tmp_path, lease=1.0) as claims:
-        assert claims.take("a")
-        assert not claims.take("a")
-        elsewhere = tmp_path / "b.claim.0"
-        elsewhere.write_text(json.dumps({"host": "elsewhere", "process": 1, "lease": 30.0}))
-        assert not claims.take("b")
-        os.utime(elsewhere, (time.time() - 31.0, time.time() - 31.0))
-        assert claims.take("b")
-        assert not claims.take("b")
-        time.sleep(1.2)  # longer than the lease: it has been renewed
-        with Claims(tmp_path, lease=1.0) as others:
-            assert not others.take("a")
+def test_a_block_at_which_another_process_is_waits_for_it(tmp_path):
+    """The claim is the lock on the incomplete file: what is evaluated meanwhile elsewhere is not evaluated here."""
+    identity, out = prepare(**ARGUMENTS).identity(), tmp_path / "sweep.parquet"
+    table, calls = pyarrow.table({"error": [""]}), []
+
+    def here():
+        calls.append("here")
+        return table
+
+    with (
+        Store(out, identity, resume=True, joins=True) as one,
+        Store(out, identity, resume=True, joins=True) as two,
+    ):
+
+        def slowly():
+            assert not two.write(0, here)
+            assert two.write(1, here)
+            return table
+
+        assert one.write(0, slowly)
+        assert one.write(1, here)
+        assert calls == ["here"]
+        with pytest.raises(RuntimeError, match="killed"):
+            one.write(2, lambda: (_ for _ in ()).throw(RuntimeError("killed")))
+        assert not one.has(2)
+        assert two.write(2, here)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, None])
+def test_processes_do_not_join_where_files_have_no_locks(tmp_path, monkeypatch, number):
+    def refuse(file, how):
+        raise OSError(number, os.strerror(number))
+
+    if number is None:
+        monkeypatch.setattr(_files, "fcntl", None)
+    else:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match=r"sweep\.parquet\.blocks/\.lock"):
+        cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, **ARGUMENTS)
 
 
 def test_an_executor_gives_the_rows_of_one_process(tmp_path):
@@ -153,8 +184,6 @@ def test_ways_to_share_exclude_each_other(tmp_path):
         pytest.raises(ValueError, match="expected one of join and executor"),
     ):
         cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, executor=threads, **ARGUMENTS)
-    with pytest.raises(ValueError, match=r"lease=0.0: expected"):
-        cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, lease=0.0, **ARGUMENTS)
     (tmp_path / "other.parquet").write_bytes(b"")
     cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="a file of 18 rows, expected 36"):
@@ -162,8 +191,6 @@ def test_ways_to_share_exclude_each_other(tmp_path):
 
 
 def test_other_libraries_read_a_sweep():
-    import pyarrow
-
     found = cj.sweep(**ARGUMENTS)
     read = pyarrow.table(found)
     assert read.column_names == list(found.columns)

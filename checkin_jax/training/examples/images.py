@@ -17,6 +17,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import networks
 from checkin_jax.training.examples.data import LabelledImages
+from checkin_jax.training.examples.image_settings import ImageSettings
 from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
@@ -27,33 +28,21 @@ from checkin_jax.training.reports.report import AccountFn, Report
 from checkin_jax.training.run import PrivateRun
 
 # Settings of the network and the optimizer, which config.json has under these names.
-_OWN = (
-    "learning_rate",
-    "decay",
-    "momentum",
-    "local_steps",
-    "local_learning_rate",
-)
+_OWN = ("learning_rate", "decay", "momentum", "local_steps", "local_learning_rate")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageTraining:
-    """Settings of a run on labelled images, without the images: the options of `checkin train`.
+@dataclasses.dataclass(kw_only=True)
+class ImageTraining(ImageSettings):
+    """Settings of a run on labelled images, without the images.
+
+    With local_steps = 1 a client's update is the mean gradient of all its records. Several steps need a
+    local_learning_rate, which is refused otherwise.
 
     Attributes:
       run: the settings that determine its privacy.
       learning_rate: step on the estimated mean clipped gradient. While nearly all clients are clipped only
         learning_rate * clip_norm matters.
-      decay: "linear" to zero over the updates of the run, or "constant".
-      momentum: heavy-ball momentum in [0, 1).
-      averaging, eval_every, target_accuracy, seed, tuning: see `checkin_jax.training.train`.
-      microbatch: see `Performance`.
-      records_per_client: records of each client; its update is computed from all of them.
-      local_steps: 1: the update is the mean gradient of the client's records. More: federated averaging, the
-        update is minus the change of the client's own copy of the parameters by that many steps on all its
-        records.
-      local_learning_rate: step of the client's own parameters; required for local_steps above 1, refused
-        otherwise.
+      tuning: see `checkin_jax.training.train`.
 
     Raises:
       ValueError, TypeError: an argument of the network or the optimizer outside its range, or an impossible
@@ -62,35 +51,21 @@ class ImageTraining:
 
     run: PrivateRun
     learning_rate: float = 1.0
-    decay: str = "linear"
-    momentum: float = 0.0
-    averaging: float = 0.0
-    eval_every: int = 50
-    target_accuracy: float | None = None
-    seed: int | None = None
-    microbatch: int | None = None
-    records_per_client: int = 1
-    local_steps: int = 1
-    local_learning_rate: float | None = None
     tuning: str | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            "learning_rate": _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate),
-            "decay": _validate.choice(("linear", "constant"), decay=self.decay),
-            "momentum": _validate.real(0, 1, open_high=True, momentum=self.momentum),
-            "local_steps": _validate.integer(1, 10**6, local_steps=self.local_steps),
-        }
-        if (self.local_learning_rate is None) == (checked["local_steps"] > 1):
+        self.learning_rate = _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate)
+        _validate.choice(("linear", "constant"), decay=self.decay)
+        self.momentum = _validate.real(0, 1, open_high=True, momentum=self.momentum)
+        self.local_steps = _validate.integer(1, 10**6, local_steps=self.local_steps)
+        if (self.local_learning_rate is None) == (self.local_steps > 1):
             raise ValueError(
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
         if self.local_learning_rate is not None:
             rate = _validate.real(0, 1e30, open_low=True, local_learning_rate=self.local_learning_rate)
-            checked["local_learning_rate"] = rate
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+            self.local_learning_rate = rate
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from checkin_jax import _validate
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.per_client_gradients import Rows, matmul
 
 # Clipped norms may exceed the target by rounding, up to 1.5e-7 relative; this margin keeps them below C.
 CLIP_MARGIN = 1e-6
@@ -173,7 +173,7 @@ def l2_sum(
     def one_by_one(group: jax.Array, key: jax.Array) -> jax.Array:
         rows = jax.tree.map(lambda x: x[group], grouped).matrix()
         messages = l2_messages(jax.random.split(key, m), rows, clip_norm, epsilon0)
-        return _matmul(present[group].astype(jnp.float32), messages)
+        return matmul(present[group].astype(jnp.float32), messages)
 
     # A loop of conditionals, not a select, so that only groups that need it are drawn message by message.
     def complete(total: jax.Array, group: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -207,13 +207,13 @@ def _draw_group(
     lengths = jnp.sqrt(jnp.sum(alpha * alpha, axis=-1) + jnp.sum(outer * outer, axis=-1))
     signs = flips * jnp.where(jnp.sum(alpha * factor, axis=-1) >= 0, 1.0, -1.0)
     weights = present.astype(jnp.float32) * signs / lengths
-    radius = jnp.linalg.norm(_matmul(weights, outer))
+    radius = jnp.linalg.norm(matmul(weights, outer))
 
     # Direction of the outer sum: a normal vector minus its part in the span.
     normal = jax.random.normal(outside_key, (d,), jnp.float32)
-    along = _matmul(inverse, inverse_norms * clipped.dot(normal))
-    across = normal - clipped.combine(inverse_norms * _matmul(along, inverse))
-    within = clipped.combine(inverse_norms * _matmul(_matmul(weights, alpha), inverse))
+    along = matmul(inverse, inverse_norms * clipped.dot(normal))
+    across = normal - clipped.combine(inverse_norms * matmul(along, inverse))
+    within = clipped.combine(inverse_norms * matmul(matmul(weights, alpha), inverse))
     return within + across * (radius / jnp.linalg.norm(across)), well_conditioned
 
 
@@ -233,11 +233,6 @@ def l2_multiplier(epsilon0: float) -> float:
       ValueError: epsilon0 below 1e-5.
     """
     return math.sqrt(math.pi / 2) / _coin_bias(epsilon0)
-
-
-def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Matrix product in full float32 on every device."""
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def _norms(rows: jax.Array) -> jax.Array:

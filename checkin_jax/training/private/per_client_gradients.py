@@ -84,7 +84,7 @@ class Block:
 
     def gram(self) -> jax.Array:
         """Inner products of all pairs of rows, (m, m)."""
-        first, *others = (_matmul(factor, factor.T) for factor in self.factors)
+        first, *others = (matmul(factor, factor.T) for factor in self.factors)
         return functools.reduce(jnp.multiply, others, first)
 
     def dot(self, vector: jax.Array) -> jax.Array:
@@ -92,16 +92,16 @@ class Block:
         if self.layout is not None:
             vector = self.layout(vector.reshape(self.shape))
         if len(self.factors) == 1:
-            return _matmul(self.factors[0], vector.reshape(-1))
+            return matmul(self.factors[0], vector.reshape(-1))
         left, right = self.factors
-        return jnp.sum(_matmul(left, vector.reshape(left.shape[-1], right.shape[-1])) * right, axis=-1)
+        return jnp.sum(matmul(left, vector.reshape(left.shape[-1], right.shape[-1])) * right, axis=-1)
 
     def combine(self, weights: jax.Array) -> jax.Array:
         """Sum of the rows times their weights (m,), in the order of the array, (size,)."""
         if len(self.factors) == 1:
-            return self._ordered(_matmul(weights, self.factors[0]))
+            return self._ordered(matmul(weights, self.factors[0]))
         left, right = self.factors
-        return self._ordered(_matmul(left.T, weights[:, None] * right))
+        return self._ordered(matmul(left.T, weights[:, None] * right))
 
     def matrix(self) -> jax.Array:
         """Rows written out in the order of the array, (m, size)."""
@@ -260,6 +260,6 @@ class Rows:
         return jax.tree.map(lambda x: x.reshape(groups, -1, *x.shape[1:]), self)
 
 
-def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     """Matrix product in full float32 on every device."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)

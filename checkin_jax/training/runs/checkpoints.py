@@ -205,15 +205,13 @@ def describe(
             f"checkpoints on a GPU need XLA_FLAGS={DETERMINISTIC} in the environment: "
             "a resumed run must repeat rounds bit for bit"
         )
-    data = hashlib.blake2b(digest_size=16)
-    for leaf in jax.tree.leaves((dataset.records, dataset.owner, dataset.test)):
-        array = np.asarray(leaf)
-        data.update(f"{array.dtype} {array.shape}".encode())
-        data.update(array.tobytes())
     device = jax.devices()[0]
     return {
         "config": config,
-        "dataset": {"name": dataset.name, "digest": data.hexdigest()},
+        "dataset": {
+            "name": dataset.name,
+            "digest": _digest_of_arrays((dataset.records, dataset.owner, dataset.test)),
+        },
         "program": program,
         "versions": {
             "jax": jax.__version__,
@@ -292,9 +290,9 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _digest_of_arrays(state: State) -> str:
+def _digest_of_arrays(tree: Any) -> str:
     digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(state):
+    for leaf in jax.tree.leaves(tree):
         array = np.asarray(leaf)
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
