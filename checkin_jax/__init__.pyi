@@ -1,6 +1,7 @@
 """Names of the package, each imported on first use."""
 
 from . import auditing as auditing
+from . import numerics as numerics
 from . import training as training
 from ._variables import FreeVariable as FreeVariable
 from ._version import __version__ as __version__
