@@ -9,7 +9,9 @@ from .accounting import published as published
 from .accounting.account import account as account
 from .accounting.account import account_groups as account_groups
 from .accounting.calibration import Calibration as Calibration
+from .accounting.calibration import Sensitivities as Sensitivities
 from .accounting.calibration import calibrate as calibrate
+from .accounting.calibration import sensitivities as sensitivities
 from .accounting.certificate import certificate as certificate
 from .accounting.compare import ComparedBound as ComparedBound
 from .accounting.compare import compare as compare

@@ -236,8 +236,8 @@ def theorem_1_rdp(
       num_clients: n >= 1, whole, but differentiated as a real number. rate: in (0, 1]; derivatives below 1.
       epsilon0: 0 to 50. All three are float64 scalars.
       orders: whole numbers from 2 to 4096, known when compiled.
-      size: runs of k in the window of all but 2 e^-60 of the law. Longer windows cost precision: the value is above
-        the sum by about a relative 10 order / (size (n rate)^(1/2)).
+      size: runs of k in the window of all but 2 e^-60 of the law. If more values are in it, the value is above the sum:
+        measured at n from 1e5 to 1e7, by a relative 6e-4 at size 256, by 2e-6 at 4096.
 
     Derivatives in epsilon0 follow the trend of Lemma 4's whole numbers, not their steps.
 
