@@ -1,6 +1,7 @@
 """Names of the package, each imported on first use."""
 
 from . import auditing as auditing
+from . import numerics as numerics
 from . import training as training
 from ._variables import FreeVariable as FreeVariable
 from ._version import __version__ as __version__
@@ -8,7 +9,9 @@ from .accounting import published as published
 from .accounting.account import account as account
 from .accounting.account import account_groups as account_groups
 from .accounting.calibration import Calibration as Calibration
+from .accounting.calibration import Sensitivities as Sensitivities
 from .accounting.calibration import calibrate as calibrate
+from .accounting.calibration import sensitivities as sensitivities
 from .accounting.certificate import certificate as certificate
 from .accounting.compare import ComparedBound as ComparedBound
 from .accounting.compare import compare as compare

@@ -17,9 +17,12 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable
     """
     known = vars(sys.modules[package])
     places: dict[str, str] = {}
+    parts = package.split(".")
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
-            places |= dict.fromkeys((alias.name for alias in node.names), node.module or "")
+            above = ".".join(parts[: len(parts) + 1 - node.level])
+            place = f"{above}.{node.module}" if node.module else above
+            places |= dict.fromkeys((alias.name for alias in node.names), place)
 
     def load(name: str) -> Any:
         if name not in places:
@@ -27,9 +30,9 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable
 
             hint = did_you_mean(name, places)
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
-        place = ".".join(filter(None, (package, places[name])))
+        place = places[name]
         inside = importlib.import_module(place)
-        is_member = places[name] and hasattr(inside, name)
+        is_member = place != package and hasattr(inside, name)
         known[name] = getattr(inside, name) if is_member else importlib.import_module(f"{place}.{name}")
         return known[name]
 

@@ -1,4 +1,4 @@
-"""`calibrate`: the extreme value of one free variable that meets a target, on the feasible side."""
+"""`calibrate`: the extreme value of one free variable that meets a target; `sensitivities`: epsilon's derivatives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import html
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
@@ -36,6 +36,10 @@ _TOLERANCE = 1e-4
 
 # Longest steps, as factors, until the target is bracketed; factor beyond the target at which a step aims.
 _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
+
+
+# Relative step of `sensitivities`. A smaller one shows the grids of the composition.
+_STEP = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -167,6 +171,107 @@ def calibrate(
             client_rate=client_rate,
         )
     return Calibration(name=name, value=value, guarantee=guarantee)
+
+
+class Slope(NamedTuple):
+    """Derivatives of both ends of epsilon in one parameter; None if an end is infinite, there or a step away."""
+
+    lower: float | None
+    upper: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Sensitivities:
+    """The result of `sensitivities`: a certified bracket, and estimates of its derivatives.
+
+    Attributes:
+      guarantee: the bracket.
+      slopes: d epsilon / d parameter by the parameter's name, nats per unit of the parameter.
+    """
+
+    guarantee: Guarantee
+    slopes: dict[str, Slope]
+
+    def __str__(self) -> str:
+        rows = [
+            f"d epsilon / d {name}: {'unknown' if one.upper is None else f'about {one.upper:.3g}'}"
+            for name, one in self.slopes.items()
+        ]
+        return "\n".join([self.guarantee.headline, *rows])
+
+    def __repr__(self) -> str:
+        return f"<Sensitivities: {', '.join(self.slopes)}, {self.guarantee!r}>"
+
+
+@named
+def sensitivities(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    *,
+    delta: float,
+    view: str = "messages",
+    bounds: str | Sequence[str] = BEST,
+    neighboring_relation: str | NeighboringRelation = REPLACE,
+    client_rate: float | None = None,
+) -> Sensitivities:
+    """Estimates the derivative of epsilon in every numeric parameter that `calibrate` may search, and in delta.
+
+    Each is a one-sided difference of logarithms: `account` once more, with the parameter 1% larger (whole numbers at
+    least 1 larger), or smaller at the end of its range. It is exact for power laws, and no bound. The upper end's
+    discretization changes its derivative by a few per cent. The lower end's derivative may be mostly discretization if
+    the bracket is wide. If another theorem applies a step away, the difference is between two theorems.
+
+    Args:
+      protocol, randomizer, delta, view, bounds, neighboring_relation, client_rate: as in `account`.
+
+    Raises:
+      TypeError, ValueError: as `account`.
+
+    Examples:
+      >>> import checkin_jax as cj
+      >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
+      >>> found = cj.sensitivities(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
+      >>> print(f"{found.slopes['epsilon0'].upper:.2f} {found.slopes['check_in_prob'].upper:.1f}")
+      1.13 7.4
+    """
+
+    def ask(protocol: CheckInProtocol, randomizer: Randomizer, delta: float) -> Guarantee:
+        return account(
+            protocol,
+            randomizer,
+            delta=delta,
+            view=view,
+            bounds=bounds,
+            neighboring_relation=neighboring_relation,
+            client_rate=client_rate,
+        )
+
+    here, slopes = ask(protocol, randomizer, delta), {}
+    own = randomizer.variable
+    for name in [each.name for each in (*protocol.variables, *([] if own is None else [own]))]:
+        variable, value, build = _free(protocol, randomizer, name)
+        moved = _beside(value, variable)
+        slopes[name] = _slope(here, ask(*build(moved), delta), value, moved)
+    moved = _beside(delta, FreeVariable("delta", MIN_DELTA, 1.0, 1.0))
+    slopes["delta"] = _slope(here, ask(protocol, randomizer, moved), delta, moved)
+    return Sensitivities(guarantee=here, slopes=slopes)
+
+
+def _beside(value: float, variable: FreeVariable) -> float:
+    """A value one step above, or below where the range ends."""
+    step = max(1.0, round(_STEP * value)) if variable.whole else _STEP * value
+    return value + step if value + step <= variable.high else value - step
+
+
+def _slope(here: Guarantee, there: Guarantee, value: float, moved: float) -> Slope:
+    def one(a: float, b: float) -> float | None:
+        if not (math.isfinite(a) and math.isfinite(b)):
+            return None
+        if a > 0 and b > 0 and value > 0:
+            return a / value * math.log(b / a) / math.log(moved / value)
+        return (b - a) / (moved - value)
+
+    return Slope(one(here.lower, there.lower), one(here.epsilon, there.epsilon))
 
 
 def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 # XLA flushes numbers below 2.3e-308 to zero. A sum of up to 4,000 terms loses less than this. Every bound
 # adds it on its own side, times the factor that multiplies the terms.
@@ -36,3 +37,16 @@ def require_float64(*arguments: object) -> None:
     Outside of `jax.enable_x64` JAX silently computes in float32, which voids every bound.
     """
     chex.assert_type(jax.tree.leaves(arguments), jnp.float64)
+
+
+def float64_arrays(*values: ArrayLike) -> tuple[Array, ...]:
+    """The arguments of a kernel that users call, as float64 arrays.
+
+    Raises:
+      RuntimeError: JAX computes in float32.
+    """
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "jax_enable_x64 is off: expected jax.config.update('jax_enable_x64', True); float32 voids the error bounds"
+        )
+    return tuple(jnp.asarray(value, dtype=jnp.float64) for value in values)

@@ -27,7 +27,9 @@ def log1p(x: ArrayLike) -> Array:
     """
     if not backend.of_jax(x):
         return np.log1p(x)  # type: ignore[return-value]
-    return jnp.where(jnp.less(x, -0.25), jnp.log(jnp.add(1.0, x)), jnp.log1p(x))
+    # Each branch gets arguments at which its derivative is finite too.
+    low = jnp.less(x, -0.25)
+    return jnp.where(low, jnp.log(jnp.where(low, jnp.add(1.0, x), 1.0)), jnp.log1p(jnp.where(low, 0.0, x)))
 
 
 # The variable of the normal tail's polynomials is (x - _CENTRE) / (x + _CENTRE) for x >= 0. Of the degrees 20 to 28

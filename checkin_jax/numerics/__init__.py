@@ -1,1 +1,8 @@
-"""Numerics in NumPy float64: lattice and occupancy laws, convex functions; every error is one-sided."""
+"""Functional kernels for the user's own jax.jit, jax.vmap and jax.grad; the modules serve the accountant, in NumPy.
+
+The kernels take and give float64 arrays, check nothing, and need `jax.config.update("jax_enable_x64", True)`.
+"""
+
+from checkin_jax import _lazy
+
+__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)

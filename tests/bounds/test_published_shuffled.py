@@ -11,8 +11,7 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting import published
-from checkin_jax.accounting.published import counts
-from checkin_jax.kernels import host
+from checkin_jax.kernels import binomial, host
 from tests.conftest import ORACLE_ROUNDING
 from tests.oracles import pairs
 
@@ -23,7 +22,7 @@ LOWER = (published.theorem_3, published.theorem_3_sharper)
 ORDERS = [2, 3, 9, 33]
 
 
-RUNS = jax.jit(counts.runs, static_argnums=(3, 4))
+RUNS = jax.jit(binomial.runs, static_argnums=2)
 
 
 def direct_moments(k, n, epsilon0, order):
@@ -67,12 +66,10 @@ def test_the_sums_over_k_bracket_the_direct_sums(n, gamma, epsilon0):
 
 
 @pytest.mark.parametrize(("n", "gamma"), [(500, 0.02), (5_000, 0.5), (3, 1.0), (70_000, 1e-4)])
-@pytest.mark.parametrize(("size", "single"), [(256, True), (64, False), (512, False)])
+@pytest.mark.parametrize("size", [64, 256, 512])
 @pytest.mark.thorough(but=4)
-def test_runs_cover_every_count_with_enough_mass(x64, n, gamma, size, single):
-    planned = counts.window(n, gamma, (size,))
-    single = single and planned.single
-    runs = RUNS(host(n), host(gamma), host(planned.low), size, single)
+def test_runs_cover_every_count_with_enough_mass(x64, n, gamma, size):
+    runs = RUNS(host(n), host(gamma), size)
     first, last, upper, lower = (np.asarray(column) for column in runs)
     used = (np.exp(upper) > 0) & (last >= first)
     covered = np.zeros(n + 2)

@@ -68,6 +68,9 @@ def others() -> None:
     cj.Gaussian.from_local(epsilon0=1.0, delta0=1e-5)
     table = {"num_clients": [1000], "check_in_prob": [0.2], "num_rounds": [10], "epsilon0": [0.5]}
     cj.sweep(what="published", bound=["theorem-2", "theorem-3"], delta=1e-6, **table)
+    cj.published.theorem_1(1000, 0.2, 0.5, [2])
+    cj.published.subsampling_only(1000, 0.2, 0.5, [2])
+    cj.published.lemma_4(10, 1000, 0.5, [2])
     with devices.float64():
         clones.pool_law(*map(host, ([10.0, 12.0], [0.5, 0.5], 0.1, 0.2, 1.0)))
 
@@ -107,6 +110,16 @@ def test_every_kernel_lowers_for_cuda_in_float64(calls):
     for name, call in seen.items():
         text = lowered("cuda", *call)
         assert not re.search(r"\b(f32|bf16|f16)>", text), name
+
+
+@pytest.mark.usefixtures("x64")
+def test_functional_kernels_and_their_derivatives_lower_for_cuda():
+    def divergence(num_clients: Any, rate: Any, epsilon0: Any) -> Any:
+        return cj.numerics.theorem_1_rdp(num_clients, rate, epsilon0, [8], size=256)[0]
+
+    mapped = jax.jit(jax.vmap(jax.value_and_grad(divergence, argnums=(0, 1, 2))))
+    text = lowered("cuda", mapped, [jax.ShapeDtypeStruct((4,), jnp.float64)] * 3, {})
+    assert not re.search(r"\b(f32|bf16|f16)>", text)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

@@ -1,6 +1,7 @@
 """`calibrate`: feasible when evaluated again, and the next value is not; every free variable; clear refusals."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -188,3 +189,61 @@ def test_where_noise_adds_up_the_largest_rate_is_not_missed(run, at_one, target)
     )
     assert tighter.value < 1e-3
     assert tighter.guarantee.epsilon <= 0.05
+
+
+def test_derivatives_of_power_laws_are_exact():
+    """In the local view few messages compose to their sum."""
+    run = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=1.0, num_rounds=3)
+    found = cj.sensitivities(run, cj.PureLDP(epsilon0=0.5), delta=1e-9, view="local")
+    assert (
+        found.guarantee.epsilon == cj.account(run, cj.PureLDP(epsilon0=0.5), delta=1e-9, view="local").epsilon
+    )
+    assert found.slopes["epsilon0"].upper == pytest.approx(3.0, rel=1e-3)
+    assert found.slopes["num_rounds"].upper == pytest.approx(0.5, rel=1e-3)
+    assert found.slopes["num_clients"].upper == 0.0
+    assert "d epsilon / d epsilon0: about 3\n" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("run", "randomizer", "view"),
+    [
+        (
+            cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.1, num_rounds=50),
+            cj.PureLDP(epsilon0=1.0),
+            "messages",
+        ),
+        (cj.Shuffle(num_clients=500, num_rounds=20), cj.Gaussian(noise_multiplier=2.0), "aggregate"),
+        (cj.FixedWindow(num_clients=2_000, num_slots=200), cj.PureLDP(epsilon0=1.0), "messages"),
+        (cj.SlidingWindow(num_clients=400, window=200), cj.PureLDP(epsilon0=1.0), "messages"),
+    ],
+)
+def test_derivatives_have_the_signs_and_sizes_of_differences(run, randomizer, view):
+    def upper(protocol=run, randomizer=randomizer, delta=1e-6):
+        return cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast").epsilon
+
+    found = cj.sensitivities(run, randomizer, delta=1e-6, view=view, bounds="fast").slopes
+    own = randomizer.variable.name
+    assert set(found) == {*(each.name for each in run.variables), own, "delta"}
+    value = getattr(randomizer, own)
+    high, low = (
+        upper(randomizer=dataclasses.replace(randomizer, **{own: value * (1 + h)})) for h in (0.03, -0.03)
+    )
+    assert found[own].upper == pytest.approx((high - low) / (0.06 * value), rel=0.1)
+    assert found["delta"].upper < 0
+    assert found["delta"].upper == pytest.approx(
+        (upper(delta=1.05e-6) - upper(delta=0.95e-6)) / 1e-7, rel=0.1
+    )
+
+
+def test_an_infinite_end_has_no_derivative():
+    run, noise = cj.Shuffle(num_clients=100), cj.ApproximateLDP(epsilon0=1.0, delta0=1e-3)
+    found = cj.sensitivities(run, noise, delta=1e-9)
+    assert found.guarantee.epsilon == math.inf
+    assert found.slopes["num_clients"].upper is None
+    assert "about unknown" not in str(found)
+    assert "num_clients: unknown" in str(found)
+
+
+def test_a_parameter_at_the_end_of_its_range_is_lowered():
+    found = cj.sensitivities(cj.Shuffle(num_clients=100), cj.PureLDP(epsilon0=1.0), delta=1.0)
+    assert found.slopes["delta"] == (0.0, 0.0)

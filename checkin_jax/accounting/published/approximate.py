@@ -16,9 +16,10 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import counts, formula, least_divergence, series
+from checkin_jax.accounting.published import counts, formula, least_divergence
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels import host
+from checkin_jax.kernels import binomial, host
+from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
@@ -170,20 +171,18 @@ class _Corners(NamedTuple):
     delta: Array
 
 
-@functools.partial(jax.jit, static_argnames=("size", "single", "sample_first"))
+@functools.partial(jax.jit, static_argnames=("size", "sample_first"))
 def _corners(
     n: Array,
     gamma: Array,
     epsilon0: Array,
     delta0: Array,
     shuffle_delta: Array,
-    low: Array,
     *,
     size: int,
-    single: bool,
     sample_first: bool,
 ) -> _Corners:
-    r = counts.runs(n, gamma, low, size, single)
+    r = binomial.runs(n, gamma, size)
     share = jnp.stack([r.last, r.first]) / n
     epsilon, delta = shuffled(jnp.stack([r.first, r.last]), epsilon0, delta0, shuffle_delta)
     if sample_first:
@@ -205,16 +204,10 @@ def _over_runs(corners: _Corners, log_excess: Array, tab: series.Table, *, sampl
 
 
 def _approach(
-    setting: Sequence[np.ndarray],
-    low: float,
-    tab: series.Table,
-    *,
-    size: int,
-    single: bool,
-    sample_first: bool,
+    setting: Sequence[np.ndarray], tab: series.Table, *, size: int, sample_first: bool
 ) -> np.ndarray:
     """Both ends at one setting, [2, orders]. Lemma 3, the slowest to compile, is one program for all settings."""
-    corners = _corners(*map(host, setting), host(low), size=size, single=single, sample_first=sample_first)
+    corners = _corners(*map(host, setting), size=size, sample_first=sample_first)
     given = (host(np.ravel(column)[:, None]) for column in (corners.epsilon, corners.delta))
     orders = tab.orders if sample_first else tab.degrees
     log_excess = least_divergence.log_least_excess(*given, host(orders[None, :]))
@@ -241,10 +234,10 @@ def _approaches(
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
-        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], _WINDOWS).items():
-            for i, low in zip(index, lows):
+        for (size, _), index in counts.grouped(columns[0], columns[1], _WINDOWS).items():
+            for i in index:
                 setting = [column[i] for column in columns]
-                found = _approach(setting, low, tab, size=size, single=single, sample_first=sample_first)
+                found = _approach(setting, tab, size=size, sample_first=sample_first)
                 ends[:, i] = found[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)

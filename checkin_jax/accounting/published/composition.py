@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import approximate, formula, series
+from checkin_jax.accounting.published import approximate, formula
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import conversions, host
 from checkin_jax.kernels.execution.devices import float64
@@ -89,14 +89,9 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     e = formula.reals(0, 690, epsilon=epsilon)[..., None]
     lam = formula.real_orders(1.0, 1e9, orders)
     with float64():
-        log_excess = np.asarray(
-            _pure_excess(
-                host(np.broadcast_to(e, (*e.shape[:-1], len(lam)))),
-                host(np.broadcast_to(lam, (*e.shape[:-1], len(lam)))),
-            )
-        )
+        value = np.asarray(_rdp_of_pure_dp(host(e), host(lam)))
     return PublishedBound(
-        value=np.logaddexp(0.0, log_excess) / (lam - 1) * (1 + 1e-12),
+        value=value,
         label="Pure DP to Renyi",
         source=formula.SCI,
         quantity="Renyi divergence, nats",
@@ -104,7 +99,7 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     )
 
 
-_pure_excess = jax.jit(series.pure_excess)
+_rdp_of_pure_dp = jax.jit(conversions.rdp_of_pure_dp)
 
 
 def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.ndarray:

@@ -15,8 +15,10 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import counts, formula, series
+from checkin_jax.accounting.published import counts, formula
 from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.kernels import binomial, conversions
+from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
@@ -50,10 +52,10 @@ def _summed(
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
-        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], windows).items():
+        for (size, single), index in counts.grouped(columns[0], columns[1], windows).items():
             ready = functools.partial(kernel, size=size, single=single, **static)
             group = [column[index] for column in columns]
-            upper, lower = counts.in_batches(ready, [*group, lows], tab)
+            upper, lower = counts.in_batches(ready, group, tab)
             ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)
@@ -219,9 +221,9 @@ def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: seri
         mean = n * gamma
         chernoff = -0.5 * spread * spread * mean
         least = jnp.floor((1.0 - spread) * mean / (2.0 * big)) + 1.0
-        log_x = jnp.log(gamma) + series.log_expm1(2.0 * epsilon0) - epsilon0
+        log_x = jnp.log(gamma) + conversions.log_expm1(2.0 * epsilon0) - epsilon0
         half = 0.5 * tab.degrees
-        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + series.log_expm1(epsilon0)) - epsilon0
+        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + conversions.log_expm1(epsilon0)) - epsilon0
         terms = tab.log_gamma + half * (2.0 * log_x + jnp.log(2.0))
         terms = jnp.where(tab.degrees == 2.0, first, terms)
         terms = terms + jnp.logaddexp(chernoff, -half * jnp.log(least))
@@ -270,21 +272,12 @@ def theorem_2(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("size", "single"))
+@functools.partial(jax.jit, static_argnames="size")
 def _repaired(
-    n: Array,
-    gamma: Array,
-    epsilon0: Array,
-    low: Array,
-    k1: Array,
-    k2: Array,
-    tab: series.Table,
-    *,
-    size: int,
-    single: bool,
+    n: Array, gamma: Array, epsilon0: Array, k1: Array, k2: Array, tab: series.Table, *, size: int
 ) -> Array:
-    def one(n: Array, gamma: Array, epsilon0: Array, low: Array, k1: Array, k2: Array) -> Array:
-        r = counts.runs(n, gamma, low, size, single)
+    def one(n: Array, gamma: Array, epsilon0: Array, k1: Array, k2: Array) -> Array:
+        r = binomial.runs(n, gamma, size)
 
         def log_mass(where: Array) -> Array:
             # A run across a boundary counts on both sides; probabilities are at most 1.
@@ -295,16 +288,16 @@ def _repaired(
             log_mass((r.last > k1) & (r.first <= k2)),
             log_mass(r.last > k2),
         )
-        sampled = series.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
+        sampled = conversions.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,
             series.subsampled_shuffle(k1 + 1.0, k2, n, epsilon0, tab),
-            series.pure_excess(epsilon0, tab.orders),
+            conversions.pure_excess(epsilon0, tab.orders),
         )
         total = functools.reduce(jnp.logaddexp, (m + x for m, x in zip(masses, moments)))
         return series.renyi_above(total, tab)
 
-    return jax.vmap(one)(n, gamma, epsilon0, low, k1, k2)
+    return jax.vmap(one)(n, gamma, epsilon0, k1, k2)
 
 
 _RADII = (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 55.0)
@@ -362,11 +355,11 @@ def theorem_2_repaired(
     best = np.full((len(columns[0]), len(checked)), np.inf)
     with float64():
         tab = series.table(checked)
-        for (size, single), (index, lows) in counts.grouped(columns[0], columns[1], counts.WINDOWS).items():
-            ready = functools.partial(_repaired, size=size, single=single)
+        for (size, _), index in counts.grouped(columns[0], columns[1], counts.WINDOWS).items():
+            ready = functools.partial(_repaired, size=size)
             group = [column[index] for column in columns[:3]]
             for k1, k2 in candidates:
-                (value,) = counts.in_batches(ready, [*group, lows, k1[index], k2[index]], tab)
+                (value,) = counts.in_batches(ready, [*group, k1[index], k2[index]], tab)
                 best[index] = np.minimum(best[index], value[:, : len(checked)])
     return PublishedBound(
         value=best.reshape(*shape, len(checked)),

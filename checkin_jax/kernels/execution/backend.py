@@ -255,9 +255,14 @@ def smallest_so_far(values: Array) -> Array:
 
 
 def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
-    """`jax.scipy.special.logsumexp` along one axis."""
+    """log of the sum of exponentials along one axis; under JAX its derivatives are finite where all values are -inf."""
     if of_jax(values):
-        return jax.scipy.special.logsumexp(values, axis=axis, keepdims=keepdims)
+        peak = jax.lax.stop_gradient(jnp.max(values, axis=axis, keepdims=True))
+        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
+        total = jnp.sum(jnp.exp(values - peak), axis=axis, keepdims=True)
+        none = total == 0
+        found = jnp.where(none, -jnp.inf, jnp.log(jnp.where(none, 1.0, total))) + peak
+        return found if keepdims else jnp.squeeze(found, axis=axis)
     peak = np.max(values, axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
     total = np.log(np.sum(np.exp(values - peak), axis=axis, keepdims=True)) + peak
