@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import sweeps as kinds
 import training as steps
 from rich.console import Console
@@ -132,6 +133,22 @@ def sweeps(small: bool) -> list[Row]:
     return rows
 
 
+def theorem_1(small: bool) -> Row:
+    """Theorem 1 of [SCI] in one compiled program, n to 1e8, 64 orders a setting."""
+    made = kinds.theorem_1(16 if small else 4_096, seed=1)
+    columns = [np.asarray(made[name], np.float64) for name in ("num_clients", "check_in_prob", "epsilon0")]
+    program = jax.jit(functools.partial(jax.lax.map, theorem_1_at))
+    with jax.enable_x64(True):
+        first, again = (seconds(lambda: program(tuple(columns))) for _ in range(2))
+    rate = 64 * len(columns[0]) / again
+    return Row(f"Theorem 1, {len(columns[0]):,} settings", first, again, f"{rate:,.0f} divergences a second")
+
+
+def theorem_1_at(one: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+    """Divergences of one setting."""
+    return cj.numerics.theorem_1_rdp(*one, kinds.ORDERS)
+
+
 def private_steps(small: bool, peaks: tuple[float, float]) -> list[Row]:
     """The private step of the 28x28 network, with its shares of what the device can do."""
     rows, names = [], ("Gaussian, aggregate", "l2 mechanism, messages")
@@ -185,7 +202,7 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
         f"{peaks[0] / 1e9:,.0f} GFLOP/s in float32 products, {peaks[1] / 1e9:,.0f} GB/s"
     )
     compared, good = ends(small)
-    rows = [compared, *sweeps(small), *private_steps(small, peaks), whole_run(small, mnist)]
+    rows = [compared, *sweeps(small), theorem_1(small), *private_steps(small, peaks), whole_run(small, mnist)]
     table = Table("what", "first, s", "again, s", "result", title=title)
     lines = [title, "", "| what | first, s | again, s | result |", "| --- | --- | --- | --- |"]
     for row in rows:

@@ -222,7 +222,13 @@ def sensitivities(
     the bracket is wide. If another theorem applies a step away, the difference is between two theorems.
 
     Args:
-      protocol, randomizer, delta, view, bounds, neighboring_relation, client_rate: as in `account`.
+      protocol: as in `account`.
+      randomizer: as in `account`.
+      delta: as in `account`.
+      view: as in `account`.
+      bounds: as in `account`.
+      neighboring_relation: as in `account`.
+      client_rate: as in `account`.
 
     Raises:
       TypeError, ValueError: as `account`.

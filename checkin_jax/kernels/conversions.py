@@ -25,7 +25,9 @@ def epsilon_from_log_moments(
     never NaN.
 
     Args:
-      orders: t + 1, real, > 1; log_moments: nats, same shape; log_delta: scalar < 0.
+      orders: t + 1, real, > 1.
+      log_moments: nats, same shape; of a run, order - 1 times its Renyi divergence.
+      log_delta: scalar < 0.
     """
     require_float64(orders, log_moments, log_delta)
     t = orders - 1.0
@@ -52,7 +54,11 @@ def rdp_of_pure_dp(epsilon: ArrayLike, orders: ArrayLike) -> Array:
     """Renyi divergence of any epsilon-DP mechanism, nats, rounded up by a relative 1e-12; attained.
 
     Args:
-      epsilon: 0 to 690, float64. orders: real, 1 < order <= 1e9, float64. They broadcast.
+      epsilon: 0 to 690, float64.
+      orders: real, 1 < order <= 1e9, float64; broadcast against epsilon.
+
+    Raises:
+      RuntimeError: JAX computes in float32.
     """
     epsilon, orders = float64_arrays(epsilon, orders)
     private = epsilon > 0

@@ -222,7 +222,11 @@ def theorem_1_lemma_4(
     lower: bool = True,
 ) -> tuple[Array, Array]:
     """`_theorem_1` of settings, vectors of one length: [settings, L]."""
-    return jax.vmap(lambda *one: _theorem_1(*one, tab, size, single, fixed_weight, lower))(n, gamma, epsilon0)
+
+    def one(n: Array, gamma: Array, epsilon0: Array) -> tuple[Array, Array]:
+        return _theorem_1(n, gamma, epsilon0, tab, size, single, fixed_weight, lower)
+
+    return jax.vmap(one)(n, gamma, epsilon0)
 
 
 def theorem_1_rdp(
@@ -233,8 +237,9 @@ def theorem_1_rdp(
     For the user's own jax.jit, jax.vmap and jax.grad. `published.theorem_1` checks arguments and chooses sizes.
 
     Args:
-      num_clients: n >= 1, whole, but differentiated as a real number. rate: in (0, 1]; derivatives below 1.
-      epsilon0: 0 to 50. All three are float64 scalars.
+      num_clients: n, 1 to 1e12, float64 scalar; whole, but differentiated as a real number.
+      rate: in (0, 1], float64 scalar; derivatives are right below 1.
+      epsilon0: 0 to 50, float64 scalar.
       orders: whole numbers from 2 to 4096, known when compiled.
       size: runs of k in the window of all but 2 e^-60 of the law. If more values are in it, the value is above the sum:
         measured at n from 1e5 to 1e7, by a relative 6e-4 at size 256, by 2e-6 at 4096.
