@@ -297,9 +297,9 @@ class Record:
     @property
     def verdicts(self) -> tuple[str, ...]:
         """Sentences on the target, epsilon and the last statement."""
-        if len(self.judged) > 1:
+        promise, *more = self.judged
+        if more:
             return self._count_of_messages
-        promise = self.judged[0]
         relied_on = promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
         return (
             *self._on_target(promise),

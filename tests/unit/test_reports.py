@@ -152,10 +152,18 @@ def test_that_entries_name_views_declares_nothing(of_ledgers, views):
 @pytest.mark.parametrize(
     ("views", "view", "told"),
     [
-        (("messages",), "messages", "View messages applies here, the deployer declares, and needs trust in the "),
+        (
+            ("messages",),
+            "messages",
+            "View messages applies here, the deployer declares, and needs trust in the ",
+        ),
         (("messages",), "as composed", "View as composed applies here, the deployer declares."),
         (("messages", "aggregate"), "as composed", "View as composed applies here, the deployer declares."),
-        (("messages", "aggregate"), "local", "View local applies here, the deployer declares, and needs trust in "),
+        (
+            ("messages", "aggregate"),
+            "local",
+            "View local applies here, the deployer declares, and needs trust in ",
+        ),
     ],
 )
 def test_a_ledgers_view_is_the_deployers_to_declare(of_ledgers, views, view, told):
