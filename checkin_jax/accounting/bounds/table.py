@@ -100,7 +100,7 @@ _LABELS = {
     "gaussian-cover": "T**",
     "everybody": "E+ E* G2",
     "subsampling": "G1 G1h G4 G4h R1 R1'",
-    "allocation": "G3 G3' G5 G7 G8 G9 R4 R5",
+    "allocation": "G3 G3' G5 G7 G9 R4 R5",
     "two-steps": "R2 R7",
 }
 
