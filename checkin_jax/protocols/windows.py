@@ -132,7 +132,7 @@ class FixedWindow(CommonSlots):
       num_slots: number of slots (m), from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included. With hidden dummies p_0 itself: what T2++, and for Gaussian messages G3', G5,
-        G7, R4 and R6, state does not hold of clients who take part less often, or is not proved to. So with visible
+        G7 and R4, state does not hold of clients who take part less often, or is not proved to. So with visible
         ones for sums of Gaussian messages, to which an empty slot adds no noise.
       num_epochs: how many times the whole window is run, each client throwing anew; from 1 to 1e9.
       num_colluding: how many clients may be in league with the adversary, from 0 to num_clients - 1; an upper bound

@@ -277,7 +277,6 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
         ("add-or-remove-one", "G5"),
         ("add-or-remove-one", "G7"),
         ("replace-one", "R4"),
-        ("replace-one", "R6"),
     ],
 )
 def test_statements_say_that_rates_are_as_stated(relation, label):

@@ -1,4 +1,4 @@
-"""G6 and R5: sliding windows whose empty slots hide all who share one with the client; and what is NOT a bound."""
+"""R5: sliding windows whose empty slots hide all who share one with the client; and what is NOT a bound."""
 
 import collections
 import dataclasses
@@ -16,7 +16,6 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import displaced as among
 from checkin_jax.accounting.bounds.windows import overlapping_windows
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
 from checkin_jax.numerics.counts import chernoff, window_overlap
 from tests import rows
 
@@ -82,10 +81,9 @@ def test_whoever_shares_the_slot_could_all_have_been_elsewhere(m):
 
 
 @pytest.mark.parametrize("m", [2, 3, 4])
-@pytest.mark.parametrize(("least", "narrow"), [(0.0, 1.0), (1.0, 0.4)])
-def test_tails_are_on_their_sides(m, least, narrow):
+def test_tails_are_on_their_sides(m):
     """How many slots are empty, what the thresholds add up to, and the empty slots that a group has to hide in."""
-    windows = overlapping_windows.Windows(m, 1.0, MASS, least, narrow)
+    windows = overlapping_windows.Windows(m, 1.0, MASS)
     groups = windows.groups
     stretch = dict(zip(groups.overlap, groups.stretch))
     empty, taken, hidden = [], [], {}
@@ -107,10 +105,10 @@ def test_tails_are_on_their_sides(m, least, narrow):
             assert np.mean(np.array(found) <= slots) <= fewer + 1e-12
 
 
-def bound(m: int, mu: float, scale: float, dummy=False, charged=True) -> tuple[np.ndarray, ...]:
-    """G6 in both directions and R5, thresholds of this scale over c - 1, from all throws one by one.
+def bound(m: int, mu: float, scale: float, charged=True) -> np.ndarray:
+    """R5, thresholds of this scale over c - 1, from all throws one by one.
 
-    dummy: whoever is displaced is taken for a dummy. charged: the groups' thresholds are taken off the whole.
+    charged: the groups' thresholds are taken off the whole.
     """
     every = list(configurations(m))
     displaced, alone = collections.Counter(), collections.Counter()
@@ -124,47 +122,34 @@ def bound(m: int, mu: float, scale: float, dummy=False, charged=True) -> tuple[n
                 displaced[free, others, size] += 1.0 / len(every) / (m * (others + 1.0))
     theta = 1.0 - max(part for _, part in alone)
     pairs = {free: among.OppositeRecords(free, 1.0, mu, MASS) for free, _, _ in displaced}
-    above, below = np.expm1(LOSSES), -np.expm1(-LOSSES)
-    forward, backward, replaced = np.zeros((3, LOSSES.size))
+    above, replaced = np.expm1(LOSSES), np.zeros(LOSSES.size)
     for (free, others, size), weight in displaced.items():
         apart = 0.5 * (others + 1.0) * m / size * scale
-        pair = AllocationGaussian(free, 1.0, 0.5 * mu, MASS) if dummy else pairs[free]
-        forward += weight * pair.upper(np.log1p(apart * above))
-        replaced += weight * pair.upper(np.log1p(apart * above))
-        left = np.maximum(1.0 - apart * below, 1e-250)
-        backward += np.exp(LOSSES) * weight * left * pair.upper(-np.log(left))
-    dummies = {e: AllocationGaussian(e, e / m, 0.5 * mu, MASS) for e, _ in alone if e}
-    records = {e: among.OppositeRecords(e, e / m / theta, mu, MASS) for e in dummies if e / m <= theta}
-    for (e, part), weight in alone.items():
+        replaced += weight * pairs[free].upper(np.log1p(apart * above))
+    records = {e: among.OppositeRecords(e, e / m / theta, mu, MASS) for e, _ in alone if e and e / m <= theta}
+    for (e, _), weight in alone.items():
         if e:
-            ahead, back = np.log1p((1.0 - part) * above), -np.log1p(-(1.0 - part) * below)
-            forward += weight * dummies[e].upper_sides(ahead)[0]
-            backward += weight * np.exp(LOSSES - back) * dummies[e].upper_sides(back)[1]
             too_many = e / m + (e / m - theta) * above
             replaced += weight * (theta * records[e].upper(LOSSES) if e in records else too_many)
-    return forward, backward, replaced
+    return replaced
 
 
-def used(n: int, m: int, target: int, present: bool) -> brute.Used:
-    """Who is used in the slots m .. n of A_sldw, the client that is meant there or not; clients by number from 0."""
+def used(n: int, m: int) -> brute.Used:
+    """Who is used in the slots m .. n of A_sldw; clients by number from 0."""
     choices: dict = {}
     for picks in itertools.product(*(range(j, j + m) for j in range(1, n + 1))):
-        kept = picks if present else (*picks[:target], 0, *picks[target + 1 :])
-        choices[kept] = choices.get(kept, 0) + Fraction(1, m**n)
+        choices[picks] = choices.get(picks, 0) + Fraction(1, m**n)
     return brute.one_of_each_slot(choices, range(m, n + 1))
 
 
-def truths(n, m, target, mu, number, others):
-    """Divergences at LOSSES: with the client (at record 0) against without; the reverse; against record 1."""
+def truth_of(n, m, target, mu, number, others):
+    """Divergence at LOSSES of the client's record 0 from its record 1."""
     tree = brute.constant_tree(cells((1.0, -1.0, 0.3), mu, number), n - m + 1)
-    views = [
-        brute.output_law(used(n, m, target, there), (*others[:target], record, *others[target + 1 :]), tree)
-        for there, record in ((True, 0), (False, 0), (True, 1))
-    ]
-    pairs = ((0, 1), (1, 0), (0, 2))
-    return np.array(
-        [[brute.hockey_stick(views[a], views[b], math.exp(loss)) for loss in LOSSES] for a, b in pairs]
+    first, second = (
+        brute.output_law(used(n, m), (*others[:target], record, *others[target + 1 :]), tree)
+        for record in (0, 1)
     )
+    return np.array([brute.hockey_stick(first, second, math.exp(loss)) for loss in LOSSES])
 
 
 @pytest.mark.thorough(but=1)
@@ -172,59 +157,32 @@ def truths(n, m, target, mu, number, others):
 def test_the_algorithm_is_below(n, m, target, number):
     """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
     mu = 2.0
-    forward, backward, replaced = bound(m, mu, 0.4)
+    replaced = bound(m, mu, 0.4)
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n):
-        truth = truths(n, m, target, mu, number, others[:n])
-        assert (truth[0] <= forward + 1e-12).all()
-        assert (truth[1] <= backward + 1e-12).all()
-        assert (truth[2] <= replaced + 1e-12).all()
+        assert (truth_of(n, m, target, mu, number, others[:n]) <= replaced + 1e-12).all()
 
 
 @pytest.mark.thorough
 def test_the_algorithm_is_below_what_is_evaluated():
     n, m, mu = 5, 3, 2.0
-    forward, backward = overlapping_windows.OverlapAddRemove(
-        overlapping_windows.Windows(m, mu, MASS, 0.0, 1.0)
-    ).upper_sides(LOSSES)
-    replaced = overlapping_windows.OverlapReplace(overlapping_windows.Windows(m, mu, MASS, 1.0, 0.2)).upper(
-        LOSSES
-    )
+    replaced = overlapping_windows.OverlapReplace(overlapping_windows.Windows(m, mu, MASS)).upper(LOSSES)
     for others in ((1,) * n, (1, 0) * n):
-        truth = truths(n, m, 2, mu, 6, others[:n])
-        for found, one in zip(truth, (forward, backward, replaced)):
-            assert (found <= one + 1e-12).all()
+        assert (truth_of(n, m, 2, mu, 6, others[:n]) <= replaced + 1e-12).all()
 
 
-def test_nothing_jumps_at_loss_zero():
-    """Compositions cut the steepest part of a profile into the finest cells: a jump at zero cost G6 a factor of 17."""
-    losses = np.array([0.0, 1e-9, 1e-6])
-    for found in overlapping_windows.OverlapAddRemove(
-        overlapping_windows.Windows(3, 2.0, MASS, 0.0, 1.0)
-    ).upper_sides(losses):
-        assert found == pytest.approx(found[-1], rel=1e-5)
-
-
-def test_whoever_is_displaced_is_no_dummy_and_thresholds_are_not_free():
-    truth = truths(3, 2, 1, 2.0, 16, (1, 1, 1))
-    right = bound(2, 2.0, 0.8)
-    assert (truth[:2] <= np.array(right[:2])).all()
-    assert (truth[0] > 1.2 * bound(2, 2.0, 0.8, dummy=True)[0]).any()
-    assert (truth[1] > 1.5 * bound(2, 2.0, 1.5, charged=False)[1]).any()
+def test_thresholds_are_not_free():
+    truth = truth_of(3, 2, 1, 1.0, 12, (1, 1, 1))
+    assert (truth <= bound(2, 1.0, 0.8)).all()
+    assert (truth > 1.1 * bound(2, 1.0, 3.0, charged=False)).any()
 
 
 @pytest.mark.thorough
 def test_little_noise_in_long_windows():
     run, noisy = cj.SlidingWindow(num_clients=10_000, window=1_000), cj.Gaussian(noise_multiplier=1.0)
-    for relation, before, theorem in (
-        ("add-or-remove-one", ("G3", "R1'"), "G6"),
-        ("replace-one", ("R1", "R2", "R3"), "R5"),
-    ):
-        old, new = (
-            rows.account(theorems, run, noisy, delta=1e-6, neighboring_relation=relation)
-            for theorems in (before, (*before, theorem))
-        )
-        assert old.lower == pytest.approx(new.lower, rel=1e-3)
-        assert new.lower < new.epsilon < 0.45 * old.epsilon
+    before = ("R1", "R2", "R3")
+    old, new = (rows.account(theorems, run, noisy, delta=1e-6) for theorems in (before, (*before, "R5")))
+    assert old.lower == pytest.approx(new.lower, rel=1e-3)
+    assert new.lower < new.epsilon < 0.45 * old.epsilon
 
 
 def test_few_slots_much_noise_and_long_sums_are_left_to_others():
@@ -235,7 +193,7 @@ def test_few_slots_much_noise_and_long_sums_are_left_to_others():
         unit = Unit(run, dataclasses.replace(noisy, noise_multiplier=noise), view, "replace-one", MASS)
         assert overlapping_windows.r5(unit) is None
     assert overlapping_windows.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
-    assert overlapping_windows.g6(Unit(long, noisy, "messages", "replace-one", MASS)) is None
+    assert overlapping_windows.r5(Unit(long, noisy, "messages", "add-or-remove-one", MASS)) is None
 
 
 def test_colluders_tell_the_others_apart():

@@ -1,4 +1,4 @@
-"""G8, G9 and R7: sliding windows, those who share the client's slot taken to have thrown again; what is NOT a bound."""
+"""G9 and R7: sliding windows, those who share the client's slot taken to have thrown again; what is NOT a bound."""
 
 import collections
 import itertools
@@ -61,17 +61,6 @@ def test_tails_are_on_their_sides(m):
     tails = np.cumsum([mass for mass, _, _ in again._levels])
     for reached, (_, most, least) in zip(tails, again._levels):
         assert np.mean((empty > most) | (mean < least - 1e-12)) <= 1.0 - reached + 1e-9
-    numbers = resampled_neighbours.RevealedLoads(m, m - 1, m, 1.0, MASS)._numbers
-    for reached, (first, second, _) in zip(np.cumsum([mass for *_, mass in numbers]), numbers):
-        beyond = 0.0
-        for each in every:
-            law = np.ones(1)
-            for load in each:
-                if load:
-                    law = np.convolve(law, [1.0 - 2.0 / (load + 1.0), 2.0 / (load + 1.0)])
-            free = sum(not load for load in each)
-            beyond += (1.0 if free > first else law[second + 1 :].sum()) / len(every)
-        assert beyond <= 1.0 - reached + 1e-9
 
 
 def used(n: int, m: int, target: int, present: bool) -> brute.Used:
@@ -129,14 +118,12 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
 @pytest.mark.parametrize(("n", "m", "target", "number"), [(3, 2, 1, 12), (4, 2, 0, 8), (5, 3, 2, 6)])
 @pytest.mark.parametrize("mu", [1.2, 2.0, 3.0])
 def test_the_algorithm_is_below(n, m, target, number, mu):
-    """Clients in the middle and at the ends; the theorem with exact laws, and both theorems as they are evaluated."""
+    """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
     again, forward = resampled_neighbours.ResampledNeighbours(m, mu, MASS), exact(m, mu)
-    alone = resampled_neighbours.RevealedLoads(m, m - 1, m, mu, MASS)
     bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
         truth = truths(n, m, target, mu, number, others[:n])
         assert (truth[0] <= forward + 1e-12).all()
-        assert (truth[0] <= alone.side(LOSSES, False) + 1e-12).all()
         for found, one in zip(truth, bounds):
             assert (found <= one + 1e-12).all()
 
@@ -165,24 +152,12 @@ def test_whoever_shares_the_slot_counts():
     assert (truth > 1.3 * exact(2, 3.0, displaced=False)).any()
 
 
-def test_half_a_term_of_another_client_is_not_below_a_dummys():
-    """So many slots are empty or half the client's: the fewest empty ones leave the most of the others."""
-    for empty, taken, _ in resampled_neighbours.RevealedLoads(1000, 999, 1000, 2.0, MASS)._numbers:
-        assert empty >= 367
-        assert taken >= 528
-    few, many = ((AllocationGaussian(1, 1.0, mu, MASS).side(LOSSES, False)) for mu in (1.0, 2.0))
-    assert (0.5 * many > few).any()
-
-
 @pytest.mark.thorough(but=1)
 @pytest.mark.parametrize(
     ("noise", "relation", "before", "theorem", "most", "ratio"),
     [
-        (1.0, "replace-one", ("R1", "R2", "R3", "R5"), "R7", 0.6, 0.46),
-        (1.0, "add-or-remove-one", ("G3", "R1'", "G6"), "G9", 0.375, 0.57),
-        (2.0, "replace-one", ("R1", "R2", "R3"), "R7", 0.15, 0.9),
-        (4.0, "replace-one", ("R1", "R2", "R3"), "R7", 0.058, 0.95),
-        (4.0, "add-or-remove-one", ("G3", "R1'"), "G9", 0.0277, 0.95),
+        (1.0, "replace-one", ("R1", "R2", "R3", "R5"), "R7", 0.68, 0.53),
+        (1.0, "add-or-remove-one", ("G3", "R1'"), "G9", 0.4, 0.57),
     ],
 )
 def test_windows_of_a_thousand_slots(noise, relation, before, theorem, most, ratio):

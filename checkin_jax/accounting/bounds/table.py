@@ -100,8 +100,8 @@ _LABELS = {
     "gaussian-cover": "T**",
     "everybody": "E+ E* G2",
     "subsampling": "G1 G1h G4 G4h R1 R1'",
-    "allocation": "G3 G3' G5 G6 G7 G8 G9 R4 R5",
-    "two-steps": "R2 R6 R7",
+    "allocation": "G3 G3' G5 G7 G9 R4 R5",
+    "two-steps": "R2 R7",
 }
 
 
@@ -224,8 +224,6 @@ BOUNDS: tuple[Bound, ...] = (
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G5", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
-    _row("two-steps", "R6", 1.0, occupancy_sum.r6, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G6", 3.0, overlapping_windows.g6),
     _row("allocation", "R5", 3.0, overlapping_windows.r5),
     _row("allocation", "G9", 1.0, resampled_neighbours.g9),
     _row("two-steps", "R7", 1.0, resampled_neighbours.r7),

@@ -1,4 +1,4 @@
-"""allocation in common slots with hidden dummies (G7), empty and occupied slots in one sum; two-steps from it (R6).
+"""allocation in common slots with hidden dummies (G7), empty and occupied slots in one sum.
 
 The target has weight p_0 / m in an empty slot, in place of a dummy, and p_0 / m times its chance to be drawn in an
 occupied one, in place of another client. Gaussian messages. Proof: docs/theory_allocation.md, 2.
@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU, R2TwoSteps
+from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.counts import occupancy
@@ -123,9 +123,12 @@ class CompetingClients(OneSided):
         return found * (1.0 + ROUNDING)
 
 
-def _competing(unit: Unit) -> CompetingClients | None:
+def g7(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
     choices, slots, mu = unit.protocol.used_slot_choices, unit.slots, unit.randomizer.gaussian_mu
-    if choices is None or slots is None or mu is None or not slots.hidden or choices.num_clients == 1:
+    if unit.replaced or choices is None or slots is None or mu is None or not slots.hidden:
+        return None
+    if choices.num_clients == 1:
         return None
     if not max(_LEAST_MU, 2.0 * LEAST_MU) <= mu <= min(_MOST_MU, MOST_LATTICE_MU):
         return None
@@ -137,14 +140,3 @@ def _competing(unit: Unit) -> CompetingClients | None:
         return None
     # Sums are a post-processing of the slots.
     return CompetingClients(*choices, mu, unit.log_inverse_mass)
-
-
-def g7(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
-    return None if unit.replaced else _competing(unit)
-
-
-def r6(unit: Unit) -> UnitBound | None:
-    """Needs: as G7; a record is replaced."""
-    pair = _competing(unit) if unit.replaced else None
-    return None if pair is None else R2TwoSteps(pair)

@@ -1,4 +1,4 @@
-"""allocation in sliding windows with hidden dummies (G6 add-or-remove, R5 replace), by the overlap of windows.
+"""allocation in sliding windows with hidden dummies, a record replaced (R5), by the overlap of windows.
 
 The target displaces one of the group of its co-occupants. The group could have been in any slot of the overlap of its
 windows that is empty without it. Groups with a small overlap get a larger part of the threshold. Gaussian messages.
@@ -14,13 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, UnitBound
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
-    MOST_LATTICE_MU,
-    AllocationGaussian,
-)
+from checkin_jax.accounting.bounds.windows.allocated_sums import MOST_LATTICE_MU
 from checkin_jax.accounting.bounds.windows.displaced import OppositeRecords
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
@@ -28,7 +25,7 @@ from checkin_jax.numerics.counts import chernoff, window_overlap
 
 # The fewest slots of a window, and the least mu, at which the bound is worth its time.
 _FEWEST_SLOTS, _LEAST_MU = 256, 1.5
-# Factor of m/overlap in the thresholds of a replaced record.
+# Factor of m/overlap in the thresholds.
 _NARROW = 0.17
 # Overlaps below this share of the window have the same threshold; number of classes of overlaps.
 _LEAST_OVERLAP, _OVERLAPS = 0.005, 22
@@ -38,9 +35,8 @@ _TAILS = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 16.
 _STEP = 4
 # Numbers of empty slots in an overlap, in a ratio of about 1.24.
 _LEVELS = np.unique(np.floor(1.24 ** np.arange(112.0)))
-# Scales of the thresholds, and parts of the total threshold.
+# Values of c - 1 at which the groups' contribution is evaluated.
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 480)])
-_PARTS = np.linspace(0.04, 1.0, 25)
 # log_inverse_mass of a pair: reduced by its log probability, plus _MARGIN, and at least _LEAST_MASS.
 _MARGIN, _LEAST_MASS = 2.0, 6.0
 # It is rounded up to a multiple of this, so that calls with other deltas share pairs.
@@ -75,18 +71,15 @@ def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
 class Windows:
     """Laws of a target's window, rounded to the safe side, and thresholds of the groups in its slots.
 
-    The threshold of a group of s others with overlap o is max(least, narrow m/o) (s + 1)/2 scales.
+    The threshold of a group of s others with overlap o is max(1, _NARROW m/o) (c - 1)(s + 1)/2.
 
     Attributes:
       window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. log_inverse_mass: as in `AllocationGaussian`.
-      least, narrow: as above.
     """
 
     window: int
     mu: float
     log_inverse_mass: float
-    least: float
-    narrow: float
 
     @property
     def _free(self) -> float:
@@ -102,8 +95,8 @@ class Windows:
         edges = np.unique(np.append(0.0, edges))
         others = np.arange(1.0, sizes.size + 1.0)
         share = [np.diff(window_overlap.shares(m, int(s), np.append(edges, m))) for s in others]
-        wide = self.narrow * m / np.maximum(edges + 1.0, _LEAST_OVERLAP * m)
-        stretch = 0.5 * np.maximum(wide, self.least)
+        wide = _NARROW * m / np.maximum(edges + 1.0, _LEAST_OVERLAP * m)
+        stretch = 0.5 * np.maximum(wide, 1.0)
         return _Groups(others, edges + 1.0, sizes[:, None] * np.array(share), rest, stretch)
 
     @functools.cached_property
@@ -159,21 +152,17 @@ class Windows:
         return tuple(found)
 
     @functools.cached_property
-    def displacing(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds, in both directions, on the groups' contribution at each of `_SCALES`."""
+    def displacing(self) -> np.ndarray:
+        """Upper bounds on the groups' contribution at each of `_SCALES`."""
         groups = self.groups
         used = groups.chance / (groups.others + 1.0)[:, None]
-        missing_mass = groups.rest / (groups.others.size + 2.0)
-        ahead, back = np.full(_SCALES.size, missing_mass), np.full(_SCALES.size, missing_mass)
+        total = np.full(_SCALES.size, groups.rest / (groups.others.size + 2.0))
         for _, pair, law in self.hidden:
             here = law > 0.0
             apart = _SCALES[:, None, None] * ((groups.others + 1.0)[:, None] * groups.stretch[here])
             weight = used[:, here] * law[here]
-            ahead += np.sum(weight * pair.upper(np.log1p(apart) * (1.0 - 1e-14)), axis=(1, 2))
-            left = np.maximum(1.0 - apart * (1.0 - 1e-15), 0.0)
-            loss = -np.log(np.maximum(left, 1e-300)) * (1.0 - 1e-14)
-            back += np.sum(weight * left * pair.upper(loss), axis=(1, 2))
-        return ahead * (1.0 + ROUNDING), back * (1.0 + ROUNDING)
+            total += np.sum(weight * pair.upper(np.log1p(apart) * (1.0 - 1e-14)), axis=(1, 2))
+        return total * (1.0 + ROUNDING)
 
     @property
     def beyond(self) -> float:
@@ -192,65 +181,11 @@ class Windows:
 
 
 @dataclasses.dataclass(frozen=True)
-class OverlapAddRemove(Directed):
-    """G6: add-or-remove; all clients of the target's slot are hidden among the empty slots of their overlap.
-
-    Attributes:
-      windows: of the target, with thresholds of any scale.
-    """
-
-    windows: Windows
-    instances: tuple[Instance, ...] = ()
-
-    name = "allocation"
-
-    @functools.cached_property
-    def _alone(self) -> tuple[AllocationGaussian, ...]:
-        """Pairs of the target in place of a dummy, by tail."""
-        of = self.windows
-        made = {
-            e: AllocationGaussian(
-                e, min(e / of.window * (1.0 + 1e-15), 1.0), 0.5 * of.mu, of.log_inverse_mass
-            )
-            for e in set(of.empty)
-        }
-        return tuple(made[e] for e in of.empty)
-
-    def _shared(self, above: np.ndarray, values: np.ndarray, reverse: bool) -> np.ndarray:
-        """Upper bounds on E (sum - above)_+, minimized over the part of `above` that the groups take; [above].
-
-        values: contribution of the groups at `_SCALES`.
-        """
-        of = self.windows
-        scale = above[:, None] * _PARTS / of.taken[of.tails.size // 2]
-        # The contribution is convex between scales, and falls beyond the last.
-        total = convex.falling(scale, _SCALES, values) + of.beyond * (1.0 + scale * of.most)
-        for weight, taken, pair in zip(of.between, of.taken, self._alone):
-            rest = above[:, None] - scale * taken * (1.0 + 1e-14)
-            inside = np.maximum(rest, 0.0)
-            if reverse:
-                loss = -np.log1p(-np.minimum(inside, 1.0 - 1e-16)) * (1.0 - 1e-12)
-                value = np.exp(-loss) * pair.side(loss, True)
-            else:
-                value = pair.side(np.log1p(inside) * (1.0 - 1e-12), False)
-            # E(Y + a)_+ <= E Y_+ + a for a >= 0.
-            total += weight * np.where(rest >= 0.0, value, pair.used - rest)
-        return np.minimum(np.min(total, axis=1) * (1.0 + ROUNDING), 1.0)
-
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        flat = np.minimum(np.ravel(np.asarray(loss, dtype=np.float64)), MAX_LOSS)
-        ahead, back = self.windows.displacing
-        forward = self._shared(np.expm1(flat), ahead, False)
-        backward = np.minimum(np.exp(flat) * self._shared(-np.expm1(-flat), back, True), 1.0)
-        return forward.reshape(np.shape(loss)), backward.reshape(np.shape(loss))
-
-
-@dataclasses.dataclass(frozen=True)
 class OverlapReplace:
-    """R5: a record is replaced; all clients of the target's slot are hidden as in G6. Symmetric.
+    """R5: a record is replaced; all of the target's slot hide among the empty slots of their overlap. Symmetric.
 
     Attributes:
-      windows: of the target, with thresholds of scale c - 1 and `least` 1.
+      windows: of the target.
     """
 
     windows: Windows
@@ -283,7 +218,7 @@ class OverlapReplace:
         alone, (missing_mass, more) = self._alone
         above = np.expm1(loss)
         total = (
-            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing[0])
+            convex.falling(above * (1.0 - 1e-14), _SCALES, self.windows.displacing)
             + missing_mass
             + more * above
         )
@@ -292,25 +227,14 @@ class OverlapReplace:
         return np.minimum(total * (1.0 + ROUNDING), 1.0)
 
 
-def _windows(unit: Unit, least: float, narrow: float) -> Windows | None:
+def r5(unit: Unit) -> UnitBound | None:
+    """Needs: Gaussian messages in sliding windows of many slots, dummies hidden; a record is replaced."""
     window, mu = unit.protocol.sliding_window, unit.randomizer.gaussian_mu
     slots = unit.slots
-    if window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
+    if not unit.replaced or window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
         return None
     # Sums are a post-processing of the slots; with larger sums the bound gains only at larger mu.
     size = slots.minibatch if unit.summed_slots else 1
     if not _LEAST_MU * math.sqrt(size) <= mu <= MOST_LATTICE_MU:
         return None
-    return Windows(window, mu, unit.log_inverse_mass, least, narrow)
-
-
-def g6(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in sliding windows of many slots, dummies hidden; a client is added or removed."""
-    windows = None if unit.replaced else _windows(unit, 0.0, 1.0)
-    return None if windows is None else OverlapAddRemove(windows)
-
-
-def r5(unit: Unit) -> UnitBound | None:
-    """Needs: as G6; a record is replaced."""
-    windows = _windows(unit, 1.0, _NARROW) if unit.replaced else None
-    return None if windows is None else OverlapReplace(windows)
+    return OverlapReplace(Windows(window, mu, unit.log_inverse_mass))
