@@ -1,12 +1,13 @@
-"""Mutation score of numerical modules: how many small errors in their arithmetic the tests that import them notice.
+"""Mutation score of numerical modules: how many small errors of arithmetic the tests that import a module notice.
 
     python benchmarks/mutants.py [MODULE ...] [--mutants 12] [--seed SEED] [--minutes 60]
 
-A mutant differs from a module in one number, sign, operator, comparison, or direction of rounding; strings, annotations
-and error messages stay. It lives in a copy of the package, where the quick tests of the files that import the module
-run, the fastest file first, until one fails. A mutant is killed by a failure or by five times the time of the tests.
-Survivors are printed as `file:line before -> after`, and scores by module as a table. The seed is the clock's unless
-given; a seed and a count draw the same mutants of the same source.
+A mutant differs from a module in one number, sign, operator, comparison, or direction of rounding. Strings,
+annotations and error messages stay. The mutant lives in a copy of the package. The quick tests of the files that
+import the module run there, the fastest file first, until one fails. A failure kills the mutant, and so does taking
+five times as long as the module's own tests and 30 s more. Survivors are printed as `file:line before -> after`,
+scores by module as rows of a table. The seed is the clock's unless given. A seed and a count draw the same mutants
+of the same source.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _tests(module: str) -> list[str]:
 
 def _passes(folder: Path, tests: list[str], limit: float) -> bool:
     """Whether these tests pass in time with the package of this folder."""
-    options = "-x -q -n 0 --quick -p no:cacheprovider".split()
+    options = ["-x", "-q", "-n", "0", "--quick", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     # Mutants of one second and one length would share their bytecode.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
