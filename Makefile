@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 # Releases are pinned in pyproject.toml; this is the first of them.
 JAX ?= 0.10.0
 
-.PHONY: demo test numbers extras check test-exhaustive lint format docs pictures dist benchmarks accelerator clean
+.PHONY: demo test numbers extras check test-exhaustive lint format docs pictures dist benchmarks accelerator mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python train/digits.py --run-dir $(RUN_DIR)
@@ -79,6 +79,10 @@ benchmarks: $(STAMP)
 	$(BIN)/python benchmarks/mechanisms.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/sweeps.py
+
+# Small errors in the arithmetic that the tests should notice; MUTANTS="numerics/convex.py --minutes 10" for less.
+mutants: $(STAMP)
+	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 # On a machine with a GPU, in less than nine minutes; MNIST=folder for its IDX files, SMALL=--small on a CPU.
 accelerator: $(STAMP)

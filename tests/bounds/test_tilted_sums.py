@@ -216,3 +216,35 @@ def test_a_turn_around_the_circle_is_its_length(monkeypatch):
     assert np.all(true_mass <= mass)
     assert np.all(mass <= true_mass * 1.001 + 1e-7)
     assert np.all(true_value <= value)
+
+
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize("name", ["even", "falling", "two kinds"])
+def test_the_best_of_several_tilts_is_on_its_side(name, upper):
+    total = _sum(name)
+    mean, sd = total.about(0.0)
+    found = tilted_sums.tail_of(total, (mean, mean + 6.0 * sd), False, 1024, upper)
+    x = found.start + found.spacing * np.arange(found.value.size)
+    above, excess = _tails(total, np.rint((x - total.least) / total.spacing).astype(int))
+    if upper:
+        assert np.all(found.value >= excess * (1 - _OWN))
+        assert np.all(found.value <= excess * (1 + 1e-6) + _TINY)
+        return
+    assert np.all(found.value <= excess * (1 + _OWN))
+    assert np.all(found.mass_lower <= above * (1 + _OWN))
+    assert np.all(found.mass_upper >= above * (1 - _OWN))
+    # Chernoff's bounds on mass outside the window cost little inside the interval.
+    assert np.all(found.value[1:-1] >= 0.99 * excess[1:-1])
+
+
+@pytest.mark.parametrize("lack", [-30.0, -15.0, -5.0, 2.0])
+def test_a_large_term_outweighs_the_others_at_most_as_often(lack):
+    """The probability that 40 centred terms exceed `lack`, from below; nearly certain far below the mean."""
+    fall = np.exp(-0.9 * np.arange(40))
+    fall /= fall.sum()
+    centred = Steps(-0.25 * float(fall @ np.arange(40)), 0.25, fall)
+    law = np.asarray(_law(Sum(((centred, 40.0),))), dtype=float)
+    exact = float(law[40.0 * centred.start + 0.25 * np.arange(law.size) > lack].sum())
+    found = tilted_sums.outweighs(centred, 41.0, 1.0, 2.0 - lack, 1.5)
+    assert found <= exact * (1 + _OWN)
+    assert found >= 0.99 * (lack <= -15.0)
