@@ -77,6 +77,12 @@ EQUIVALENT = {
         "2",
         "(1)",
     ): "frequencies left out add up to at most their mean modulus, which is below this too",
+    (
+        "numerics/two_point_laws.py",
+        "hardest[order[fit.excess[order] > 1e-4]] = True",
+        "0.0001",
+        "(5e-05)",
+    ): "a search stops there; the largest remaining deficit is added to its outcome, whatever it is",
 }
 
 
