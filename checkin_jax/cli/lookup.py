@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -25,11 +23,6 @@ if TYPE_CHECKING:
     from checkin_jax.sweeps.figures.named_figures import NamedFigure
 
 
-def glossary() -> dict[str, str]:
-    """Words of words.toml, each with its explanation."""
-    return tomllib.loads((files("checkin_jax.cli") / "words.toml").read_text(encoding="utf-8"))
-
-
 @dataclasses.dataclass
 class Explain:
     """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
@@ -45,6 +38,7 @@ class Explain:
     def run(self) -> None:
         """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
+        from checkin_jax.reports.words import glossary
 
         words = glossary()
         bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}

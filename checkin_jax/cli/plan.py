@@ -415,6 +415,8 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
             continue
         ends = [f"{down(row[view].lower, 5)} .. {up(row[view].epsilon, 5)}" for view in views]
         met = "" if wanted.epsilon is None else "yes" if _meets(row, wanted) else "no"
+        if quick and met == "no" and row[wanted.view].lower <= (wanted.epsilon or 0.0):
+            met = "open"
         noise = noise_of_mean(row[wanted.view])
         told = "" if noise is None else " to ".join(up(each, 3) for each in noise)
         lines.append(

@@ -234,9 +234,14 @@ class Record:
 
     @property
     def terms(self) -> str:
-        """All declarations but a decision, delta, and the software's version, on which a decision rests, too."""
+        """All a decision rests on beside files: declarations without it, delta, figures, the software's version."""
         said = dataclasses.asdict(dataclasses.replace(self.deployment, decision=None))
-        return json.dumps([said, self.stated[0].delta, __version__], sort_keys=True)
+        figures = [
+            [promise.name, view, repr(g.lower), repr(g.epsilon)]
+            for promise in self.promises
+            for view, g in promise.guarantees.items()
+        ]
+        return json.dumps([said, self.stated[0].delta, figures, __version__], sort_keys=True)
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -311,21 +316,29 @@ class Record:
     def _count_of_messages(self) -> tuple[str, ...]:
         if self.target is None:
             return ()
-        epsilon, view = self.target
-        names = [each.name for each in self.judged if self.meets(each.guarantees.get(view))]
+        found, total = [], len(self.judged)
+        for view in self._views_of_target(self.judged[0]):
+            names = [each.name for each in self.judged if self.meets(each.guarantees.get(view))]
+            listed = f" ({'; '.join(names)})" if 0 < len(names) < total else ""
+            found.append(f"{len(names)} in view {view}{listed}")
         return (
-            f"{len(names)} of {len(self.judged)} messages meet the target, epsilon at most {up(epsilon)} in view "
-            f"{view}{': ' if names else ''}{'; '.join(names)}.",
+            f"Of {total} kinds of message, these meet the target, epsilon at most {up(self.target[0])}: "
+            f"{', '.join(found)}.",
         )
+
+    def _views_of_target(self, promise: Promise) -> tuple[str, ...]:
+        """The view that applies, then the target's; every view if it is not known which applies."""
+        if self.applies is None or self.target is None:
+            return tuple(promise.guarantees)
+        return tuple(dict.fromkeys((self.applies, self.target[1])))
 
     def _on_target(self, promise: Promise) -> tuple[str, ...]:
         if self.target is None:
             return ("No target was set.",)
-        epsilon, view = self.target
-        views = tuple(promise.guarantees) if self.applies is None else (view,)
+        epsilon, _ = self.target
         found = (
             f"{'' if self.meets(promise.guarantees.get(each)) else 'not '}met in view {each}"
-            for each in views
+            for each in self._views_of_target(promise)
         )
         by = f" by {promise.name}" if len(self.promises) > 1 else ""
         return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
@@ -334,9 +347,8 @@ class Record:
         whom = in_short(g.against)
         if not np.isfinite(g.epsilon):
             return f"No finite epsilon is proved against {whom}."
-        missed = self.meets(g) is False
-        strong = "" if missed else f": {tier(g.epsilon)} formal protection, in the tiers of [PHK23]"
-        return f"Epsilon is at most {number(g.epsilon, up)} at delta {g.delta!r} against {whom}{strong}."
+        told = f"Epsilon is at most {number(g.epsilon, up)} at delta {g.delta!r} against {whom}"
+        return f"{told}: {tier(g.epsilon)} in the tiers of [PHK23]."
 
     def _compared(self, promise: Promise) -> tuple[str, ...]:
         if self.last is None:
@@ -386,7 +398,9 @@ class Record:
             return ""
         told = f"Decision: {made.outcome} by {made.by}{made.on and f', {made.on}'}."
         told += f" {sentence(made.reason)}" if made.reason else ""
-        other = made.version not in ("", self.version)
+        if not made.version:
+            return told + " It does not say which version it was about."
+        other = made.version != self.version
         return told + f" It was about version {made.version}, which is not this one." * other
 
     def in_short(self, *, attack: bool) -> tuple[str, ...]:

@@ -239,7 +239,15 @@ def test_a_target_is_said_to_be_met_or_not(found):
     declared = Deployment(view="messages")
     text = built([found, other], target=(epsilon, "messages"), deployment=declared)
     meeting = int(other["messages"].epsilon <= epsilon) + 1
-    assert f"{meeting} of 2 messages meet the target, epsilon at most {up(epsilon)} in view messages" in text
+    told = f"Of 2 kinds of message, these meet the target, epsilon at most {up(epsilon)}: {meeting} in view messages"
+    assert told in text
+    undeclared = built([found, other], target=(epsilon, "messages"))
+    local = sum(each["local"].epsilon <= epsilon for each in (found, other))
+    assert f": {local} in view local" in undeclared
+    assert f", {meeting} in view messages" in undeclared
+    elsewhere = built([found, other], target=(epsilon, "messages"), deployment=Deployment(view="local"))
+    assert f": {local} in view local" in elsewhere
+    assert f", {meeting} in view messages." in elsewhere
     with pytest.raises(ValueError, match="nothing to report: hopeless"):
         built(["hopeless"])
     assert "hopeless" in built([found, "hopeless"])
