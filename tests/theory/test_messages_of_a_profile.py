@@ -54,9 +54,10 @@ def known(channel):
 def windows(channel, clients, slots, prob, dummy, colluding=None):
     """All pairs of neighbouring data sets of a common window; the last client is the target.
 
-    colluding: the record of a further client, who always comes to the first slot.
+    prob: one rate, or a list of them. colluding: the record of a further client, who always comes to the first slot.
     """
-    records, rates, places = range(3), [prob] * clients, [range(slots)] * clients
+    records, places = range(3), [range(slots)] * clients
+    rates = prob if isinstance(prob, list) else [prob] * clients
     beside = () if colluding is None else (colluding,)
     for held in product(records, repeat=clients - 1):
         laws = [
@@ -113,7 +114,7 @@ def test_clients_of_unequal_rates_send_messages_of_a_profile():
                 truth = np.maximum(truth, exact.most(list(exact.rounds(channel, [*others, mine])), CS))
                 assert above(bound_of(run, randomizer, client_rate=mine), truth)
                 with float64():
-                    bound = populations.t1h_cut(
+                    bound = populations.t1h(
                         Unit(run, randomizer, "messages", REPLACE, MASS, client_rate=mine)
                     )
                     for epsilon0 in (0.1, 0.4, 1.0, 2.5):
@@ -122,6 +123,35 @@ def test_clients_of_unequal_rates_send_messages_of_a_profile():
                         cheaper += (truth > 1.5 * free + 1e-9).any()
     # Cutting is not free.
     assert cheaper > 4
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_slots_of_clients_of_unequal_rates_show_messages_of_a_profile(slots):
+    """T2'h with cut laws; a client of rate 1 reveals who takes part."""
+    cheaper = 0
+    for channel in channels(7 + slots, 2):
+        randomizer = known(channel)
+        for rates, empty in product(((0.9, 0.3), (0.05, 0.6, 0.9), (1.0, 0.4)), ("visible", "dummy")):
+            run = cj.FixedWindow(
+                num_clients=len(rates), num_slots=slots, check_in_prob=cj.Rates(rates), empty_slots=empty
+            )
+            truth = np.zeros(len(CS))
+            for mine in sorted(rates):
+                others = list(rates)
+                others.remove(mine)
+                for dummy in range(3) if empty == "dummy" else [None]:
+                    pairs = list(windows(channel, len(rates), slots, [*others, mine], dummy))
+                    truth = np.maximum(truth, exact.most(pairs, CS))
+                assert above(bound_of(run, randomizer, client_rate=mine), truth)
+                with float64():
+                    unit = Unit(run, randomizer, "messages", REPLACE, MASS, client_rate=mine)
+                    bound = populations.t2_prime_h(unit)
+                    for epsilon0 in (0.1, 1.0, 2.5):
+                        assert above(bound._with_cut(epsilon0, LOSSES), truth)
+                        free = np.asarray(bound.clones(epsilon0).upper(LOSSES))
+                        cheaper += (truth > 1.5 * free + 1e-9).any()
+    # Cutting is not free.
+    assert cheaper > 2
 
 
 def t1_at_rate_one(n, p, c):

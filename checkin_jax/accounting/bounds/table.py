@@ -229,7 +229,6 @@ BOUNDS: tuple[Bound, ...] = (
     _row("two-steps", "R7", 1.0, resampled_neighbours.r7),
     _row("subsampling", "G4", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
     _row("clones", "T1h", 0.03, populations.t1h),
-    _row("clones", "T1h", 0.1, populations.t1h_cut),
     _row("clones", "T2'h", 0.05, populations.t2_prime_h),
     _row("hexagon", "T1h+", 0.3, populations.t1h_plus),
     _row("own-laws", "B0h", 1.0, populations.b0h, assumes=(_NOT_ADAPTIVE,)),

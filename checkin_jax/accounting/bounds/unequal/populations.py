@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -84,6 +85,15 @@ class Population:
             return pools.limited(self.limits.expected_check_ins, self.log_inverse_mass)
         return pools.sum_of(self.others.values, self.others.counts, self.log_inverse_mass)
 
+    def expected(self, num_clients: int) -> float:
+        """Expected number of all clients' messages, from above; a slower client has faster others."""
+        if self.everybody is not None:
+            most = float(self.everybody.values @ self.everybody.counts)
+        else:
+            assert self.limits is not None
+            most = num_clients * self.limits.largest
+        return most * (1.0 + 1e-12)
+
     @property
     def always_present(self) -> float:
         """Number of others with check-in rate 1."""
@@ -150,58 +160,57 @@ def covering_population(unit: Unit) -> Population | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: unequal rates, averaged slots or not; eps0-LDP messages; other clients with rates below 1."""
+    """Needs: unequal rates, averaged slots or not; other clients with rates below 1; no sum whose noise adds up."""
     found = covering_population(unit)
-    if found is None or unit.epsilon0 is None:
+    if found is None or not found.thetas:
         return None
-    return _clones(found, unit.epsilon0) if found.thetas else None
+    assert unit.unequal_cover is not None
+
+    def clones(epsilon0: float) -> UnitBound:
+        return _least(
+            UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
+            for theta, pool in found.pools
+        )
+
+    return _with_cuts(unit, found, clones, found.expected(unit.unequal_cover.num_clients))
 
 
-def _clones(found: Population, epsilon0: float) -> UnitBound:
-    """T1h at every pool rate that is worth trying, of which there must be one."""
-    bounds = [
-        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
-        for theta, pool in found.pools
-    ]
-    return bounds[0] if len(bounds) == 1 else least(bounds, bounds[0].instances)
+def _least(bounds: Iterable[UnitBound]) -> UnitBound:
+    """The least of bounds of one kind, with the instances of the first."""
+    first, *more = bounds
+    return least([first, *more], first.instances) if more else first
+
+
+def _with_cuts(
+    unit: Unit, found: Population, clones: Callable[[float], UnitBound], others: float
+) -> UnitBound | None:
+    """A bound on eps0-LDP messages, or, for messages of a known profile, of laws that are cut."""
+    if unit.epsilon0 is not None:
+        return clones(unit.epsilon0)
+    if unit.sums_noise:
+        return None
+    return CutUnequal(clones, found.rate, one_message(unit.randomizer), others, unit.log_inverse_mass)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CutUnequal(CutMessages):
-    """T1h of messages of a known profile, whose laws are cut; for a client of the population's rate, and slower ones.
+    """T1h or T2'h of messages of a known profile, whose laws are cut; for a client of this rate, and slower ones.
 
     Attributes:
-      population: of the target, with pools. others: expected number of any client's others' messages, from above.
+      of_pure: the bound on eps0-LDP messages. used: upper bound on the client's rate.
+      others: expected number of any client's others' messages, from above.
     """
 
-    population: Population
+    of_pure: Callable[[float], UnitBound]
+    used: float
     alone: LocalGaussian | LocalMessages
     others: float
     log_inverse_mass: float
 
     name = "clones"
 
-    @property
-    def used(self) -> float:  # type: ignore[override]
-        return self.population.rate
-
     def clones(self, epsilon0: float) -> UnitBound:
-        return _clones(self.population, epsilon0)
-
-
-def t1h_cut(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h, but for messages of a known profile in place of eps0-LDP ones."""
-    found = covering_population(unit)
-    if found is None or not found.thetas or unit.epsilon0 is not None or unit.sums_noise:
-        return None
-    if found.everybody is not None:
-        # A slower client has faster others.
-        others = float(found.everybody.values @ found.everybody.counts)
-    else:
-        assert unit.unequal_cover is not None
-        assert found.limits is not None
-        others = unit.unequal_cover.num_clients * found.limits.largest
-    return CutUnequal(found, one_message(unit.randomizer), others * (1.0 + 1e-12), unit.log_inverse_mass)
+        return self.of_pure(epsilon0)
 
 
 def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
@@ -304,21 +313,26 @@ def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> 
 
 
 def t2_prime_h(unit: Unit) -> UnitBound | None:
-    """Needs: common slots that use one client each; unequal rates; eps0-LDP messages; a record replaced."""
-    choices, shown = unit.protocol.unequal_used_slot_choices, unit.slots
-    if choices is None or shown is None or unit.epsilon0 is None or not unit.replaced:
+    """Needs: common slots that use one client each; unequal rates; a record replaced."""
+    choices, shown, mass = unit.protocol.unequal_used_slot_choices, unit.slots, unit.log_inverse_mass
+    if choices is None or shown is None or not unit.replaced:
         return None
     found = population_of(unit, choices.coins, choices.num_clients, 1.0)
     if found is None:
         return None
     shown_slots = slots_shown(choices, found, shown.used_lower)
-    arguments = (choices.num_slots, shown_slots, unit.epsilon0, unit.log_inverse_mass)
     # Clients of rate 1 are cover only if the participants are revealed.
     revealed = found.always_present > 0.0 or not found.thetas
     pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
     pools_of += [(1.0, found.present())] if revealed else []
-    bounds = [UnequalOccupied(found.rate, theta, pool, *arguments) for theta, pool in pools_of]
-    return bounds[0] if len(bounds) == 1 else least(bounds, bounds[0].instances)
+
+    def clones(epsilon0: float) -> UnitBound:
+        return _least(
+            UnequalOccupied(found.rate, theta, pool, choices.num_slots, shown_slots, epsilon0, mass)
+            for theta, pool in pools_of
+        )
+
+    return _with_cuts(unit, found, clones, min(found.expected(choices.num_clients), choices.num_slots))
 
 
 def g1h(unit: Unit) -> UnitBound | None:
