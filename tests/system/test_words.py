@@ -154,7 +154,7 @@ def test_the_page_speaks_as_the_statement_does(run, tmp_path):
         assert f">{run.observed(view)}<br><small>view {view}</small>" in top
         assert run.observed(view) in statement
     seen = {run.observed(view) for view in VIEWS}
-    for words in re.findall("somebody who sees[^<;(]*", top):
+    for words in re.findall("somebody who sees[^<;(:]*", top):
         assert any(each.startswith(words.strip(" .,")) for each in seen), words
     assert run.compared("replace-one") in top
     assert run.compared("replace-one") in statement
