@@ -147,7 +147,7 @@ def folder_of(run, folder):
 @every_run
 def test_the_page_speaks_as_the_statement_does(run, tmp_path):
     read = recorded.read(folder_of(run, tmp_path))
-    top = html.unescape(run_page.build(read))
+    top = html.unescape(run_page.build(read)).partition('<h2 id="words">')[0]
     statement = formats.as_text(formats.plain(of_run(read), attack=False))
     for view in VIEWS:
         # In the table and, of all that anybody may say about an adversary, nothing else.
