@@ -34,7 +34,7 @@ class CutMessages(TabulatedMessages):
     """Messages of a known profile D, cut to eps0-LDP messages, that hide each other as clones do; symmetric.
 
     For every eps0, with p = e^eps0 and a bound B(eps0) on eps0-LDP messages that uses only the ratios of the target's
-    two laws and what the others' have in common with them (T1, T1h),
+    two laws and what the others' have in common with them (T1, T1h, T2'h),
 
         H_c <= B(eps0) + (1 + c) D(p) (used + 2 others / p) :
 
