@@ -44,7 +44,7 @@ class _Atoms(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalOccupied:
-    """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Certified; adaptive; empty slots visible or hidden.
+    """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Adaptive; empty slots are visible or hidden.
 
     Given J, the target takes part with probability q, and each of the K occupied slots shows its message with
     probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+. This grows with s and K (convex order), and is
