@@ -27,14 +27,19 @@ def check_folder(out: Path, option: str = "--out") -> None:
         raise UsageError(f"{option} {out}: expected a file in an existing folder")
 
 
-def check_free(out: Path, subject: Path, deployment: Path | None) -> None:
+def check_inputs(out: Path, *inputs: Path | None) -> None:
+    """Raises UsageError unless `out` is a file in an existing folder, and none of the inputs."""
+    check_folder(out)
+    for read in inputs:
+        if read is not None and out.exists() and read.exists() and out.samefile(read):
+            raise UsageError(f"--out {out}: that file is an input of the page")
+
+
+def check_free(out: Path, subject: Path, *inputs: Path | None) -> None:
     """Raises UsageError if `out` is an input of the page, or a page about another run, ledger or plan."""
     from checkin_jax.reports import render
 
-    check_folder(out)
-    for read in (subject, deployment):
-        if read is not None and out.exists() and read.exists() and out.samefile(read):
-            raise UsageError(f"--out {out}: that file is an input of the page")
+    check_inputs(out, subject, *inputs)
     about = render.source_of(out)
     own = subject / "report.html"  # a run's own page is always replaced
     if out.is_file() and not about and out != own:

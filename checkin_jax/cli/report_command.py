@@ -11,7 +11,7 @@ from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
 from checkin_jax.cli.ledger_command import LedgerBudget
 from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of
-from checkin_jax.cli.pages import check_folder, check_free, say, write_page
+from checkin_jax.cli.pages import check_free, check_inputs, say, write_page
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ReportPage(_DeclaredOptions):
 
         said, run = self.declared(), self.run_in(self.subject)
         out = self.subject / "report.html" if self.out is None else self.out
-        check_free(out, self.subject, self.deployment)
+        check_free(out, self.subject, self.deployment, self.last)
         if not run.metrics:
             raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
         print(run_page.write(run, out, account, deployment=said))
@@ -168,9 +168,8 @@ class Statement(_DeclaredOptions):
         if not self.subject.exists():
             raise UsageError(f"{self.subject}: no such folder or file")
         if self.out is not None:
-            check_folder(self.out)
-            if self.format == "html":
-                check_free(self.out, self.subject, self.deployment)
+            check = check_free if self.format == "html" else check_inputs
+            check(self.out, self.subject, self.deployment, self.last)
         written = self._of_run() if self.subject.is_dir() else self._of_file()
         try:
             text = written()

@@ -182,6 +182,10 @@ def _decision(table: Any) -> Decision:
     _validate.choice(OUTCOMES, outcome=found.outcome)
     if found.outcome != OUTCOMES[0] and not found.reason:
         raise ValueError(f"[{_NAME}.decision] outcome={found.outcome!r} needs a reason")
+    if found.on:
+        from checkin_jax.accounting.interop import ledger_file  # imports the accountant
+
+        ledger_file.date(found.on)
     return found
 
 

@@ -94,7 +94,7 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
         },
         "guarantees": ran or quoted,
         "guarantees_of_all_planned_rounds": quoted if ran else [],
-        "declared": dataclasses.asdict(said),
+        "declared": dataclasses.asdict(said) | {"checked": list(map(dataclasses.asdict, said.checked))},
         "blanks": list(subject.blanks),
         "target": None
         if subject.target is None

@@ -323,6 +323,45 @@ def calibrating(protocol, randomizer, values, free):
     CASES,
     any_protocol,
     any_randomizer,
+    arguments(["delta", "view", "neighboring_relation"], 1),
+    covers=(cj.sensitivities, cj.Sensitivities),
+    few=4,
+    many=200,
+)
+def differentiating(protocol, randomizer, values):
+    found = call(cj.sensitivities, protocol, randomizer, **values)
+    check_guarantee(found.guarantee)
+    slopes = [end for slope in found.slopes.values() for end in slope if end is not None]
+    assert all(map(math.isfinite, slopes))
+    assert "nan" not in str(found)
+
+
+@case(
+    CASES,
+    st.tuples(spread(1.0, 1e12), spread(1e-9, 1.0), spread(1e-6, 50.0)),
+    covers=(cj.numerics.theorem_1_rdp, cj.numerics.rdp_of_pure_dp, cj.numerics.epsilon_from_log_moments),
+    few=4,
+    many=200,
+)
+def functional_kernels(setting):
+    """None checks its arguments: these are legal."""
+    clients, rate, epsilon0 = setting
+    orders = np.array([2.0, 3.0, 16.0])
+    with jax.enable_x64(True):
+        rdp = np.asarray(cj.numerics.theorem_1_rdp(np.floor(clients), rate, epsilon0, orders, size=64))
+        most = np.asarray(cj.numerics.rdp_of_pure_dp(epsilon0, orders))
+        found = cj.numerics.epsilon_from_log_moments(
+            jnp.asarray(orders), jnp.asarray((orders - 1.0) * most), jnp.float64(-14.0)
+        )
+    assert (rdp >= 0.0).all()
+    assert (most <= epsilon0 * (1.0 + 1e-9)).all()
+    assert (np.asarray(found) >= 0.0).all()
+
+
+@case(
+    CASES,
+    any_protocol,
+    any_randomizer,
     arguments(["view", "value_discretization_interval", "tail_mass", "neighboring_relation"], 1),
     spread(1e-12, 0.5),
     covers=(cj.to_pld,),

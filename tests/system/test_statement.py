@@ -237,6 +237,27 @@ def test_what_changed_is_listed_and_another_subject_is_refused(subjects, capsys)
     assert "expected a statement about a plan, not about a ledger" in capsys.readouterr().err
 
 
+def test_no_statement_is_written_over_what_it_reads(subjects, capsys):
+    subjects("year.json", "--format", "json", "--out", "last.json")
+    inputs = ["year.json", "said.toml", "last.json"]
+    before = [Path(name).read_bytes() for name in inputs]
+    words = ["year.json", "--deployment", "said.toml", "--last", "last.json", "--format", "json"]
+    for name in inputs:
+        with pytest.raises(SystemExit):
+            cli.main(["statement", *words, "--out", name])
+        assert f"--out {name}: that file is an input of the page" in capsys.readouterr().err
+    assert [Path(name).read_bytes() for name in inputs] == before
+
+
+@pytest.mark.parametrize(("on", "told"), [("2999-01-01", "up to today"), ("25 Nov", "such as 2026-01-31")])
+def test_a_decision_is_of_a_day_that_has_been(subjects, capsys, on, told):
+    decided = f'\n[deployment.decision]\noutcome = "accepted"\nby = "B"\non = "{on}"\n'
+    Path("said.toml").write_text(Path("said.toml").read_text() + decided)
+    with pytest.raises(SystemExit):
+        cli.main(["statement", "year.json", "--deployment", "said.toml"])
+    assert told in capsys.readouterr().err
+
+
 def test_a_decision_is_filed(subjects, capsys):
     decided = '\n[deployment.decision]\noutcome = "refused"\nby = "the privacy office"\non = 2026-08-31\n'
     said = Path("said.toml").read_text()

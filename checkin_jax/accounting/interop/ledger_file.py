@@ -200,7 +200,7 @@ def date(text: str) -> str:
         raise ValueError(f"on={_validate.shown(text)}: expected a date such as 2026-01-31") from None
     # Somewhere it is tomorrow.
     if found > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
-        raise ValueError(f"on={text!r}: expected a day up to today, as the runs of a ledger have run")
+        raise ValueError(f"on={text!r}: expected a day up to today")
     return found.isoformat()
 
 
