@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import math
 from collections.abc import Callable, Sequence
@@ -36,7 +37,6 @@ _TOLERANCE = 1e-4
 
 # Longest steps, as factors, until the target is bracketed; factor beyond the target at which a step aims.
 _STRIDE, _SHORT_STRIDE, _BEYOND = 30.0, 2.0, 1.05
-
 
 # Relative step of `sensitivities`. A smaller one shows the grids of the composition.
 _STEP = 0.01
@@ -241,25 +241,17 @@ def sensitivities(
       1.13 7.4
     """
 
-    def ask(protocol: CheckInProtocol, randomizer: Randomizer, delta: float) -> Guarantee:
-        return account(
-            protocol,
-            randomizer,
-            delta=delta,
-            view=view,
-            bounds=bounds,
-            neighboring_relation=neighboring_relation,
-            client_rate=client_rate,
-        )
-
-    here, slopes = ask(protocol, randomizer, delta), {}
+    ask = functools.partial(
+        account, view=view, bounds=bounds, neighboring_relation=neighboring_relation, client_rate=client_rate
+    )
+    here, slopes = ask(protocol, randomizer, delta=delta), {}
     own = randomizer.variable
     for name in [each.name for each in (*protocol.variables, *([] if own is None else [own]))]:
         variable, value, build = _free(protocol, randomizer, name)
         moved = _beside(value, variable)
-        slopes[name] = _slope(here, ask(*build(moved), delta), value, moved)
+        slopes[name] = _slope(here, ask(*build(moved), delta=delta), value, moved)
     moved = _beside(delta, FreeVariable("delta", MIN_DELTA, 1.0, 1.0))
-    slopes["delta"] = _slope(here, ask(protocol, randomizer, moved), delta, moved)
+    slopes["delta"] = _slope(here, ask(protocol, randomizer, delta=moved), delta, moved)
     return Sensitivities(guarantee=here, slopes=slopes)
 
 

@@ -404,7 +404,7 @@ class Record:
         return told + f" It was about version {made.version}, which is not this one." * other
 
     def in_short(self, *, attack: bool) -> tuple[str, ...]:
-        """What a decider reads first, a sentence each.
+        """Sentences for a decider, the verdict first.
 
         attack: True to include the beliefs of an adversary.
         """

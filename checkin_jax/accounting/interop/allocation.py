@@ -79,10 +79,9 @@ def allocated(event: DpEvent) -> RandomAllocationDpEvent | None:
 
 
 def units_in(event: DpEvent) -> int:
-    """Number of units of one application of an event for which `allocated` is not None."""
+    """Number of units of one application of an event of a trusted server."""
     sums = allocated(event)
-    assert sums is not None
-    return sums.num_selected
+    return 1 if sums is None else sums.num_selected
 
 
 def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound, int]]:

@@ -59,11 +59,6 @@ def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[Un
     return [(bound_of(event, relation), 1)]
 
 
-def units_in(event: DpEvent) -> int:
-    """Number of units of one application."""
-    return 1 if allocation.allocated(event) is None else allocation.units_in(event)
-
-
 def bound_of(event: DpEvent, relation: str) -> UnitBound:
     """The bound on one application of a central event under a relation of `protocols.RELATIONS`.
 

@@ -160,7 +160,10 @@ def covering_population(unit: Unit) -> Population | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: unequal rates, averaged slots or not; other clients with rates below 1; no sum whose noise adds up."""
+    """Needs: unequal rates, averaged slots or not; other clients with rates below 1.
+
+    Messages of a known profile are observed singly.
+    """
     found = covering_population(unit)
     if found is None or not found.thetas:
         return None
@@ -184,7 +187,7 @@ def _least(bounds: Iterable[UnitBound]) -> UnitBound:
 def _with_cuts(
     unit: Unit, found: Population, clones: Callable[[float], UnitBound], others: float
 ) -> UnitBound | None:
-    """A bound on eps0-LDP messages, or, for messages of a known profile, of laws that are cut."""
+    """The bound on eps0-LDP messages, or on messages of a known profile, whose laws are cut."""
     if unit.epsilon0 is not None:
         return clones(unit.epsilon0)
     if unit.sums_noise:
@@ -313,7 +316,10 @@ def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> 
 
 
 def t2_prime_h(unit: Unit) -> UnitBound | None:
-    """Needs: common slots that use one client each; unequal rates; a record replaced."""
+    """Needs: common slots that use one client each; unequal rates; a record replaced.
+
+    Messages of a known profile are observed singly.
+    """
     choices, shown, mass = unit.protocol.unequal_used_slot_choices, unit.slots, unit.log_inverse_mass
     if choices is None or shown is None or not unit.replaced:
         return None
