@@ -9,7 +9,7 @@ from oracles import random_check_ins as brute
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contention import ContestedSlots
+from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, slots_won, win_prob
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -35,9 +35,10 @@ def winning(window: int) -> np.ndarray:
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_the_number_of_slots_won_is_stochastically_below(window):
     law = winning(window)
-    bound = ContestedSlots(window, 1.0, 0.5, 1.0, MASS, False, window - 1, 1.0 / window)
-    assert law @ np.arange(window + 1.0) == pytest.approx(window * bound._won, rel=1e-9)
-    values, masses = bound.won()
+    assert law @ np.arange(window + 1.0) == pytest.approx(
+        window * win_prob(window - 1, 1.0 / window), rel=1e-9
+    )
+    values, masses = slots_won(window, window - 1, 1.0 / window, MASS)
     assert masses.sum() >= 1.0
     for k in range(window + 1):
         assert masses[values >= k].sum() >= law[k:].sum() - 1e-12
@@ -45,7 +46,7 @@ def test_the_number_of_slots_won_is_stochastically_below(window):
 
 def test_many_slots_are_not_all_won():
     many = ContestedSlots(10**4, 1.0, 0.5, 1.0, MASS, False, 10**4 - 1, 1e-4)
-    values, masses = many.won()
+    values, masses = slots_won(10**4, 10**4 - 1, 1e-4, MASS)
     mean = 10**4 * (1.0 - math.exp(-1.0))
     assert mean < values @ masses / masses.sum() < 1.02 * mean
     plain = SlotsPureLDP(10**4, 1.0, 0.5, 1.0, MASS)

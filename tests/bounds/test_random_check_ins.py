@@ -10,7 +10,7 @@ from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contention import ContestedSlots
+from checkin_jax.accounting.bounds.windows.contention import slots_won
 
 MASS = 45.0
 
@@ -60,7 +60,7 @@ def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
 
 def contested(slots: int, used: float, others: int, pick: float, p: float) -> windows.Slots:
     """T2 for the law of the number of slots won, by direct summation."""
-    values, masses = ContestedSlots(slots, used, used, math.log(p), MASS, False, others, pick).won()
+    values, masses = slots_won(slots, others, pick, MASS)
     return windows.Slots(values.astype(int), masses, used / slots, p, 1.0 / (p + 1.0), 0.0)
 
 

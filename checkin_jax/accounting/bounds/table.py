@@ -63,7 +63,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "profile": (
         "the worst case over all laws of likelihood ratios that the privacy profile of one message allows, chosen "
         "message by message",
-        "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md",
+        "docs/theory_gaussian.md, docs/theory.md, docs/theory_allocation.md, docs/theory_rates.md",
     ),
     "gaussian-cover": (
         "two laws replace the worst case over all laws of likelihood ratios: every other client's Gaussian message is "
@@ -96,7 +96,7 @@ _LABELS = {
     "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
     "hexagon": "T1+ T1h+ T2+ T2++",
     "own-laws": "t_k B B0 B0h",
-    "profile": "T* T*h R3",
+    "profile": "T* T*h T2r R3",
     "gaussian-cover": "T**",
     "everybody": "E+ E* G2",
     "subsampling": "G1 G1h G4 G4h R1 R1'",
@@ -180,6 +180,13 @@ def _of_everybody(unit: Unit) -> tuple[str, ...]:
     return (_NOT_ADAPTIVE,) if unit.randomizer.gaussian_mu is None else (_SAME_BALL,)
 
 
+def _of_rivals(unit: Unit) -> tuple[str, ...]:
+    """The stated rate is assumed where clients choose among common slots: each message is used against its rivals."""
+    slots = unit.slots
+    common = slots is not None and slots.contested and unit.protocol.used_slot_choices is not None
+    return (_STATED_RATE,) if common else ()
+
+
 def _of_common_slots(unit: Unit) -> tuple[str, ...]:
     """More clients than are stated displace each other more often, at twice the distance of a dummy."""
     return (_COUNTED,) if unit.protocol.used_slot_choices is not None else ()
@@ -202,6 +209,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("hexagon", "T1+", 0.25, theorems.t1_plus),
     _row("everybody", "E+", 1.2, theorems.e_plus, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2", 0.02, theorems.t2),
+    _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
     _row("hexagon", "T2+", 0.5, theorems.t2_plus),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
     _row("clones", "T2'", 0.03, theorems.t2_prime),

@@ -38,6 +38,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
+from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -178,6 +179,16 @@ def t2(unit: Unit) -> UnitBound | None:
         rivals = shown.others, shown.pick
         return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
     return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)
+
+
+def t2_removed(unit: Unit) -> UnitBound | None:
+    """Needs: slots that all show a message (hidden dummies); a profile; a client is added or removed."""
+    shown = unit.slots
+    if shown is None or not shown.hidden or unit.replaced or unit.randomizer.gaussian_mu is not None:
+        return None
+    rivals = (shown.others, shown.pick) if shown.contested else (0, 0.0)
+    common = unit.protocol.used_slot_choices is not None
+    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.log_inverse_mass, *rivals, common)
 
 
 def t2_plus(unit: Unit) -> UnitBound | None:

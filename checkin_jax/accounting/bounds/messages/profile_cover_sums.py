@@ -55,9 +55,9 @@ def _reach(profile: Profile, least: float) -> float:
     return end or min(profile.top, 1.0)
 
 
-def _knots(profile: Profile, end: float) -> np.ndarray:
-    """_KNOTS + 1 knots from 0 to e^end - 1, between which the chords of D have about the same relative error."""
-    losses = np.linspace(0.0, end, _SAMPLES)
+def knots_of(profile: Profile, least: float) -> np.ndarray:
+    """_KNOTS + 1 knots from 0 to where D is `least`, between which its chords have about the same relative error."""
+    losses = np.linspace(0.0, _reach(profile, max(least, 10.0 * TINY)), _SAMPLES)
     value, at = profile.delta(losses), np.expm1(losses)
     gaps = np.diff(at)
     falls = -np.diff(value) / gaps
@@ -131,17 +131,16 @@ class HiddenSum(abc.ABC):
     def top(self) -> float:
         return self.profile.top
 
-    @functools.cached_property
-    def _end(self) -> float:
-        """Largest loss of one message that is followed."""
+    @property
+    def negligible(self) -> float:
+        """Value of D below which a step does not matter."""
         clients, count, rate = self.terms
-        least = math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
-        return _reach(self.profile, max(least, 10.0 * TINY))
+        return math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
 
     @functools.cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Knots, D there, and the standard deviation of the sum without steps expected less than once."""
-        knots = _knots(self.profile, self._end)
+        knots = knots_of(self.profile, self.negligible)
         value = self.profile.delta(np.log1p(knots))
         _, count, rate = self.terms
         mean = count * rate
@@ -201,26 +200,28 @@ class HiddenSum(abc.ABC):
 
     def hidden(self) -> np.ndarray:
         """Upper bounds by T* at `losses`."""
+        value = self.at(self.losses)
+        return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
+
+    def at(self, losses: np.ndarray) -> np.ndarray:
+        """Upper bounds on (1/clients) E(-clients (c - 1) + S)_+ at these increasing losses."""
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
         # Below `least` the last value stands for all further ones: outside the event of `_rest` the divergence does
         # not grow with c, and the term added for that event continues to fall.
-        value, least = np.full(self.losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
-        for orders, groups in self.together(self.losses):
-            middle = self._law(self.losses[[groups[len(groups) // 2][0]]])
+        value, least = np.full(losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
+        for orders, groups in self.together(losses):
+            middle = self._law(losses[[groups[len(groups) // 2][0]]])
             paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
             for some in side_by_side(groups):
                 at = np.array([range(*group) for group in some])
                 ends = at[:, sorted({0, at.shape[1] - 1})]
-                laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(self.losses[ends.ravel()]))
+                laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(losses[ends.ravel()]))
                 law = hidden_messages.Law(*map(host, laws))
-                value[at] = hidden_messages.hidden_upper(*arguments, paths, host(self.losses[at]), law)
+                value[at] = hidden_messages.hidden_upper(*arguments, paths, host(losses[at]), law)
                 if value[at[-1, -1]] < least:
                     value[at[-1, -1] :] = value[at[-1, -1]]
-                    return self._with_rest(value)
-        return self._with_rest(value)
-
-    def _with_rest(self, value: np.ndarray) -> np.ndarray:
-        return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
+                    return value
+        return value
 
     @functools.cached_property
     def values(self) -> np.ndarray:

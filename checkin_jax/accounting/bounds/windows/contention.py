@@ -23,7 +23,7 @@ _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
-def _won(others: int, pick: float) -> float:
+def win_prob(others: int, pick: float) -> float:
     """E 1/(C + 1), C ~ Bin(others, pick), rounded up."""
     rivals = others + 1.0
     if not others or pick <= 0.0:
@@ -34,6 +34,16 @@ def _won(others: int, pick: float) -> float:
 
 def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
     return np.array([*(each for each in exponents if each < log_inverse_mass), log_inverse_mass])
+
+
+def slots_won(slots: int, others: int, pick: float, log_inverse_mass: float) -> tuple[np.ndarray, np.ndarray]:
+    """(values, masses) of a law stochastically above the number of slots in which the target would win."""
+    exponents = _levels(_WON, log_inverse_mass)
+    high = chernoff.most(slots, win_prob(others, pick), exponents)
+    # Pr(more than a level) is at most the mass beyond it.
+    values = np.append(high, float(slots))
+    survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
+    return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +58,12 @@ class ContestedSlots(SlotsPureLDP):
     pick: float = 0.0
 
     @property
-    def _won(self) -> float:
-        """Probability that the target is drawn in its slot, rounded up."""
-        return _won(self.others, self.pick)
-
-    @property
     def variance(self) -> float:
-        return super().variance * self._won
-
-    def won(self) -> tuple[np.ndarray, np.ndarray]:
-        """(values, masses) of a law stochastically above the number of slots in which the target would win."""
-        exponents = _levels(_WON, self.log_inverse_mass)
-        high = chernoff.most(self.slots, min(self._won, 1.0), exponents)
-        # Pr(more than a level) is at most the mass beyond it.
-        values = np.append(high, float(self.slots))
-        survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
-        return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
+        return super().variance * win_prob(self.others, self.pick)
 
     @functools.cached_property
     def mixture(self) -> Mixture:
-        values, masses = self.won()
+        values, masses = slots_won(self.slots, self.others, self.pick, self.log_inverse_mass)
         parts = (host(values), host(self.used * values / self.slots), host(masses))
         return Mixture(
             clones.slots_law(*parts, host(self.epsilon0), True), self.epsilon0, self.log_inverse_mass
@@ -101,7 +97,7 @@ class WeightedSlots(Staged):
         alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
         own = chernoff.most(self.slots, min(alone, 1.0), exponents)
         # Probability of any weight: 1 if the target is alone, else 2/(C + 1).
-        any_share = min(2.0 * _won(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
+        any_share = min(2.0 * win_prob(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
         either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
         # Either number may exceed its level.
         beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)

@@ -1,0 +1,214 @@
+"""profile (T2r): a client is added to slots with hidden dummies, or removed from them, among independent others.
+
+The likelihood ratio of a view is 1 + sum_j (rho/m) w_j (z_j - 1), with w_j the probability that the client's message
+would be drawn in slot j, given what the others do, and z_j the ratio of one message. Proof: docs/theory.md, 6a. Call
+inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy  # its parts are imported when they are used
+
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, knots_of
+from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.windows.contention import slots_won, win_prob
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import convex
+
+# Most values of a load that are told apart, and standard deviations of it below and above its mean.
+_LOADS, _BELOW, _ABOVE = 96, 9.0, 7.0
+# Standard deviations by which the Poisson number of others is smaller in the mean.
+_FEWER = np.linspace(0.0, 8.0, 33)
+# Relative error of Poisson probabilities, with a margin.
+_POISSON = 1e-9
+
+
+class Weights(NamedTuple):
+    """Law of w_j: values in (0, 1], and their probabilities rounded up; both [values]."""
+
+    values: np.ndarray
+    probs: np.ndarray
+
+
+_ALWAYS = Weights(np.ones(1), np.ones(1))
+
+
+def poisson_weights(mean: float) -> Weights:
+    """Law of 1/(C + 1), C Poisson of this mean; all loads of a bucket count as the smallest of them."""
+    deviation = math.sqrt(mean + 1.0)
+    between = np.linspace(max(mean - _BELOW * deviation, 0.0), mean + _ABOVE * deviation, _LOADS)
+    edges = np.unique(np.append(0.0, np.floor(between)))
+    # Pr[C < edge] and Pr[C >= edge]: the smaller one is accurate.
+    below = np.append(0.0, scipy.special.pdtr(edges[1:] - 1.0, mean))
+    beyond = np.append(1.0, scipy.special.pdtrc(edges[1:] - 1.0, mean))
+    probs = np.where(edges[1:] <= mean, np.diff(below), -np.diff(beyond))
+    return Weights(1.0 / (edges + 1.0), np.append(probs, beyond[-1]) * (1.0 + _POISSON))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Half:
+    """One side of a step t = w (z - 1), as a profile: E(t - k)_+, or E(-t - k)_+ if `falls`, at loss log(1 + k)."""
+
+    message: Profile
+    weights: Weights
+    falls: bool
+
+    name = "a step"
+
+    @property
+    def top(self) -> float:
+        return math.log(2.0) if self.falls else self.message.top
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        values, probs = self.weights
+        size = np.expm1(np.asarray(loss, dtype=np.float64))[..., None] / values
+        if self.falls:
+            # E(u - z)_+ is at most u D(1/u); u = 1 - k/w is rounded up.
+            left = np.maximum(1.0 - size + 4e-16, 0.0)
+            value = left * self.message.delta(-np.log(np.clip(left, 1e-300, 1.0)))
+        else:
+            value = self.message.delta(np.log1p(size))
+        return value @ (probs * values) + TINY
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _SlotSum(HiddenSum):
+    """(rho/m) E(-(m/rho)(c - 1) + sum of `number` steps)_+, or of steps of opposite sign if `backward`."""
+
+    slots: int
+    used: float
+    number: float
+    message: Profile
+    weights: Weights
+    log_inverse_mass: float
+    backward: bool
+
+    @property
+    def profile(self) -> Profile:  # type: ignore[override]
+        """The side of a step towards larger sums."""
+        return _Half(self.message, self.weights, self.backward)
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        # Rounded down, since the bound grows with rho.
+        return self.slots / self.used * (1.0 - 1e-15), self.number, 1.0
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        return np.full(losses.shape, math.inf)
+
+    @functools.cached_property
+    def _step(self) -> hidden_messages.Law:
+        right, right_value, _ = self.steps
+        other = _Half(self.message, self.weights, not self.backward)
+        left = knots_of(other, self.negligible)
+        return hidden_messages.Law(
+            host(right), host(right_value), host(left), host(other.delta(np.log1p(left)))
+        )
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+        """The same step at every loss."""
+        parts = (np.broadcast_to(part, (len(losses), np.size(part))) for part in self._step)
+        return hidden_messages.Law(*map(host, parts))
+
+
+class _Part(NamedTuple):
+    """Mass of an event, number of steps in it, and the law of their weights."""
+
+    mass: float
+    number: float
+    weights: Weights
+
+
+@dataclasses.dataclass(frozen=True)
+class RemovedClient(OneSided):
+    """T2r: one client is added or removed; every slot shows one message, a client's or a dummy's. P has the client.
+
+    Others that choose among common slots are counted as a Poisson number of them, so that loads are independent, or by
+    the number of slots in which the client would be drawn (T2), whichever has the smaller variance.
+
+    Attributes:
+      slots, used: m and rho, as in T2. profile: of one message.
+      others, pick: number of others that may be in each slot, and the probability of each; (0, 0): none is counted.
+      common: True if the others are the same ones for all slots, each in at most one.
+    """
+
+    slots: int
+    used: float
+    profile: Profile
+    log_inverse_mass: float
+    others: int = 0
+    pick: float = 0.0
+    common: bool = False
+    instances: tuple[Instance, ...] = ()
+
+    name = "profile"
+
+    def poisson(self) -> _Part:
+        """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
+        means = np.maximum(self.others - _FEWER * math.sqrt(self.others), 0.0)
+        fewer = np.maximum(scipy.special.pdtr(self.others, means) * (1.0 - _POISSON), 1e-300)
+        best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.pick)))
+        return _Part(
+            float(1.0 / fewer[best]), float(self.slots), poisson_weights(float(means[best]) * self.pick)
+        )
+
+    @functools.cached_property
+    def parts(self) -> tuple[_Part, ...]:
+        """Events whose bounds add up, weighted by their masses."""
+        if not self.others or self.pick <= 0.0:
+            return (_Part(1.0, float(self.slots), _ALWAYS),)
+        if self.common:
+            whole = self.poisson()
+            values, probs = whole.weights
+            if whole.mass**2 * float(probs @ np.square(values)) <= win_prob(self.others, self.pick):
+                return (whole,)
+        numbers, masses = slots_won(self.slots, self.others, self.pick, self.log_inverse_mass)
+        return tuple(_Part(float(mass), float(number), _ALWAYS) for number, mass in zip(numbers, masses))
+
+    def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
+        facts = self.slots, self.used
+        return [
+            (mass, _SlotSum(*facts, number, self.profile, weights, self.log_inverse_mass, backward))
+            for mass, number, weights in self.parts
+        ]
+
+    @functools.cached_property
+    def _tables(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """(losses, upper bounds) of P||Q and of Q||P, linear in e^loss between losses."""
+        forward = self._sums(False)
+        losses = max((one.losses for _, one in forward), key=lambda each: each[-1])
+        ahead = sum(mass * one.at(losses) for mass, one in forward)
+        # H(Q||P) = c E(-(1 - 1/c) - ...)_+, and 1 - 1/c is e^l - 1 at these l.
+        turned = np.log1p(-np.expm1(-losses))
+        behind = np.exp(losses) * sum(mass * one.at(turned) for mass, one in self._sums(True))
+
+        def table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), 1.0))
+            kept = convex.hull(np.expm1(losses), value)
+            return losses[kept], value[kept]
+
+        return table(ahead), table(behind)
+
+    @property
+    def top(self) -> float:  # type: ignore[override]
+        largest = self.profile.top
+        return largest if largest >= MAX_LOSS else math.log1p(self.used * math.expm1(largest)) * (1.0 + 1e-15)
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        losses, value = self._tables[backward]
+        loss = np.asarray(loss)
+        inside = np.minimum(loss, losses[-1])
+        found = np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))
+        return np.where(loss >= self.top, 0.0, found)

@@ -1,0 +1,197 @@
+"""T2r, a client added to slots with hidden dummies or removed: against all throws, and what is NOT a bound."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import random_check_ins as brute
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.profiles import MessageProfile
+from checkin_jax.accounting.bounds.windows import removed_client
+from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, Weights
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS, LOSSES = 31.0, np.array([0.0, 0.02, 0.1, 0.3, 0.6, 0.9, 1.3])
+RELATION = "add-or-remove-one"
+
+
+class Loads(RemovedClient):
+    """The bound by a Poisson number of others, also where it is not the smaller one."""
+
+    @property
+    def parts(self):
+        return (self.poisson(),)
+
+
+def with_and_without(num_clients, num_slots, rate, records, tree):
+    """Laws of a common window's outputs with the last client, and without it; by all choices and draws."""
+    found = []
+    for its in (rate, 0.0):
+        rates = (rate,) * (num_clients - 1) + (its,)
+        choices = brute.fixed_window_choices(num_clients, num_slots, rates)
+        used = brute.one_of_each_slot(choices, range(num_slots))
+        found.append(brute.output_law(used, records, tree))
+    return found
+
+
+def exact_sides(laws):
+    """H(P||Q) and H(Q||P) at LOSSES."""
+    one, other = laws
+    return [
+        np.array([brute.hockey_stick(*pair, math.exp(loss)) for loss in LOSSES])
+        for pair in ((one, other), (other, one))
+    ]
+
+
+def above(bound, laws) -> bool:
+    exact = exact_sides(laws)
+    return all(
+        np.all(np.asarray(ours) >= theirs * (1.0 - 1e-11) - 1e-13)
+        for ours, theirs in zip(bound.upper_sides(LOSSES), exact)
+    )
+
+
+@pytest.mark.parametrize("kind", ["extremal", "rotated", "atomic"])
+@pytest.mark.parametrize(
+    ("num_clients", "num_slots", "rate"), [(1, 2, 0.7), (2, 2, 1.0), (3, 2, 0.9), (3, 3, 0.5)]
+)
+def test_all_choices_of_a_few_clients_are_below(kind, num_clients, num_slots, rate):
+    p = 4.0
+    rng = np.random.default_rng(num_clients * num_slots)
+    message = MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
+    facts = num_slots, rate, message, MASS, num_clients - 1, rate / num_slots
+    bounds = [RemovedClient(*facts), RemovedClient(*facts, common=True)]
+    bounds += [Loads(*facts, common=True)] if num_clients > 1 else []
+    for _ in range(6):
+        tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), num_slots)
+        records = rng.integers(0, 3, size=num_clients).tolist()
+        laws = with_and_without(num_clients, num_slots, rate, records, tree)
+        assert all(above(bound, laws) for bound in bounds)
+
+
+@pytest.mark.parametrize("kind", ["extremal", "rotated"])
+def test_sliding_windows_are_below(kind):
+    """The middle one of five clients, whose window of three slots is published whole."""
+    n, window, p = 5, 3, 4.0
+    rng = np.random.default_rng(5)
+    message = MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
+    bound = RemovedClient(window, 1.0, message, MASS, window - 1, 1.0 / window)
+    choices = brute.sliding_window_choices(n, window)
+    without = {}
+    for picks, mass in choices.items():
+        gone = (*picks[:2], brute.EMPTY, *picks[3:])
+        without[gone] = without.get(gone, 0) + mass
+    slots = range(3, 6)
+    both = [brute.one_of_each_slot(law, slots) for law in (choices, without)]
+    for _ in range(4):
+        tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), window)
+        records = rng.integers(0, 3, size=n).tolist()
+        assert above(bound, [brute.output_law(used, records, tree) for used in both])
+
+
+def showing(delta0: float, epsilon0: float) -> np.ndarray:
+    """Channel of binary randomized response that shows the record with probability delta0; the dummy holds 0."""
+    p = math.exp(epsilon0)
+    rows = []
+    for record in (0, 1, 0):
+        hidden = (1.0 - delta0) * np.array([p, 1.0] if record == 0 else [1.0, p]) / (p + 1.0)
+        rows.append([*hidden, delta0 * (record == 0), delta0 * (record == 1)])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("delta0", "epsilon0"), [(0.03, 0.7), (0.2, 0.3)])
+def test_messages_that_may_show_the_record_are_below(delta0, epsilon0):
+    message = MessageProfile(cj.ApproximateLDP(epsilon0=epsilon0, delta0=delta0))
+    tree = brute.constant_tree(showing(delta0, epsilon0), 2)
+    for records in ((1,), (0, 1), (1, 0, 1)):
+        n = len(records)
+        facts = 2, 1.0, message, MASS, n - 1, 0.5
+        laws = with_and_without(n, 2, 1.0, records, tree)
+        assert above(RemovedClient(*facts), laws)
+        assert n == 1 or above(Loads(*facts, common=True), laws)
+
+
+def binary(num_clients, num_slots, rate, p, x=1):
+    """Binary randomized response, all others and the dummies at one record, the client at the other."""
+    tree = brute.constant_tree(np.array([[p, 1.0], [1.0, p], [p, 1.0]]) / (p + 1.0), num_slots)
+    return with_and_without(num_clients, num_slots, rate, (0,) * (num_clients - 1) + (x,), tree)
+
+
+def test_alone_it_is_what_binary_response_leaks():
+    p, m = 3.0, 4
+    bound = RemovedClient(m, 0.8, MessageProfile(cj.PureLDP(epsilon0=math.log(p))), MASS)
+    for ours, exact in zip(bound.upper_sides(LOSSES), exact_sides(binary(1, m, 0.8, p))):
+        assert np.all(ours >= exact * (1.0 - 1e-11))
+        # Chords between some hundred losses, and one contour for several of them.
+        assert np.all(ours[exact > 1e-3] <= exact[exact > 1e-3] * 1.03)
+
+
+def test_one_direction_is_no_bound_on_the_other():
+    p, m = 3.0, 4
+    bound = RemovedClient(m, 0.8, MessageProfile(cj.PureLDP(epsilon0=math.log(p))), MASS)
+    forward, _ = exact_sides(binary(1, m, 0.8, p))
+    assert np.any(bound.upper_sides(LOSSES)[1] < forward)
+
+
+def test_one_rival_too_many_is_no_bound(monkeypatch):
+    p = 3.0
+    facts = 2, 0.1, MessageProfile(cj.PureLDP(epsilon0=math.log(p))), MASS, 1, 0.05
+    laws = binary(2, 2, 0.1, p)
+    assert above(Loads(*facts, common=True), laws)
+
+    def too_many(mean):
+        return Weights(np.array([0.5]), np.ones(1))
+
+    monkeypatch.setattr(removed_client, "poisson_weights", too_many)
+    assert not above(Loads(*facts, common=True), laws)
+
+
+def test_more_others_than_there_are_are_no_bound():
+    """A Poisson number of a larger mean, in whose place fewer throw."""
+    p, n, m = 3.0, 3, 2
+    facts = m, 1.0, MessageProfile(cj.PureLDP(epsilon0=math.log(p))), MASS, n - 1, 0.5
+    laws = binary(n, m, 1.0, p)
+    assert above(Loads(*facts, common=True), laws)
+
+    class TooMany(Loads):
+        def poisson(self):
+            mean = self.others + 3.0 * math.sqrt(self.others)
+            return (
+                super().poisson()._replace(mass=1.0, weights=removed_client.poisson_weights(mean * self.pick))
+            )
+
+    assert not above(TooMany(*facts, common=True), laws)
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.3, 19.0, 4e3, 2e7])
+def test_loads_are_counted_in_full(mean):
+    values, probs = removed_client.poisson_weights(mean)
+    assert probs.sum() >= 1.0
+    assert np.all((values > 0.0) & (values <= 1.0) & (probs >= 0.0))
+    # E 1/(C + 1) = (1 - e^-mean)/mean.
+    exact = -math.expm1(-mean) / mean
+    # Where loads are told apart to a sixth of their deviation, half of that is lost.
+    lost = 0.1 / math.sqrt(mean) if mean > 30.0 else 1e-8
+    assert exact <= values @ probs <= exact * (1.0 + lost)
+
+
+@pytest.mark.parametrize(
+    "randomizer", [cj.PureLDP(epsilon0=1.0), cj.KaryResponse(epsilon0=1.0, num_values=20)]
+)
+def test_crowded_windows_are_nearly_exact(randomizer):
+    run = cj.FixedWindow(num_clients=10**5, num_slots=4_000, check_in_prob=1.0, num_epochs=20)
+    g = cj.account(run, randomizer, delta=1e-8, neighboring_relation=RELATION)
+    assert "profile" in g.method
+    assert g.lower <= g.epsilon <= 1.15 * g.lower
+
+
+def test_messages_of_a_known_profile_may_be_removed():
+    """Before, no bound was known for them."""
+    run = cj.FixedWindow(num_clients=10**4, num_slots=10**4, num_epochs=10)
+    pure = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6, neighboring_relation=RELATION)
+    nearly = cj.account(
+        run, cj.ApproximateLDP(epsilon0=1.0, delta0=1e-13), delta=1e-6, neighboring_relation=RELATION
+    )
+    assert pure.epsilon * (1.0 - 1e-4) <= nearly.epsilon <= 1.001 * pure.epsilon
+    assert nearly.lower <= nearly.epsilon <= 1.2 * nearly.lower
