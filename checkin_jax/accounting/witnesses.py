@@ -96,12 +96,10 @@ def _as_others(unit: Unit) -> Unit:
 def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     """Instances of a sliding window all of whose other clients collude: the target's message in a shared slot.
 
-    The colluders know their own messages, so a different message in a slot of theirs is the target's. There is no such
-    instance if two messages may be equal. Slots without a colluder are dropped.
+    The colluders know their own messages, so a different message in a slot of theirs is the target's. Slots without a
+    colluder are dropped.
     """
     shown, randomizer = unit.slots, unit.randomizer
-    if not randomizer.messages_differ:
-        return []
     if (
         shown is None
         or unit.protocol.used_slot_choices is not None
@@ -117,10 +115,45 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     bound = one_message(randomizer, rate)
     if isinstance(bound, LocalGaussian):
         return [bound]
+    if not randomizer.messages_differ:
+        laws = [law for law in randomizer.label_laws if law.others is None or unit.replaced]
+        if BINARY in randomizer.attains:
+            laws.append(_binary(randomizer.largest_loss))
+        laws = [_unlike_theirs(law, shown.others, shown.pick) for law in laws]
+        return [LocalLabels(bound, shown.used, _named_beside(law)) for law in laws]
     if BINARY in randomizer.attains:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
-    laws = [law for law in randomizer.label_laws if law.others is None]
-    return [LocalLabels(bound, rate, law._replace(name=f"{law.name}, in a colluder's slot")) for law in laws]
+    return [
+        LocalLabels(bound, rate, _named_beside(law)) for law in randomizer.label_laws if law.others is None
+    ]
+
+
+def _named_beside(law: LabelLaws) -> LabelLaws:
+    return law._replace(name=f"{law.name}, in a colluder's slot")
+
+
+def _binary(epsilon0: float) -> LabelLaws:
+    """Binary randomized response, rounded so that both probabilities are from below."""
+    often, seldom = 1.0 / (1.0 + math.exp(-epsilon0)), 1.0 / (1.0 + math.exp(epsilon0))
+    both = np.array([often, seldom]) * (1.0 - 1e-14)
+    return LabelLaws(both, both[::-1], "binary randomized response")
+
+
+def _unlike_theirs(law: LabelLaws, others: int, pick: float) -> LabelLaws:
+    """Labels of the target's message, drawn in a slot with colluders none of whom has this label; some mass is missing.
+
+    Each of `others` colluders is in the slot with probability `pick`; all hold the record of all others, or the second.
+    """
+    theirs = np.asarray(law.other if law.others is None else law.others, dtype=np.float64)
+    unlike = np.maximum(1.0 - theirs - 1e-15, 0.0)
+    alone = math.exp(others * math.log1p(-pick)) if pick < 1.0 else 0.0
+    # E u^C / (C + 1) for C ~ Bin(others, pick), without C = 0.
+    every = (others + 1.0) * np.log1p(-pick * (1.0 - unlike))
+    none = (others + 1.0) * math.log1p(-pick) if pick < 1.0 else -math.inf
+    seen = (np.exp(every) - math.exp(none)) / ((others + 1.0) * pick * np.maximum(unlike, 1e-3))
+    seen = np.where(unlike > 1e-3, np.maximum(seen * (1.0 - 1e-11) - alone * (1.0 + 1e-11) - 1e-13, 0.0), 0.0)
+    target, other, apart = (seen * np.asarray(part) for part in (law.target, law.other, law.difference))
+    return LabelLaws(target, np.maximum(other, 1e-300), law.name, None, apart)
 
 
 def _num_observed_slots(unit: Unit) -> int:

@@ -1,6 +1,7 @@
 """Clients in league with the adversary: honest counts where that is right, T2c where it is not, and counterexamples."""
 
 import dataclasses
+import itertools
 import math
 
 import jax
@@ -8,7 +9,10 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
+from checkin_jax.accounting import witnesses
+from checkin_jax.accounting.bounds.interface import LocalLabels, LocalPureLDP
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.randomizers import LabelLaws
 
 DELTA, P = 1e-6, 3.0
 MESSAGES = cj.PureLDP(epsilon0=math.log(P))
@@ -106,6 +110,61 @@ def test_laplace_messages_in_a_colluders_slot_are_told_by_themselves():
     found = cj.account(run, cj.Laplace(epsilon0=1.0), delta=1e-6)
     assert found.lower_method.endswith("in a colluder's slot")
     assert 0.3 * found.epsilon < found.lower < found.epsilon
+
+
+def seen_by_colluders(channel, record, theirs):
+    """Law of what the others see of the middle one of three clients in windows of two slots: all but it collude.
+
+    They know their own slots and messages; the two slots of the client's window are published. An empty slot shows a
+    dummy on their record.
+    """
+    values, law = range(channel.shape[1]), {}
+    for picks in itertools.product((1, 2), (2, 3), (3, 4)):
+        for own, sent, dummy in itertools.product(
+            values, itertools.product(values, repeat=2), itertools.product(values, repeat=2)
+        ):
+            messages = (sent[0], own, sent[1])
+            mass = channel[record, own] * np.prod(channel[theirs, [*sent, *dummy]]) / 8.0
+            there = [[messages[i] for i in range(3) if picks[i] == slot] for slot in (2, 3)]
+            shown = [found or [dummy[k]] for k, found in enumerate(there)]
+            for outputs in itertools.product(*shown):
+                key = picks[0], picks[2], sent, outputs
+                law[key] = law.get(key, 0.0) + mass / math.prod(map(len, shown))
+    return law
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_values_are_told_apart_in_a_colluders_slot(seed):
+    """Lower ends where two messages may be equal: a label that no colluder of the slot has is the client's."""
+    rng = np.random.default_rng(seed)
+    channel = rng.dirichlet(np.full(4, 3.0), size=3)
+    law = LabelLaws(channel[0], channel[1], "a channel", channel[2] if seed % 2 else None)
+    theirs = 2 if seed % 2 else 1
+    one, other = (seen_by_colluders(channel, record, theirs) for record in (0, 1))
+    instance = LocalLabels(LocalPureLDP(1.0, 1.0), 1.0, witnesses._unlike_theirs(law, 1, 0.5))
+    losses = np.array([0.0, 0.1, 0.3, 0.6])
+    for pair, (apart, mass) in zip(((one, other), (other, one)), instance.lower(losses)):
+        for loss, least in zip(losses, apart - np.expm1(losses) * mass):
+            exact = sum(max(pair[0][key] - math.exp(loss) * pair[1][key], 0.0) for key in pair[0])
+            assert least <= exact * (1.0 + 1e-12)
+    # Half of the time a colluder is in the slot, and then the message is drawn half of the time.
+    tv = 0.5 * np.abs(channel[0] - channel[1]).sum()
+    assert 0.1 * tv < instance.lower(losses)[0][0][0] < 0.25 * tv
+
+
+def test_messages_of_few_values_beside_colluders_have_sharp_ends():
+    """Their lower end was that among honest clients, .00123 of 1.02; their upper end above that of named messages."""
+    finite = cj.FiniteMechanism(
+        probabilities=[[0.25, 0.26, 0.22, 0.27], [0.26, 0.24, 0.25, 0.25], [0.25, 0.22, 0.27, 0.26]]
+    )
+    run = cj.SlidingWindow(num_clients=7_140_000, window=489_000, num_epochs=5, num_colluding=1_554_138)
+    g = cj.account(run, finite, delta=1e-9)
+    assert g.epsilon < 1.01 * g.lower
+    run = cj.SlidingWindow(num_clients=2_820_000, window=104, num_epochs=1640, num_colluding=959_498)
+    kary = cj.KaryResponse(epsilon0=0.315, num_values=68)
+    messages, named = (cj.account(run, kary, delta=1e-6, view=view) for view in ("messages", "local"))
+    assert messages.epsilon <= named.epsilon * (1.0 + 1e-9)
+    assert 0.4 * messages.epsilon < messages.lower
 
 
 @pytest.mark.parametrize(

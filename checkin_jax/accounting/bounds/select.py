@@ -225,7 +225,7 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     else:
         # Any view is a post-processing of the named messages.
         in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
-        beside = unit.epsilon0 is None and (in_slots or isinstance(local, LocalMessages))
+        beside = isinstance(local, LocalMessages) or (unit.epsilon0 is None and in_slots)
         known = [made for _, made in built] + ([local] if beside else [])
     instances = witnesses.instances(unit, [made for _, made in built])
     if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
