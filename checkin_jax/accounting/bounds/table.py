@@ -243,7 +243,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2c", 0.02, populations.t2c),
-    _row("profile", "T*h", 3.0, populations.t_star_h, assumes=(_NOT_ADAPTIVE,)),
+    _row("profile", "T*h", 3.0, populations.t_star_h),
     _row(
         "subsampling",
         "G1h",

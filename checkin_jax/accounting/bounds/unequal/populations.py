@@ -361,7 +361,7 @@ def t_star_h(unit: Unit) -> UnitBound | None:
     found, mu = covering_population(unit), unit.randomizer.gaussian_mu
     if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
         return None
-    if unit.protocol.unequal_averaged_slot_choices is not None or (mu is not None and mu > MOST_HIDDEN_MU):
+    if mu is not None and mu > MOST_HIDDEN_MU:
         return None
     theta, mass, profile = found.thetas[0], unit.log_inverse_mass, profile_of(unit.randomizer)
     pool = found.pool(theta)
