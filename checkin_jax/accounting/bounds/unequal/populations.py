@@ -160,22 +160,14 @@ def covering_population(unit: Unit) -> Population | None:
 
 
 def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: unequal rates, averaged slots or not; other clients with rates below 1.
-
-    Messages of a known profile are observed singly.
-    """
-    found = covering_population(unit)
-    if found is None or not found.thetas:
+    """Needs: unequal rates, averaged slots or not; other clients with rates below 1; eps0-LDP messages."""
+    found, epsilon0 = covering_population(unit), unit.epsilon0
+    if found is None or not found.thetas or epsilon0 is None:
         return None
-    assert unit.unequal_cover is not None
-
-    def clones(epsilon0: float) -> UnitBound:
-        return _least(
-            UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
-            for theta, pool in found.pools
-        )
-
-    return _with_cuts(unit, found, clones, found.expected(unit.unequal_cover.num_clients))
+    return _least(
+        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
+        for theta, pool in found.pools
+    )
 
 
 def _least(bounds: Iterable[UnitBound]) -> UnitBound:
@@ -184,20 +176,9 @@ def _least(bounds: Iterable[UnitBound]) -> UnitBound:
     return least([first, *more], first.instances) if more else first
 
 
-def _with_cuts(
-    unit: Unit, found: Population, clones: Callable[[float], UnitBound], others: float
-) -> UnitBound | None:
-    """The bound on eps0-LDP messages, or on messages of a known profile, whose laws are cut."""
-    if unit.epsilon0 is not None:
-        return clones(unit.epsilon0)
-    if unit.sums_noise:
-        return None
-    return CutUnequal(clones, found.rate, one_message(unit.randomizer), others, unit.log_inverse_mass)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class CutUnequal(CutMessages):
-    """T1h or T2'h of messages of a known profile, whose laws are cut; for a client of this rate, and slower ones.
+    """T2'h of messages of a known profile, whose laws are cut; for a client of this rate, and slower ones.
 
     Attributes:
       of_pure: the bound on eps0-LDP messages. used: upper bound on the client's rate.
@@ -338,7 +319,12 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
             for theta, pool in pools_of
         )
 
-    return _with_cuts(unit, found, clones, min(found.expected(choices.num_clients), choices.num_slots))
+    if unit.epsilon0 is not None:
+        return clones(unit.epsilon0)
+    if unit.sums_noise:
+        return None
+    others = min(found.expected(choices.num_clients), choices.num_slots)
+    return CutUnequal(clones, found.rate, one_message(unit.randomizer), others, mass)
 
 
 def g1h(unit: Unit) -> UnitBound | None:
@@ -363,10 +349,9 @@ def t_star_h(unit: Unit) -> UnitBound | None:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
-    theta, mass, profile = found.thetas[0], unit.log_inverse_mass, profile_of(unit.randomizer)
-    pool = found.pool(theta)
+    mass, profile = unit.log_inverse_mass, profile_of(unit.randomizer)
     sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).instances
-    return UnequalHidden(found.rate, theta, pool, profile, mass, sums)
+    return _least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
 
 
 def g4h(unit: Unit) -> UnitBound | None:

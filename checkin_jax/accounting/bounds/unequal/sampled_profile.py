@@ -23,7 +23,8 @@ from checkin_jax.numerics.counts.pools import Pool
 
 # Cuts of the number of messages, in standard deviations from its mean.
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
-# Relative standard deviation above which there are more cuts, and these.
+# Relative standard deviation above which there are more cuts, these, and some at shares of the mean.
+_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
@@ -115,8 +116,10 @@ def _grouped(cells: Cells, least_inverse: float) -> Cells:
     least, inverse, weight = (column[kept] for column in cells[:3])
     mean = float(weight @ least / weight.sum())
     deviation = float(np.sqrt(weight @ np.square(least - mean) / weight.sum()))
-    cuts = np.asarray(_CUTS if deviation <= _VARIES * mean else _MORE)
-    group = np.searchsorted(mean + deviation * cuts, least, side="right")
+    cuts = mean + deviation * np.asarray(_CUTS)
+    if deviation > _VARIES * mean:
+        cuts = np.sort(np.append(mean + deviation * np.asarray(_MORE), mean * np.asarray(_SHARES)))
+    group = np.searchsorted(cuts, least, side="right")
     first, ends, weights = (
         np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
     )
