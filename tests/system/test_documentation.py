@@ -330,6 +330,20 @@ def test_formulae_are_formulae():
             assert not re.search(r"<=|>=|[_^][{(]|\bE\b|\|\|", code), (page.name, code)
 
 
+def test_sections_that_are_cited_exist():
+    """Of pages of proofs, in pages and in comments: "[clones](theory.md), section 6", "docs/theory.md, 6"."""
+    numbered = {
+        page.name: set(re.findall(r"^## (\d[a-z]?)\. ", page.read_text(), re.MULTILINE))
+        for page in (ROOT / "docs").glob("theory*.md")
+    }
+    cited = re.compile(r"(?:\]\(|docs/)(theory\w*\.md)\)?,?\s+(?:sections? )?(\d[a-z]?)\b")
+    found = []
+    for file in (*PAGES, *sorted((ROOT / "checkin_jax").rglob("*.py"))):
+        found += [(file.name, *each) for each in cited.findall(file.read_text())]
+    assert len(found) > 30
+    assert [each for each in found if each[2] not in numbered[each[1]]] == []
+
+
 ROOMS = ("checkin_jax", "checkin_jax.accounting", "checkin_jax.accounting.bounds")
 
 

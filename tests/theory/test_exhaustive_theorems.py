@@ -300,7 +300,7 @@ class TestOccupiedSlots:
 
 
 class TestWrongVariants:
-    """Each is an upper bound that looks right, and by how much the algorithm exceeds it."""
+    """Each is an upper bound that looks right, and by how much the algorithm exceeds it (figures of docs/theory.md)."""
 
     P = F(5)
     BINARY = krr.krr_channel(2, 5)
