@@ -14,7 +14,7 @@ side of the bound. Heavy tails use a ladder of lattices, since, for every B,
     E(S - x)_+ <= E(sum_i min(L_i, B) - m - x)_+ + m E(L - B)_+ ,    with equality for x + m <= B,
 
 and -S > x forces every L_i below m - x. `Excess` allows terms of several shifts and weights. Proofs:
-docs/theory_allocation.md. NumPy float64.
+docs/evaluation.md. NumPy float64.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stop-loss transforms of sums of lattice steps, evaluated on demand: one FFT for each tilt in use.
 
-Proofs: docs/theory_allocation.md. NumPy float64.
+Proofs: docs/evaluation.md. NumPy float64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """T1+ and B on the host: numbers of early steps, stages and losses. `kernels.messages.staged_games` evaluates
 the game.
 
-Proof: docs/theory_hexagon.md.
+Proof: docs/evaluation.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """E(s - x)_+ for sums s of many independent lattice steps, from above or below: one FFT per tilt.
 
-Every error is bounded and counted on the side of the bound. Proofs: docs/theory_allocation.md. NumPy float64.
+Every error is bounded and counted on the side of the bound. Proofs: docs/evaluation.md. NumPy float64.
 """
 
 from __future__ import annotations

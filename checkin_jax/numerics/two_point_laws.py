@@ -11,7 +11,7 @@ functions V_X and V_Y on knots such that for all y, x, x' in the ball, in any di
 V_X is E(X - k)_+ for a slightly larger mu, plus W_X(k); V_Y likewise. X and Y alone do not suffice. W_X and
 W_Y come from linear programmes over finitely many triples, each of which dominates a cell of triples. They
 are then raised until every cell is covered, so the result is valid for any output of the programmes
-[docs/theory_gaussian.md, section 1b].
+[docs/evaluation.md].
 """
 
 from __future__ import annotations

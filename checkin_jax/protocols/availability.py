@@ -3,7 +3,7 @@
 Availability that does not depend on the data may be revealed. Given availability, round t is shuffled check-in among
 the n_t available clients, each of which checks in independently. Rounds with nearly the same n_t form a group. Upper
 bounds use the fewest clients and the largest check-in probability of the group; lower bounds use the most clients and
-the smallest probability (docs/theory.md, section 9; docs/theory_rates.md). "Coin" in a log is the check-in probability.
+the smallest probability (docs/theory.md, section 8; docs/theory_rates.md). "Coin" in a log is the check-in probability.
 """
 
 from __future__ import annotations

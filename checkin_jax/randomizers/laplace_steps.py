@@ -1,7 +1,7 @@
 """Step laws of Laplace noise on an interval: records on a grid, and a proven remainder for all records between.
 
 The density of a record between two neighbouring records of the grid, at distance eta, is a mixture of their densities
-up to a remainder of mass at most 1 - 1/cosh(eta/2) [docs/theory_mechanisms.md, section 6]. So the stop-loss transform
+up to a remainder of mass at most 1 - 1/cosh(eta/2) [docs/evaluation.md]. So the stop-loss transform
 of every step is below a mixture of the transforms of triples of grid records, plus remainders. The transforms of
 triples are sums of exponentials in closed form.
 """

@@ -142,7 +142,7 @@ def test_the_largest_loss_of_a_client_that_is_hardly_ever_used(epsilon0, used):
 
 
 def test_the_pair_without_the_visible_count_is_not_a_bound():
-    """The trap of docs/theory.md: hiding how many messages arrived breaks it, by brute force and against T1."""
+    """Hiding how many messages arrived breaks it, by brute force and against T1."""
     n, rate, epsilon0, loss = 5, 0.9, math.log(50.0), math.log(35.3)
     truth = max(krr.worst_hockey_stick(krr.krr_channel(2, 50.0), n, rate, [math.exp(loss)]))
     trap = pairs.profile(pairs.enumerate_pair(pairs.trap_labels(50.0, rate), n), [math.exp(loss)])[0]

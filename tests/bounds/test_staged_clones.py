@@ -409,7 +409,7 @@ def test_no_peak_between_points_of_a_grid_is_missed(seed, highest, fall):
 
 
 def test_every_interval_of_the_period_counts_with_both_of_its_ends():
-    """The formula of docs/theory_hexagon.md, section 3, wherever in the period and in whichever row the peak is."""
+    """The formula of docs/evaluation.md, wherever in the period and in whichever row the peak is."""
     rng = np.random.default_rng(0)
     for _ in range(20):
         values = rng.normal(size=(3, 9))

@@ -142,7 +142,7 @@ UNARY = [
     ("tanh", jnp.tanh, mp.tanh, uniform(-3, 3), 8.0),
     ("logaddexp", lambda x: jnp.logaddexp(0.0, x), lambda x: mp.log1p(mp.exp(x)), uniform(-30, 30), 5.0),
     ("log of the normal law", gaussian_profile.log_cdf, lambda x: mp.log(mp.ncdf(x)), uniform(-60, 0), 8.0),
-    # 1e-12 relatively is what docs/theory_gaussian.md counts: 4,500 ulp.
+    # 1e-12 relatively is what docs/evaluation.md counts: 4,500 ulp.
     ("normal law", jax.scipy.special.ndtr, mp.ncdf, uniform(-37, 0), 4500.0),
     ("scaled tail", elementary.scaled_tail, tail, powers(-6, 2), 60.0),
     (

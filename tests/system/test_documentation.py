@@ -79,12 +79,21 @@ def test_every_output_is_below_the_code_that_prints_it():
 
 
 def test_pages_are_short():
-    """README.md, and the pages that are no proofs: words of their Markdown, code included."""
+    """README.md, the pages that are no proofs, and the book of proofs: words of their Markdown, code included."""
     names = re.findall(r"(\w+\.md)", (ROOT / "mkdocs.yml").read_text().partition("- Proofs:")[2])
     proofs = {ROOT / "docs" / name for name in names}
     readme, *pages = [len(page.read_text().split()) for page in PAGES if page not in proofs]
     assert readme <= 700
     assert sum(pages) <= 18_000
+    book = [ROOT / "docs" / "proofs.md", *(ROOT / "docs").glob("theory*.md")]
+    assert sum(len(page.read_text().split()) for page in book) <= 20_000
+
+
+def test_the_sidebar_is_short():
+    """Entries of its trees beside the proofs; a group inside one counts once."""
+    _, _, nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
+    trees, _, _ = nav.partition("  - Proofs:\n")
+    assert 0 < len(re.findall(r"^ {6}- ", trees, re.MULTILINE)) <= 15
 
 
 def test_recipes_are_short():
@@ -311,13 +320,28 @@ def test_the_glossary_has_the_words_that_the_command_explains():
 
 def test_formulae_are_formulae():
     """In pages of proofs and numerics none is written as code, and every one is closed; the build reads them."""
-    numerics = [ROOT / "docs" / name for name in ("accounting.md", "auditing.md", "guarantees.md")]
+    names = ("accounting.md", "evaluation.md", "auditing.md", "guarantees.md")
+    numerics = [ROOT / "docs" / name for name in names]
     for page in (*(ROOT / "docs").glob("theory*.md"), *numerics):
         text = page.read_text()
         assert text.count("$") > 0
         assert text.count("$") % 2 == 0, page.name
         for code in re.findall(r"`([^`\n]+)`", re.sub(r"\$[^$]*\$", "", text)):
             assert not re.search(r"<=|>=|[_^][{(]|\bE\b|\|\|", code), (page.name, code)
+
+
+def test_sections_that_are_cited_exist():
+    """Of pages of proofs, in pages and in comments: "[clones](theory.md), section 6", "docs/theory.md, 6"."""
+    numbered = {
+        page.name: set(re.findall(r"^## (\d[a-z]?)\. ", page.read_text(), re.MULTILINE))
+        for page in (ROOT / "docs").glob("theory*.md")
+    }
+    cited = re.compile(r"(?:\]\(|docs/)(theory\w*\.md)\)?,?\s+(?:sections? )?(\d[a-z]?)\b")
+    found = []
+    for file in (*PAGES, *sorted((ROOT / "checkin_jax").rglob("*.py"))):
+        found += [(file.name, *each) for each in cited.findall(file.read_text())]
+    assert len(found) > 30
+    assert [each for each in found if each[2] not in numbered[each[1]]] == []
 
 
 ROOMS = ("checkin_jax", "checkin_jax.accounting", "checkin_jax.accounting.bounds")
@@ -339,8 +363,8 @@ def found(name: str) -> bool:
 
 
 def test_proofs_name_code_that_uses_them():
-    """What each page of proofs has after "Used by"."""
-    for page in sorted((ROOT / "docs").glob("theory*.md")):
+    """What each page of proofs, and of their evaluation, has after "Used by"."""
+    for page in sorted([*(ROOT / "docs").glob("theory*.md"), ROOT / "docs" / "evaluation.md"]):
         users = re.findall(r"\*Used by\*(.*?)(?=\n\n|\Z|\*Numerics)", page.read_text(), re.DOTALL)
         assert users, page.name
         for name in re.findall(r"`([a-z_0-9]+\.[\w.]+)`", "".join(users)):

@@ -1,6 +1,6 @@
 """clones: eps0-LDP messages behind a shuffler (T1) or in slots (T2, T2'), and their instances (L1, L2).
 
-Each class gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 8]. Numbers of
+Each class gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 7]. Numbers of
 buckets and of support points affect sharpness only.
 """
 

@@ -2,7 +2,7 @@
 
 Under add-or-remove with k = 1 the pair is exactly `AllocationGaussian` with mu = 1 / noise_multiplier, as in G3. The
 same pair, with weight q, covers Poisson sampling with probability q before the allocation, and, with weight s / t, an
-epoch that ends after s of its t sums. Proofs, and bounds for k > 1 and replaced records: docs/theory_allocation.md, 8.
+epoch that ends after s of its t sums. Proofs, and bounds for k > 1 and replaced records: docs/theory_allocation.md, 6.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def random_allocation(
 
     Theorem: under add-or-remove with num_selected = 1 the pair P = (1-q) Q + (q/t) sum_i N(mu e_i, I), Q = N(0, I) is
     attained, so the ends differ by rounding and lattices only. num_selected = k > 1 is at most k units of one of t/k
-    steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 8]. Under replace-one with
+    steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 6]. Under replace-one with
     num_selected = 1: two-steps (R2).
 
     Args:

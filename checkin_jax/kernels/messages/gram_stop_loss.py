@@ -4,7 +4,7 @@ In units of the noise's standard deviation, for a client at y and records x, x',
 Under y's law z = e^{u.W - |u|^2/2} and z' = e^{v.W - |v|^2/2} are the likelihood ratios, W standard normal.
 The centred term is d = (z - 1) - c (z' - 1), c >= 1. E f(d) depends on u and v through their Gram matrix
 only, and increases with it (in the order of symmetric matrices) for every convex f: the smaller experiment is
-a coarsening of the larger one [docs/theory_gaussian.md].
+a coarsening of the larger one [docs/evaluation.md].
 
 E(d - k)_+ and E(-d - k)_+ are averages over omega = W.v/|v| of phi(F, s), a call or a put on F zeta at s,
 where F is the conditional mean of z, zeta is lognormal and s is linear in z'. phi is convex in (F, s) and

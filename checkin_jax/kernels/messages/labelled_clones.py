@@ -5,7 +5,7 @@ With p = e^eps0, c = e^l >= 1 and m slots the unit's hockey-stick divergence is 
     sum_i mass_i (1/n_i) E( -n_i (c - 1) + sum_{j <= m} d_j )_+ + lost (p - c)/(p + 1),
 
 where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it
-[docs/theory_hexagon.md, section 5b]. All parts share the sum, its stages and its contour; only their starting
+[docs/theory_hexagon.md, section 3]. All parts share the sum, its stages and its contour; only their starting
 points differ.
 """
 

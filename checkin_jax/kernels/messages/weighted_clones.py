@@ -5,7 +5,7 @@ With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick div
     sum_i mass_i (1/n) E( -n (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
 
 where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it, in any
-order of both kinds [docs/theory_hexagon.md, section 5a]. Each kind has its own stages: a law that dominates
+order of both kinds [docs/theory_hexagon.md, section 2]. Each kind has its own stages: a law that dominates
 after some steps of one kind also does so after further independent steps of the other kind.
 """
 

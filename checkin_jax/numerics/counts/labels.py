@@ -2,7 +2,7 @@
 
 The others occupy K of m slots, and every slot is labelled occupied or empty. The label of the slot with the
 target's message may be false, so that slots of both labels have nearly the same share of that message
-[docs/theory_hexagon.md, section 5b]. NumPy float64.
+[docs/theory_hexagon.md, section 3]. NumPy float64.
 """
 
 from __future__ import annotations

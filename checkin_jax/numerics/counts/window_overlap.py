@@ -3,7 +3,7 @@
 In A_sldw client j sends to one of the slots j .. j + m - 1, uniformly. A group of clients that share a slot
 with a given one could have shared any slot of the overlap of all their windows. The bounds on the law of a
 group's size and of its overlap hold for every client, also if the server does not output every slot
-[docs/theory_allocation.md, section 2b]. NumPy float64.
+[docs/evaluation.md]. NumPy float64.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """moments of Gaussian messages: mixtures over a public label with finite Renyi moments, for G1, G4 and R1.
 
-The mass that a bound counts at infinite loss has a finite loss here [docs/theory_gaussian.md, 3a]. Call inside
+The mass that a bound counts at infinite loss has a finite loss here [docs/evaluation.md]. Call inside
 `devices.float64()`.
 """
 

@@ -1,6 +1,6 @@
 """Evaluation of sums of the dominating step T*, made from a privacy profile: losses, knots, chords.
 
-`HiddenSum` is the base of `HiddenMessages` and `HiddenSlots` [docs/theory_gaussian.md, 1 and 2]. Call inside
+`HiddenSum` is the base of `HiddenMessages` and `HiddenSlots` [docs/evaluation.md]. Call inside
 `devices.float64()`.
 """
 

@@ -1,4 +1,4 @@
-"""clones for unequal check-in rates (T1h): eps0-LDP messages, with the instances L1h [docs/theory_rates.md, 1 and 3].
+"""clones for unequal check-in rates (T1h): eps0-LDP messages, with the instances L1h [docs/theory_rates.md, 1].
 
 The target's rate is at most g. Of the others all rates are known, or only an upper bound on each and a lower bound on
 their sum. Call inside `devices.float64()`.

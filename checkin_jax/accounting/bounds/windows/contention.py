@@ -1,6 +1,6 @@
 """clones (T2) and hexagon (T2+) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 5a]. Call inside `devices.float64()`.
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hexagon in common slots with hidden dummies (T2++): the label of the target's slot is randomized, true or false.
 
-Proof: docs/theory_hexagon.md, 5b. Call inside `devices.float64()`.
+Proof: docs/theory_hexagon.md, 3. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

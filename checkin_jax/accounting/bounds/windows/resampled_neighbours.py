@@ -3,7 +3,7 @@
 G9 conditions on the target's slot. If it is drawn, its co-occupants are a random part of the clients that could be
 there, so they are resampled into other slots; the cost is the divergence of a world without a few clients, by G3. The
 target then counts as in an empty slot, with a larger probability. R7 is R2 with G9 there and G3 back. Proof:
-docs/theory_allocation.md, 2d. Call inside `devices.float64()`.
+docs/theory_allocation.md, 2c. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations

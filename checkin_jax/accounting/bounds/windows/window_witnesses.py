@@ -2,7 +2,7 @@
 
 The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot, chosen as if
 loads were independent. The law of the sum is exact, since the set of occupied slots is uniform given their number
-[docs/theory_allocation.md, 1].
+[docs/evaluation.md].
 """
 
 from __future__ import annotations
