@@ -335,6 +335,8 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
             LabelMessages(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
         ]
     if isinstance(step_cover, Slots):
+        if step_cover.used_lower <= math.exp(-mass):
+            return []
         return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
     if isinstance(step_cover, Occupied):
         return _by_number(step_cover, law, mass)

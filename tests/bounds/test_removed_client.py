@@ -1,7 +1,9 @@
 """T2r, a client added to slots with hidden dummies or removed: against all throws, and what is NOT a bound."""
 
+import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from oracles import random_check_ins as brute
@@ -164,16 +166,47 @@ def test_more_others_than_there_are_are_no_bound():
     assert not above(TooMany(*facts, common=True), laws)
 
 
-@pytest.mark.parametrize("mean", [1e-9, 0.3, 19.0, 4e3, 2e7])
+@pytest.mark.parametrize("mean", [1e-9, 0.3, 19.0, 4e3, 2e7, 1e12])
 def test_loads_are_counted_in_full(mean):
     values, probs = removed_client.poisson_weights(mean)
     assert probs.sum() >= 1.0
     assert np.all((values > 0.0) & (values <= 1.0) & (probs >= 0.0))
-    # E 1/(C + 1) = (1 - e^-mean)/mean.
+    # E 1/(C + 1) = (1 - e^-mean)/mean. Where loads are told apart to a tenth of their deviation, half of that is lost.
     exact = -math.expm1(-mean) / mean
-    # Where loads are told apart to a sixth of their deviation, half of that is lost.
-    lost = 0.1 / math.sqrt(mean) if mean > 30.0 else 1e-8
-    assert exact <= values @ probs <= exact * (1.0 + lost)
+    assert exact <= values @ probs <= exact * (1.0 + 0.1 * (mean > 30.0) / math.sqrt(mean) + 3e-4)
+
+
+def poisson(count, mean):
+    """Probability of this count, with 40 digits."""
+    with mpmath.workdps(40):
+        return mpmath.exp(count * mpmath.log(mean) - mean - mpmath.loggamma(count + 1))
+
+
+@pytest.mark.parametrize("mean", [0.3, 19.0, 4e3, 2e7])
+def test_no_bucket_of_loads_has_too_small_a_probability(mean):
+    """Against 40 digits, also where scipy's incomplete gamma function fails, from 4.5 deviations on."""
+    values, probs = removed_client.poisson_weights(mean)
+    edges = [round(1.0 / value - 1.0) for value in values]
+    for low, high, prob in [*zip(edges, edges[1:], probs)][:: max(len(edges) // 16, 1)]:
+        # The mass function has one top, so that some of its values and the largest bound a sum from both sides.
+        places = np.unique(np.linspace(low, high - 1, 200).round().astype(int)).tolist()
+        least = [min(poisson(one, mean), poisson(two, mean)) for one, two in itertools.pairwise(places)]
+        below = sum(each * (two - one) for each, (one, two) in zip(least, itertools.pairwise(places)))
+        assert prob >= float(
+            below + max(poisson(places[0], mean), poisson(places[-1], mean)) * (high - low == 1)
+        )
+
+
+@pytest.mark.parametrize("others", [30, 10**4, 10**8, 10**12])
+def test_the_poisson_number_is_smaller_as_often_as_it_says(others):
+    """scipy says 3e-8 at the last of these where it is 3e-6."""
+    means = np.maximum(others - removed_client._FEWER * math.sqrt(others), 1e-9)
+    for mean, more in [*zip(means.tolist(), removed_client._more(float(others), means).tolist())][::4]:
+        # Pr[M > n] is at least this many times the last one of its first values.
+        many = max(int(0.1 * math.sqrt(others)), 1)
+        assert more >= float(poisson(others + many, mean) * many)
+        normal = 0.5 * math.erfc((others + 0.5 - mean) / math.sqrt(2.0 * mean))
+        assert others < 1e6 or more >= normal * (1.0 - 1e-2)
 
 
 @pytest.mark.parametrize(
@@ -195,3 +228,21 @@ def test_messages_of_a_known_profile_may_be_removed():
     )
     assert pure.epsilon * (1.0 - 1e-4) <= nearly.epsilon <= 1.001 * pure.epsilon
     assert nearly.lower <= nearly.epsilon <= 1.2 * nearly.lower
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "largest"),
+    [
+        (cj.ApproximateLDP(epsilon0=0.0, delta0=0.0), 0.0),
+        (cj.ApproximateLDP(epsilon0=0.0, delta0=1e-20), 0.0),
+        (cj.KnownProfile(function=np.zeros_like), 0.0),
+        (cj.PureLDP(epsilon0=1e-3), 1e-9),
+    ],
+)
+def test_messages_that_tell_nothing_leak_nothing(randomizer, largest):
+    run = cj.FixedWindow(num_clients=10**12, num_slots=10**12, check_in_prob=1e-298)
+    g = cj.account(run, randomizer, delta=1e-6, neighboring_relation=RELATION)
+    assert 0.0 <= g.lower <= g.epsilon <= largest
+    full = cj.FixedWindow(num_clients=1000, num_slots=1000)
+    g = cj.account(full, randomizer, delta=1e-6, neighboring_relation=RELATION)
+    assert 0.0 <= g.lower <= g.epsilon <= largest + 1e-3

@@ -182,10 +182,12 @@ def t2(unit: Unit) -> UnitBound | None:
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:
-    """Needs: slots that all show a message (hidden dummies); a profile; a client is added or removed."""
+    """Needs: slots that all show a message (hidden dummies); a client is added or removed; a profile, not zero."""
     shown = unit.slots
     if shown is None or not shown.hidden or unit.replaced or unit.randomizer.gaussian_mu is not None:
         return None
+    if unit.epsilon0 == 0.0:
+        return None  # T2 is exact
     rivals = (shown.others, shown.pick) if shown.contested else (0, 0.0)
     common = unit.protocol.used_slot_choices is not None
     return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.log_inverse_mass, *rivals, common)

@@ -23,12 +23,13 @@ from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
 
-# Most values of a load that are told apart, and standard deviations of it below and above its mean.
-_LOADS, _BELOW, _ABOVE = 96, 9.0, 7.0
-# Standard deviations by which the Poisson number of others is smaller in the mean.
+# Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
+# error, which grows quickly beyond; there Chernoff's bound is.
+_NEAR, _MARGIN = 4.25, 1e-6
+# Most values of a load near its mean that are told apart, and smaller ones, in standard deviations from the mean.
+_LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
+# Standard deviations by which the mean of the Poisson number is below the number of others.
 _FEWER = np.linspace(0.0, 8.0, 33)
-# Relative error of Poisson probabilities, with a margin.
-_POISSON = 1e-9
 
 
 class Weights(NamedTuple):
@@ -41,16 +42,40 @@ class Weights(NamedTuple):
 _ALWAYS = Weights(np.ones(1), np.ones(1))
 
 
+def _far_below(count: np.ndarray, mean: float) -> np.ndarray:
+    """Chernoff's bound on Pr[C <= count], C Poisson of this mean, count below it."""
+    apart = mean - count
+    return np.exp(-(apart + scipy.special.xlog1py(count, -apart / mean)) * (1.0 - 1e-9))
+
+
+def _more(number: float, means: np.ndarray) -> np.ndarray:
+    """Pr[M > number] from above, M Poisson of means at most `number`: Chernoff's bound, or less where that is known."""
+    apart = (number + 1.0 - means) / means
+    chernoff_bound = np.exp(-means * ((1.0 + apart) * np.log1p(apart) - apart) * (1.0 - 1e-6))
+    near = number - means <= _NEAR * np.sqrt(means)
+    known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + _MARGIN), 1.0)
+    return np.minimum(known, chernoff_bound)
+
+
 def poisson_weights(mean: float) -> Weights:
     """Law of 1/(C + 1), C Poisson of this mean; all loads of a bucket count as the smallest of them."""
-    deviation = math.sqrt(mean + 1.0)
-    between = np.linspace(max(mean - _BELOW * deviation, 0.0), mean + _ABOVE * deviation, _LOADS)
-    edges = np.unique(np.append(0.0, np.floor(between)))
-    # Pr[C < edge] and Pr[C >= edge]: the smaller one is accurate.
-    below = np.append(0.0, scipy.special.pdtr(edges[1:] - 1.0, mean))
-    beyond = np.append(1.0, scipy.special.pdtrc(edges[1:] - 1.0, mean))
-    probs = np.where(edges[1:] <= mean, np.diff(below), -np.diff(beyond))
-    return Weights(1.0 / (edges + 1.0), np.append(probs, beyond[-1]) * (1.0 + _POISSON))
+    deviation = math.sqrt(mean)
+    least = max(math.ceil(mean - _NEAR * deviation) + 1.0, 0.0)
+    near = np.unique(np.floor(np.linspace(least, mean + _NEAR * deviation + 1.0, _LOADS)))
+    far = np.floor(np.maximum(mean + _SMALLER * deviation, 0.0)) if least > 1.0 else np.zeros(1)
+    far = np.unique(np.append(0.0, far))
+    # Pr[C < edge] and Pr[C >= edge]: the smaller one is accurate. No load is below zero.
+    below = np.where(near > 0.0, scipy.special.pdtr(np.maximum(near - 1.0, 0.0), mean), 0.0)
+    beyond = np.where(near > 0.0, scipy.special.pdtrc(np.maximum(near - 1.0, 0.0), mean), 1.0)
+    between = np.where(near[1:] <= mean, np.diff(below), -np.diff(beyond))
+    probs = np.append(between, beyond[-1])
+    edges = near
+    if near[0] > 0.0:
+        # A bucket of loads far below the mean has the probability of all smaller loads, too.
+        far = far[far < near[0]]
+        probs = np.concatenate([_far_below(far[1:] - 1.0, mean), below[:1], probs])
+        edges = np.append(far, near)
+    return Weights(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * _MARGIN))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,12 +182,11 @@ class RemovedClient(OneSided):
 
     def poisson(self) -> _Part:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
-        means = np.maximum(self.others - _FEWER * math.sqrt(self.others), 0.0)
-        fewer = np.maximum(scipy.special.pdtr(self.others, means) * (1.0 - _POISSON), 1e-300)
+        means = np.maximum(self.others - _FEWER * math.sqrt(self.others), 1e-9)
+        fewer = 1.0 - _more(float(self.others), means)
         best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.pick)))
-        return _Part(
-            float(1.0 / fewer[best]), float(self.slots), poisson_weights(float(means[best]) * self.pick)
-        )
+        weights = poisson_weights(float(means[best]) * self.pick)
+        return _Part(float(1.0 / fewer[best]), float(self.slots), weights)
 
     @functools.cached_property
     def parts(self) -> tuple[_Part, ...]:
@@ -202,13 +226,21 @@ class RemovedClient(OneSided):
         return table(ahead), table(behind)
 
     @property
+    def _alone(self) -> float:
+        """Probability that the client's message is sent, and that anything is learnt from it by itself."""
+        return self.used * float(self.profile.delta(np.zeros(1))[0])
+
+    @property
     def top(self) -> float:  # type: ignore[override]
         largest = self.profile.top
         return largest if largest >= MAX_LOSS else math.log1p(self.used * math.expm1(largest)) * (1.0 + 1e-15)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        losses, value = self._tables[backward]
         loss = np.asarray(loss)
-        inside = np.minimum(loss, losses[-1])
-        found = np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))
+        # The client's slot, if it sends at all, and the other message of the slot are revealed.
+        found = self.used * self.profile.delta(loss) * (1.0 + ROUNDING)
+        if self._alone > math.exp(-self.log_inverse_mass):
+            losses, value = self._tables[backward]
+            inside = convex.chords(losses, value, np.minimum(loss, losses[-1]))
+            found = np.minimum(found, np.where(loss >= losses[-1], value[-1], inside))
         return np.where(loss >= self.top, 0.0, found)
