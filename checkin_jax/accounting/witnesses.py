@@ -102,6 +102,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     shown, randomizer = unit.slots, unit.randomizer
     if (
         shown is None
+        or not unit.replaced
         or unit.protocol.used_slot_choices is not None
         or unit.protocol.unequal_used_slot_choices is not None
     ):
@@ -116,7 +117,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
     if isinstance(bound, LocalGaussian):
         return [bound]
     if not randomizer.messages_differ:
-        laws = [law for law in randomizer.label_laws if law.others is None or unit.replaced]
+        laws = list(randomizer.label_laws)
         if BINARY in randomizer.attains:
             laws.append(_binary(randomizer.largest_loss))
         laws = [_unlike_theirs(law, shown.others, shown.pick) for law in laws]
@@ -136,7 +137,8 @@ def _binary(epsilon0: float) -> LabelLaws:
     """Binary randomized response, rounded so that both probabilities are from below."""
     often, seldom = 1.0 / (1.0 + math.exp(-epsilon0)), 1.0 / (1.0 + math.exp(epsilon0))
     both = np.array([often, seldom]) * (1.0 - 1e-14)
-    return LabelLaws(both, both[::-1], "binary randomized response")
+    apart = math.tanh(0.5 * epsilon0) * (1.0 - 1e-14)
+    return LabelLaws(both, both[::-1], "binary randomized response", None, np.array([apart, -apart]))
 
 
 def _unlike_theirs(law: LabelLaws, others: int, pick: float) -> LabelLaws:
@@ -151,7 +153,9 @@ def _unlike_theirs(law: LabelLaws, others: int, pick: float) -> LabelLaws:
     every = (others + 1.0) * np.log1p(-pick * (1.0 - unlike))
     none = (others + 1.0) * math.log1p(-pick) if pick < 1.0 else -math.inf
     seen = (np.exp(every) - math.exp(none)) / ((others + 1.0) * pick * np.maximum(unlike, 1e-3))
-    seen = np.where(unlike > 1e-3, np.maximum(seen * (1.0 - 1e-11) - alone * (1.0 + 1e-11) - 1e-13, 0.0), 0.0)
+    seen = seen * (1.0 - 1e-11) - alone * (1.0 + 1e-11) - 1e-13
+    # Labels that are rarely told apart are left out, for their rounding.
+    seen = np.where((unlike > 1e-3) & (seen > 1e-4), seen, 0.0)
     target, other, apart = (seen * np.asarray(part) for part in (law.target, law.other, law.difference))
     return LabelLaws(target, np.maximum(other, 1e-300), law.name, None, apart)
 
