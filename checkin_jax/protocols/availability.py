@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -244,6 +245,13 @@ class AvailableCheckIn(CheckInProtocol):
         )
 
     @property
+    def setting(self) -> Any:
+        """The terms, and each kind of round of the log with its share of all rounds."""
+        rounds = np.stack([self.log.available, self.log.coin])[:, : self.num_rounds]
+        kinds, counts = np.unique(rounds, axis=1, return_counts=True)
+        return self.terms, kinds.tobytes(), tuple(Fraction(int(each), self.num_rounds) for each in counts)
+
+    @property
     def terms(self) -> tuple[float, int, int]:
         """The fields that hold of all rounds of the log."""
         return self.drop_out_prob, self.num_colluding, self.min_reports
@@ -321,6 +329,7 @@ def from_availability(
     drop_out_prob: float = 0.0,
     num_colluding: int = 0,
     min_reports: int = 0,
+    cycles: int = 1,
 ) -> AvailableCheckIn:
     """Shuffled check-in in rounds with changing numbers of available clients, from a log.
 
@@ -332,6 +341,7 @@ def from_availability(
       drop_out_prob: as of `ShuffledCheckIn`.
       num_colluding: as of `AvailableCheckIn`.
       min_reports: as of `AvailableCheckIn`.
+      cycles: number of times that the log is run, one after the other; at most 1e6 rounds in all.
 
     Returns:
       A protocol for `account`: one bracket for the whole run.
@@ -353,9 +363,11 @@ def from_availability(
         raise TypeError("coin=None: expected a number, or one for each round")
     else:
         rounds = log(available, coin)
-    return AvailableCheckIn(
+    run = AvailableCheckIn(
         log=rounds, drop_out_prob=drop_out_prob, num_colluding=num_colluding, min_reports=min_reports
     )
+    most = max(MAX_LOG_ROUNDS // run.num_rounds, 1)
+    return run.varied("cycles", _validate.integer(1, most, cycles=cycles))
 
 
 def read(path: str | Path) -> AvailabilityLog:
