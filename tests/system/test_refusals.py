@@ -143,6 +143,10 @@ REFUSED = [
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
     # Files that are to be written.
     ("sweep --num-clients 9 --out rows.xls", "--out rows.xls: expected a name ending in .csv or .parquet"),
+    (
+        "sweep --num-clients 1e4 1e6 --out a.csv",
+        "1e6: one word too many; values of a list stand between commas",
+    ),
     ("sweep --table rows.xls --out rows.csv", "--table rows.xls: expected a name ending in .csv or .parquet"),
     ("sweep --num-clients 9 --out a.csv --plot a.xls", "--plot a.xls: expected a name ending in"),
     (
