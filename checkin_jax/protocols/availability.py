@@ -246,7 +246,7 @@ class AvailableCheckIn(CheckInProtocol):
 
     @property
     def setting(self) -> Any:
-        """The terms, and each kind of round of the log with its share of all rounds."""
+        """Key of the terms, and of each kind of round of the log with its share of all rounds."""
         rounds = np.stack([self.log.available, self.log.coin])[:, : self.num_rounds]
         kinds, counts = np.unique(rounds, axis=1, return_counts=True)
         return self.terms, kinds.tobytes(), tuple(Fraction(int(each), self.num_rounds) for each in counts)

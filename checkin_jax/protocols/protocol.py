@@ -211,7 +211,7 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def setting(self) -> Any:
-        """All but the number of units, as a key: equal for runs that differ in that number alone."""
+        """Key of everything but the number of units: equal for runs that differ in that number alone."""
         return self.repeated(1)
 
     def varied(self, name: str, value: float) -> Self:
