@@ -737,7 +737,7 @@ def published_directions(values):
         drop_out_prob=PROPER["drop_out_prob"],
         num_colluding=PROPER["num_colluding"],
         min_reports=PROPER["min_reports"],
-        cycles=whole(1e6),
+        cycles=whole(1e5),
         smallest=spread(1e-12, 1.0),
         num_clients=PROPER["num_clients"],
         rates=st.lists(spread(1e-12, 1.0), min_size=1, max_size=5),
