@@ -1,4 +1,4 @@
-"""Atomic writes of files, and files locked by one process at a time."""
+"""Atomic writes of files, files locked by one process at a time, TOML files, and names near to a missing one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import errno
 import os
 import shutil
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from checkin_jax._suggest import did_you_mean
 
 try:
     import fcntl
@@ -64,6 +67,30 @@ def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
         if error.errno is None or (error.filename is not None and str(error.filename) != str(hidden)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Tables of a TOML file.
+
+    Raises:
+      ValueError: no TOML; the message names the file and the line. OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected a text in UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
+
+
+def near_file(path: Path) -> str:
+    """`; did you mean NAME?`, with a file or folder beside `path`, or nothing if no name is near."""
+    try:
+        return did_you_mean(path.name, [each.name for each in path.parent.iterdir()])
+    except OSError:
+        return ""
 
 
 def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:

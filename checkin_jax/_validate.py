@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 from typing import TypeVar
@@ -82,6 +83,19 @@ def choice(options: tuple[str, ...], **value: str) -> str:
     if not isinstance(x, str) or x not in options:
         raise ValueError(f"{name}={shown(x)}: expected one of {', '.join(map(repr, options))}")
     return x
+
+
+def day(**value: str) -> str:
+    """The one keyword's value, if it is the ISO date of a day up to today; ValueError otherwise."""
+    ((name, x),) = value.items()
+    try:
+        found = datetime.date.fromisoformat(x)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={shown(x)}: expected a date such as 2026-01-31") from None
+    # Somewhere it is tomorrow.
+    if found > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
+        raise ValueError(f"{name}={x!r}: expected a day up to today")
+    return found.isoformat()
 
 
 def flag(**value: bool) -> bool:

@@ -11,7 +11,7 @@ from checkin_jax._rounding import bracket, down, up
 from checkin_jax.protocols import REPLACE
 
 
-def in_short(against: str) -> str:
+def without_parentheses(against: str) -> str:
     """An adversary's words without parentheses."""
     return re.sub(r" \([^()]*\)", "", against)
 
@@ -76,7 +76,7 @@ class Stated(abc.ABC):
         delta = repr(self.delta).replace("e-0", "e-")
         ends = f"epsilon <= {up(self.epsilon, 5)} (at least {down(self.lower, 5)})"
         relation = "" if self.neighboring_relation == REPLACE else f", {self.neighboring_relation}"
-        return f"{ends} against {in_short(self.against)}, delta {delta}{relation}"
+        return f"{ends} against {without_parentheses(self.against)}, delta {delta}{relation}"
 
     def statement(self, *, attack: bool = False) -> str:
         """The guarantee in words, line by line; attack: True to include the attack terms."""

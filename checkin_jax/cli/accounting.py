@@ -11,7 +11,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, terminal_width
-from checkin_jax.accounting.stated import in_short
+from checkin_jax.accounting.stated import without_parentheses
 from checkin_jax.cli.options import (
     GUARANTEE,
     OUTPUT,
@@ -209,7 +209,7 @@ class Calibrate(_Question):
         """The randomizer, or its class if its parameter is the variable, and the name of the variable."""
         name = self.free.replace("-", "_")
         if name not in ("epsilon0", "noise_multiplier"):
-            if getattr(self, name, None) is not None and name in _START:
+            if getattr(self, name, None) is not None and name in (*_START, "cycles"):
                 raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
             return self.build_randomizer(), name
         if self.epsilon0 is not None or self.noise_multiplier is not None:
@@ -314,7 +314,7 @@ def _views(guarantees: Iterable[Guarantee | str]) -> str:
         if isinstance(each, str):
             rows.append((each,))
             continue
-        seen = in_short(each.against).removeprefix(_WHO)
+        seen = without_parentheses(each.against).removeprefix(_WHO)
         rows.append((each.view, down(each.lower, 5), up(each.epsilon, 5), seen))
     return columns(rows, " ", (10, 10, 10), terminal_width())
 

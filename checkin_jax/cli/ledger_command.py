@@ -124,7 +124,7 @@ class LedgerAdd(RunOptions, WhoOptions):
         event = unit_event(protocol, randomizer, view=self.view)
         check_relation(protocol, self.view, self.neighboring_relation)
         if self.on is not None:
-            ledger_file.date(self.on)
+            _validate.day(on=self.on)
         relation = ledger_file.RELATIONS[self.neighboring_relation]
         kept = _read(self.ledger) if self.ledger.exists() else ledger_file.Ledger(path=self.ledger)
         if kept.entries and kept.neighboring_relation != relation:
@@ -294,14 +294,19 @@ def _guarantee(
         raise UsageError(f"{found.path}: {error}") from error
 
 
-def _left(found: LedgerFile, accountant: CheckInAccountant, delta: float) -> int | None:
-    """Number of further rounds like those of the last run within the target; None without a target or such a run."""
+def _left(
+    found: LedgerFile, accountant: CheckInAccountant, delta: float, view: str | None = None
+) -> int | None:
+    """Number of further rounds like those of the last run within the target; None without a target or such a run.
+
+    view: of these rounds; None: the last run's own.
+    """
     runs = [each.unit for each in found.counted if each.unit is not None]
     if found.epsilon is None or not runs:
         return None
-    (protocol, randomizer, view), _ = runs[-1]
+    (protocol, randomizer, own), _ = runs[-1]
     target = {"target_epsilon": found.epsilon, "target_delta": delta}
-    return accountant.rounds_left(protocol, randomizer, view=view, **target)
+    return accountant.rounds_left(protocol, randomizer, view=view or own, **target)
 
 
 def _left_words(found: LedgerFile, left: int | None) -> list[str]:
@@ -333,7 +338,7 @@ class LedgerBudget(JsonOption):
 
     def run(self) -> None:
         """Accounts for the ledger and prints."""
-        from checkin_jax.accounting.stated import in_short
+        from checkin_jax.accounting.stated import without_parentheses
         from checkin_jax.reports.record import beliefs, percent, sentence
 
         found = _read(self.ledger)
@@ -343,7 +348,7 @@ class LedgerBudget(JsonOption):
         left = _left(found, accountant, delta)
         days = sorted(each.on for each in found.counted if each.on is not None)
         rounds = sum(each.num_rounds for each in found.counted)
-        believed = {prior: ends.upper for prior, ends in beliefs(g).items()}
+        believed = beliefs(g)
         budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
         if self.json:
             told: dict[str, Any] = {
@@ -369,7 +374,7 @@ class LedgerBudget(JsonOption):
             f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
             *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
             *map(sentence, _left_words(found, left)),
-            f"Against {in_short(g.against)}, a suspicion of one client's data of",
+            f"Against {without_parentheses(g.against)}, a suspicion of one client's data of",
             *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
             f"except with probability {g.delta!r}.",
             *(f"note: {note}" for note in notes),
@@ -399,6 +404,17 @@ def recorded(
     said = declared.Deployment() if deployment is None else deployment
     before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
+    views = {each.unit[0].view for each in kept.counted if each.unit is not None}
+
+    def left() -> str:
+        """Sentence on the remainder of the target in the view that may be relied on; empty without such figures."""
+        if relied_on in others:
+            number = _left(kept, others[relied_on], delta, relied_on)
+        elif relied_on == declared.COMPOSED or views == {relied_on}:
+            number = _left(kept, found, delta)
+        else:
+            number = None
+        return "".join(map(sentence, _left_words(kept, number)))
 
     def made() -> Record:
         return subjects.of_ledger(
@@ -409,6 +425,7 @@ def recorded(
                 for view, each in others.items()
             },
             ledger=kept,
+            left=left(),
             last=before,
             notes=[sentence(note) for note in notes],
             files=evidence.digests([path]),
@@ -423,6 +440,8 @@ def _read(path: Path) -> LedgerFile:
     """Reads a ledger file; UsageError if it is none. An incomplete last line is reported."""
     from checkin_jax.accounting.interop import ledger_file
 
+    if path.suffix == ".toml":
+        raise UsageError(f"{path}: a ledger is a JSON file; is it a plan? Then: checkin plan {path}")
     found = ledger_file.read(path)
     if found.torn:
         say(

@@ -127,6 +127,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
       expected_check_ins: what the rates of all clients but the one meant add up to at least. With --largest-rate.
       availability: A log of shuffled check-in, in place of clients, rounds and rates: a CSV file with a line a round
         and the columns available (how many were, at least) and coin (with which each of them checks in).
+      cycles: number of times that the log is run, such as the days of a month. With --availability. Default: 1.
     """
 
     protocol: Annotated[ProtocolName, PROTOCOL] = "shuffled-check-in"
@@ -135,6 +136,7 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
     smallest_rate: Annotated[float | None, PROTOCOL] = None
     expected_check_ins: Annotated[float | None, PROTOCOL] = None
     availability: Annotated[Path | None, PROTOCOL] = None
+    cycles: Annotated[int | None, PROTOCOL] = None
 
     def _rates(self) -> Rates | RateLimits | None:
         """Check-in rates that differ, from the options; None if no option gives them."""
@@ -177,7 +179,10 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
                 raise UsageError(
                     "--availability goes with shuffled-check-in, and gives its clients, rounds and rates"
                 )
-            return protocols.from_availability(self.availability, **given)
+            cycles = 1 if self.cycles is None else self.cycles
+            return protocols.from_availability(self.availability, cycles=cycles, **given)
+        if self.cycles is not None:
+            raise UsageError("--cycles goes with --availability")
         if rates is not None:
             if "check_in_prob" in given:
                 raise UsageError("give one of --check-in-prob, --rates and --largest-rate")

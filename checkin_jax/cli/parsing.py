@@ -97,7 +97,10 @@ def _told(error: cyclopts.CycloptsError) -> str:
             wrong = "".join(f", not {word}" for word in alike)
             return f"{name} is needed{wrong}{_about(error.target, argument)}"
         case exceptions.UnusedCliTokensError(unused_tokens=[word, *_]):
-            return f"{_validate.cut(word)}: one word too many"
+            lists = (
+                "; values of a list stand between commas" if "sweep" in (error.command_chain or ()) else ""
+            )
+            return f"{_validate.cut(word)}: one word too many{lists}"
         case _:
             return " ".join(str(error).split())
 

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import naming
+from checkin_jax._files import read_toml
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
@@ -42,10 +41,10 @@ if TYPE_CHECKING:
     from checkin_jax.reports.record import Record
 
 # Fields of the run that [fleet] may have, as `from_availability` takes them.
-_TERMS = ("drop_out_prob", "num_colluding", "min_reports")
+_TERMS = ("drop_out_prob", "num_colluding", "min_reports", "cycles")
 # Tables of the file, what each may say, and what it must.
 _TABLES = {
-    "fleet": ("available", "check_in_prob", "cycles", *_TERMS),
+    "fleet": ("available", "check_in_prob", *_TERMS),
     "target": ("epsilon", "delta", "view", "free"),
     "message": ("epsilon0", "noise_multiplier", "mechanism", *OWN, "share"),
     "deployment": (),
@@ -222,12 +221,9 @@ def read(path: Path, free: str | None = None) -> Wanted:
     """
     from checkin_jax.accounting.account import MIN_DELTA
 
-    with naming(path):
-        content = path.read_bytes()
-    try:
-        tables = tomllib.loads(content.decode("utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: no plan: {error}") from error
+    if path.suffix == ".json":
+        raise UsageError(f"{path}: a plan is a TOML file; is it a ledger? Then: checkin budget {path}")
+    tables = read_toml(path)
     for name in tables:
         if name not in _TABLES:
             raise UsageError(f"{path}: no table [{name}] in a plan{did_you_mean(name, _TABLES)}")
@@ -291,15 +287,12 @@ def _with_log(path: Path, fleet: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
 
 
 def _run(cycle: list, fleet: Mapping[str, Any]) -> AvailableCheckIn:
-    cycles = _validate.integer(1, 100_000, cycles=fleet.get("cycles", 1))
     coin = fleet["check_in_prob"]
-    if isinstance(coin, list):
-        if len(coin) != len(cycle):
-            raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
-        coin = np.tile(coin, cycles)
+    if isinstance(coin, list) and len(coin) != len(cycle):
+        raise ValueError(f"[fleet] check_in_prob: expected one number, or {len(cycle)}, as of available")
     try:
         terms = {name: fleet[name] for name in _TERMS if name in fleet}
-        return from_availability(np.tile(cycle, cycles), coin=coin, **terms)
+        return from_availability(cycle, coin=coin, **terms)
     except (ValueError, TypeError) as error:
         raise ValueError(re.sub("^coin", "[fleet] check_in_prob", str(error))) from error
 

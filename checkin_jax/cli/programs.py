@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from checkin_jax import _validate
 from checkin_jax._compiled import keep_compiled
+from checkin_jax._files import near_file
 from checkin_jax._optional import how_to_install
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import application, parsed
@@ -89,7 +90,8 @@ def _words(error: Exception) -> str:
         if error.name not in _OTHERS:
             raise error
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+        near = near_file(Path(error.filename)) if isinstance(error, FileNotFoundError) else ""
+        return f"{error.filename}: {error.strerror}{near}"
     if isinstance(error, MemoryError):
         return f"not enough memory: {error or 'fewer clients or slots a round need less'}"
     return str(error)

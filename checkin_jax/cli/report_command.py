@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from checkin_jax.reports.declared import Deployment
     from checkin_jax.reports.record import Record
     from checkin_jax.training.reports.recorded import RecordedRun
+
+
+def _found(subject: Path) -> None:
+    """Raises FileNotFoundError if there is no such folder or file."""
+    if not subject.exists():
+        raise FileNotFoundError(errno.ENOENT, "no such folder or file", str(subject))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -38,6 +45,7 @@ class SpentBudget(JsonOption):
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
+        _found(self.run_dir)
         if self.run_dir.is_file() and self.run_dir.suffix == ".json":
             LedgerBudget(ledger=self.run_dir, json=self.json).run()
             return
@@ -120,8 +128,7 @@ class ReportPage(_DeclaredOptions):
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
-        if not self.subject.exists():
-            raise UsageError(f"{self.subject}: no such folder or file")
+        _found(self.subject)
         if self.subject.is_dir():
             self._of_run()
         else:
@@ -165,8 +172,7 @@ class Statement(_DeclaredOptions):
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the statement."""
-        if not self.subject.exists():
-            raise UsageError(f"{self.subject}: no such folder or file")
+        _found(self.subject)
         if self.out is not None:
             check = check_free if self.format == "html" else check_inputs
             check(self.out, self.subject, self.deployment, self.last)

@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -30,10 +31,12 @@ from checkin_jax.protocols.protocol import (
 )
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
-# Largest ratios, within one group, of numbers of clients and of check-in probabilities.
+# Largest ratios, within one group, of numbers of clients and of check-in probabilities, unless groups are too many.
 RATIO, COIN_RATIO = 1.03, 1.005
-# Approximate number of groups for slow bounds.
-FEW_GROUPS = 16
+# Largest numbers of groups: of bounds that cost half a second a group, and of bounds that cost many.
+MANY_GROUPS, FEW_GROUPS = 32, 18
+# Factor by which the exponent of these ratios grows until groups are few enough.
+_WIDER = 1.1
 FRESH_AMONG_AVAILABLE = (
     "being available (such as charging, on Wi-Fi) does not depend on anybody's data and may be known; in every round "
     "each available client draws a new random number to decide whether it checks in, independently of everything that "
@@ -108,18 +111,19 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     return _checked(counts, np.asarray(coins), lambda name, i: f"{name}, row {i + 1}: ")
 
 
-def grouped(rounds: AvailabilityLog, ratio: float = RATIO) -> tuple[Group, ...]:
-    """Groups of rounds whose numbers of clients differ by a factor of at most `ratio`, and coins by at most 0.5%.
+def grouped(rounds: AvailabilityLog, wider: float = 1.0) -> tuple[Group, ...]:
+    """Groups of rounds whose numbers of clients differ by a factor of at most `RATIO`, and coins by `COIN_RATIO`.
 
     Args:
-      ratio: in (1, 1e12]; epsilon changes by about the relative amount (ratio - 1)/4.
+      wider: at least 1: exponent of the ratio of clients, its square that of coins. Epsilon changes by a relative
+        amount of about .0075 times it.
 
     Returns:
       Groups, ordered by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
     """
-    ratio = _validate.real(1.0, 1e12, open_low=True, ratio=ratio)
-    size = np.floor(np.log(rounds.available) / math.log(ratio)).astype(np.int64)
-    coin = np.floor(np.log(rounds.coin) / math.log(COIN_RATIO)).astype(np.int64)
+    wider = _validate.real(1.0, math.inf, open_high=True, wider=wider)
+    size = np.floor(np.log(rounds.available) / (wider * math.log(RATIO))).astype(np.int64)
+    coin = np.floor(np.log(rounds.coin) / (wider**2 * math.log(COIN_RATIO))).astype(np.int64)
     order = np.lexsort((coin, size))
     size, coin = size[order], coin[order]
     changed = (np.diff(size) != 0) | (np.diff(coin) != 0)
@@ -241,6 +245,13 @@ class AvailableCheckIn(CheckInProtocol):
         )
 
     @property
+    def setting(self) -> Any:
+        """Key of the terms, and of each kind of round of the log with its share of all rounds."""
+        rounds = np.stack([self.log.available, self.log.coin])[:, : self.num_rounds]
+        kinds, counts = np.unique(rounds, axis=1, return_counts=True)
+        return self.terms, kinds.tobytes(), tuple(Fraction(int(each), self.num_rounds) for each in counts)
+
+    @property
     def terms(self) -> tuple[float, int, int]:
         """The fields that hold of all rounds of the log."""
         return self.drop_out_prob, self.num_colluding, self.min_reports
@@ -291,8 +302,9 @@ class AvailableCheckIn(CheckInProtocol):
     def alike(self, finest: bool) -> tuple[Alike, ...]:
         """Groups of rounds with similar numbers of available clients and similar coins."""
         rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])
-        span = float(rounds.available.max() / rounds.available.min())
-        ratio = RATIO if finest else max(RATIO, span ** (1.0 / FEW_GROUPS))
+        most, wider = MANY_GROUPS if finest else FEW_GROUPS, 1.0
+        while len(groups := grouped(rounds, wider)) > most:
+            wider *= _WIDER
 
         def one(clients: int, coin: float) -> ShuffledCheckIn:
             return ShuffledCheckIn(
@@ -305,7 +317,7 @@ class AvailableCheckIn(CheckInProtocol):
 
         return tuple(
             Alike(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
-            for each in grouped(rounds, ratio)
+            for each in groups
         )
 
 
@@ -317,6 +329,7 @@ def from_availability(
     drop_out_prob: float = 0.0,
     num_colluding: int = 0,
     min_reports: int = 0,
+    cycles: int = 1,
 ) -> AvailableCheckIn:
     """Shuffled check-in in rounds with changing numbers of available clients, from a log.
 
@@ -328,6 +341,7 @@ def from_availability(
       drop_out_prob: as of `ShuffledCheckIn`.
       num_colluding: as of `AvailableCheckIn`.
       min_reports: as of `AvailableCheckIn`.
+      cycles: number of times that the log is run, one after the other; at most 1e6 rounds in all.
 
     Returns:
       A protocol for `account`: one bracket for the whole run.
@@ -349,9 +363,11 @@ def from_availability(
         raise TypeError("coin=None: expected a number, or one for each round")
     else:
         rounds = log(available, coin)
-    return AvailableCheckIn(
+    run = AvailableCheckIn(
         log=rounds, drop_out_prob=drop_out_prob, num_colluding=num_colluding, min_reports=min_reports
     )
+    most = max(MAX_LOG_ROUNDS // run.num_rounds, 1)
+    return run.varied("cycles", _validate.integer(1, most, cycles=cycles))
 
 
 def read(path: str | Path) -> AvailabilityLog:

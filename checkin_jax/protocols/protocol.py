@@ -209,6 +209,11 @@ class CheckInProtocol(ByName, abc.ABC):
         """This protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
+    @property
+    def setting(self) -> Any:
+        """Key of everything but the number of units: equal for runs that differ in that number alone."""
+        return self.repeated(1)
+
     def varied(self, name: str, value: float) -> Self:
         """This protocol with another value of one of its `variables`."""
         whole = next(each.whole for each in self.variables if each.name == name)

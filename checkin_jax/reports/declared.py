@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._files import naming
+from checkin_jax._files import read_toml
 from checkin_jax._suggest import did_you_mean
 from checkin_jax.protocols import VIEWS
 from checkin_jax.protocols.protocol import MAX_CLIENTS
@@ -151,7 +150,7 @@ _NAME = "deployment"
 
 
 def of_table(table: Any) -> Deployment:
-    """Declarations of a table [deployment], as read by tomllib.
+    """Declarations of a table [deployment], as read from TOML.
 
     Raises:
       ValueError, TypeError: an unknown name, or a value that is not text; the message names it.
@@ -183,9 +182,7 @@ def _decision(table: Any) -> Decision:
     if found.outcome != OUTCOMES[0] and not found.reason:
         raise ValueError(f"[{_NAME}.decision] outcome={found.outcome!r} needs a reason")
     if found.on:
-        from checkin_jax.accounting.interop import ledger_file  # imports the accountant
-
-        ledger_file.date(found.on)
+        _validate.day(on=found.on)
     return found
 
 
@@ -215,10 +212,8 @@ def read(path: Path) -> Deployment:
       ValueError: not TOML, no such table, or a wrong name or value; the message names the file.
       OSError: it cannot be read.
     """
-    with naming(path):
-        content = path.read_bytes()
+    tables = read_toml(path)
     try:
-        tables = tomllib.loads(content.decode("utf-8"))
         if _NAME not in tables:
             raise ValueError(f"expected a table [{_NAME}]")
         return of_table(tables[_NAME])

@@ -19,9 +19,9 @@ from checkin_jax import _validate
 from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
-from checkin_jax.accounting.attack import AttackTerms, Ends
+from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.stated import Stated, in_short
+from checkin_jax.accounting.stated import Stated, without_parentheses
 from checkin_jax.reports.declared import QUESTIONS, Deployment
 from checkin_jax.reports.evidence import Digest, identity
 
@@ -46,8 +46,6 @@ ACCOUNTING = "brackets of epsilon from composed privacy profiles, with every rou
 EVERY = "every answer"
 # Prior beliefs in the table of beliefs.
 PRIORS = (0.01, 0.1, 0.5)
-# Relative rounding, downwards, of a few operations.
-_SLACK = 1e-13
 # Above this factor a page says that hardly any protection is left.
 _MOST_FACTOR = 1_000.0
 # Largest epsilon of the tiers of [PHK23], section 5.2, and their names there.
@@ -128,6 +126,7 @@ class Record:
       state: warnings that come first: nothing has run yet, or the run has not ended.
       promises: at least one.
       target: the epsilon wanted and its view; None: there is no target.
+      left: sentence on the remainder of the target in the view that may be relied on; empty: not known.
       last: figures of the last statement about the same subject; None: not given.
       rounds: number of rounds or windows; 0: not counted here.
       clients: number of clients; None: not known.
@@ -162,6 +161,7 @@ class Record:
     state: tuple[str, ...] = ()
     promises: tuple[Promise, ...]
     target: tuple[float, str] | None = None
+    left: str = ""
     clients: int | None = None
     clients_at_once: bool = False
     unit: str
@@ -179,7 +179,7 @@ class Record:
     released: tuple[str, ...] = ()
     randomness: str | None = None
     audit: Mapping[str, Any] | None = None
-    run_by: str = "whoever trains"
+    run_by: str
     sections: tuple[Section, ...] = ()
     files: tuple[Digest, ...] = ()
     source: str = ""
@@ -308,6 +308,7 @@ class Record:
         relied_on = promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
         return (
             *self._on_target(promise),
+            *([self.left] if self.left and self.meets(relied_on) else []),
             *(() if relied_on is None else (self._at_most(relied_on),)),
             *self._compared(promise),
         )
@@ -344,7 +345,7 @@ class Record:
         return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
 
     def _at_most(self, g: Stated) -> str:
-        whom = in_short(g.against)
+        whom = without_parentheses(g.against)
         if not np.isfinite(g.epsilon):
             return f"No finite epsilon is proved against {whom}."
         told = f"Epsilon is at most {number(g.epsilon, up)} at delta {g.delta!r} against {whom}"
@@ -412,8 +413,10 @@ class Record:
         return (
             *self.verdicts,
             *(
-                f"{name and f'{name}: '}a suspicion of {', '.join(map(percent, ends))} that a client holds one record "
-                f"and not another becomes at most {', '.join(percent(each.upper) for each in ends.values())}."
+                sentence(
+                    f"{name and f'{name}: '}a suspicion of {', '.join(map(percent, ends))} that a client holds one "
+                    f"record and not another becomes at most {', '.join(map(percent, ends.values()))}"
+                )
                 for name, ends in found
                 if ends
             ),
@@ -497,21 +500,10 @@ def percent(belief: float) -> str:
     return f"{up(100.0 * belief, 3)}%"
 
 
-def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, Ends]:
-    """Bounds on an adversary's posterior belief, by its prior belief; empty without attack terms.
-
-    Some message's privacy profile reaches delta at the lower end of epsilon, and its loss exceeds that end with a
-    probability above delta: another lower bound on the belief than the curve's.
-    """
+def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
+    """Upper ends of an adversary's posterior belief, by its prior belief; empty without attack terms."""
     terms = attack_terms(relied_on)
-    if relied_on is None or terms is None:
-        return {}
-    found = {}
-    for prior in priors:
-        low, high = terms.posterior(prior)
-        reached = prior / (prior + (1.0 - prior) * np.exp(-relied_on.lower)) * (1.0 - _SLACK)
-        found[prior] = Ends(min(max(low, float(reached)), high), high)
-    return found
+    return {} if terms is None else {prior: terms.posterior(prior).upper for prior in priors}
 
 
 def attack_terms(stated: Stated | None) -> AttackTerms | None:

@@ -25,6 +25,7 @@ def of_ledger(
     others: Mapping[str, LedgerGuarantee],
     *,
     ledger: Ledger | None = None,
+    left: str = "",
     notes: Sequence[str] = (),
     last: Last | None = None,
     files: tuple[Digest, ...] = (),
@@ -39,6 +40,7 @@ def of_ledger(
       others: view -> the guarantee if all entries were observed in that view. Beliefs are those of the
         guarantee that may be relied on, if it has attack terms.
       ledger: the file, with dates, notes and target; None: the guarantee alone.
+      left: sentence on the remainder of the target.
       notes: further important remarks.
       last: figures of the last statement.
       files: hashes of the files that were read.
@@ -72,6 +74,8 @@ def of_ledger(
         last=last,
         rounds=units,
         target=target,
+        left=left,
+        run_by=deployment.operator or "whoever trains",
         state=(*twice, *notes),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
 Lines = list[dict[str, object]]
 
+# Names of axes in a picture; others are their own, in words.
+_NAMES = {
+    "num_clients": "clients",
+    "check_in_prob": "check-in probability",
+    "drop_out_prob": "drop-out probability",
+    "num_rounds": "rounds",
+    "num_slots": "slots",
+    "num_epochs": "windows",
+    "epsilon0": "$\\varepsilon_0$",
+    "delta": "$\\delta$",
+    "target_epsilon": "target $\\varepsilon$",
+}
+# Lines of fewer points show them.
+_FEW = 8
+
 
 def axis_and_lines(axes: Mapping[str, np.ndarray], along: str | None = None) -> tuple[str, Lines]:
     """(axis, lines): `along`, or by default the numeric axis with the most values; and all values of the others.
@@ -41,9 +56,9 @@ def axis_and_lines(axes: Mapping[str, np.ndarray], along: str | None = None) -> 
         for values in itertools.islice(itertools.product(*others.values()), len(EIGHT) + 1)
     ]
     if len(lines) > len(EIGHT):
-        told = ", ".join(f"{name} {len(values)}" for name, values in others.items())
+        told = ", ".join(f"{len(values)} of {name}" for name, values in others.items())
         raise ValueError(
-            f"more than {len(EIGHT)} lines ({told} values): give fewer values, or leave the picture out, and draw "
+            f"more than {len(EIGHT)} lines ({told}): give fewer values, or leave the picture out, and draw "
             "parts of the table"
         )
     return along, lines
@@ -73,8 +88,8 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
         if KINDS[what].band:
             lower = np.where(np.isnan(y), np.nan, columns["lower"][order])
             axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
-        axis.plot(x, y, color=color, label=_said(line), marker="." if len(x) < 30 else None)
-    axis.set(xlabel=along.replace("_", " "))
+        axis.plot(x, y, color=color, label=_said(line), marker="." if len(x) < _FEW else None)
+    axis.set(xlabel=_named(along))
     scale(axis, "x", _if_positive(axes[along]))
     scale(axis, "y", _if_positive(columns[shown]))
     names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
@@ -90,8 +105,12 @@ def _if_positive(values: np.ndarray) -> list[float]:
     return finite.tolist() if np.all(finite > 0) else []
 
 
+def _named(name: str) -> str:
+    return _NAMES.get(name, name.replace("_", " "))
+
+
 def _said(values: Mapping[str, object]) -> str:
     return ", ".join(
-        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, int | float) else value}"
+        f"{_named(name)} = {f'{value:.4g}' if isinstance(value, int | float) else value}"
         for name, value in values.items()
     )

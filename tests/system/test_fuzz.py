@@ -737,6 +737,7 @@ def published_directions(values):
         drop_out_prob=PROPER["drop_out_prob"],
         num_colluding=PROPER["num_colluding"],
         min_reports=PROPER["min_reports"],
+        cycles=whole(1e5),
         smallest=spread(1e-12, 1.0),
         num_clients=PROPER["num_clients"],
         rates=st.lists(spread(1e-12, 1.0), min_size=1, max_size=5),
@@ -754,9 +755,9 @@ def published_directions(values):
     many=3_000,
 )
 def describing_fleets(values):
-    of_log = ("available", "coin", "drop_out_prob", "num_colluding", "min_reports")
+    of_log = ("available", "coin", "drop_out_prob", "num_colluding", "min_reports", "cycles")
     log = call(cj.from_availability, **{name: values[name] for name in of_log})
-    assert log.num_rounds == len(values["available"])
+    assert log.num_rounds == values["cycles"] * len(values["available"])
     rates = call(cj.Rates, values=values["rates"])
     assert rates.num_clients == len(values["rates"])
     call(cj.RateLimits, **{name: values[name] for name in ("largest", "expected_check_ins")})

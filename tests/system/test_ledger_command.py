@@ -236,6 +236,28 @@ def test_a_setting_is_said_once(capsys, here):
     assert "8 rounds in the setting of entry 2 (july)" in shown
 
 
+def test_other_shares_of_the_same_rounds_are_another_setting(capsys, here):
+    for name, lines in (("may", "2000,0.05\n1000,0.05\n"), ("june", "2000,0.05\n1000,0.05\n1000,0.05\n")):
+        (here / f"{name}.csv").write_text("available,coin\n" + lines)
+        run(capsys, "ledger", "add", "x.json", "--availability", f"{name}.csv", "--epsilon0", "1")
+    assert "setting of entry" not in run(capsys, "ledger", "list", "x.json")
+
+
+def test_the_days_of_a_month_are_cycles_of_one_log(capsys, here):
+    (here / "day.csv").write_text("available,coin\n2000,0.05\n1000,0.05\n")
+    (here / "month.csv").write_text("available,coin\n" + "2000,0.05\n1000,0.05\n" * 31)
+    rounds = ["--epsilon0", "0.5", "--delta", "1e-5"]
+    run(capsys, "ledger", "add", "one.json", "--availability", "day.csv", "--cycles", "31", *rounds)
+    run(capsys, "ledger", "add", "all.json", "--availability", "month.csv", *rounds)
+    day, month = (
+        json.loads(run(capsys, "ledger", "show", f"{name}.json", "--json")) for name in ("one", "all")
+    )
+    assert (day["epsilon"], day["lower"]) == (month["epsilon"], month["lower"])
+    asked = ["--epsilon0", "0.5", "--delta", "1e-5", "--view", "messages", "--json"]
+    said = run(capsys, "epsilon", "--availability", "day.csv", "--cycles", "31", *asked)
+    assert said == run(capsys, "epsilon", "--availability", "month.csv", *asked)
+
+
 def lines_of(path):
     return path.read_bytes().splitlines(keepends=True)
 

@@ -1,5 +1,6 @@
 """`checkin plan`: the numbers of `account` and `calibrate`, and one line for every way in which a plan can be wrong."""
 
+import contextlib
 import json
 import re
 
@@ -112,7 +113,7 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[fleet", "no plan"),
+        ("[fleet", "Expected ']' at the end of a table"),
         (FLEET + TARGET, "at least one [[message]]"),
         (TARGET + MESSAGES, "expected a table [fleet]"),
         (FLEET + MESSAGES, "expected a table [target]"),
@@ -209,6 +210,20 @@ def test_an_assumption_is_that_of_the_answers_that_need_it(planned):
     assert "dropping out does not depend on the data" in seen
     (summed,) = (each for each in others if "exactly the stated probability" in each)
     assert summed.startswith(", for Gaussian noise of 9 clip norms per message, view aggregate:")
+
+
+@pytest.mark.parametrize(("epsilon", "told"), [("2.0", "yes"), ("0.2", "open"), ("0.01", "no")])
+def test_a_target_between_the_ends_of_quick_bounds_is_open(planned, capsys, epsilon, told):
+    """By quick bounds epsilon is between .044 and 1.41 here."""
+    with contextlib.suppress(SystemExit):
+        print(
+            planned(
+                FLEET + TARGET.replace("0.5", epsilon) + "[[message]]\nnoise_multiplier = 2.0\n",
+                "--bounds",
+                "fast",
+            )
+        )
+    assert f" {told} (quick) " in capsys.readouterr().out
 
 
 def test_honest_reporters_of_a_plan(planned):

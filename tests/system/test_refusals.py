@@ -43,6 +43,7 @@ FILES = {
     "cut.toml": FLEET[:9],
     "delta.toml": FLEET + TARGET.replace("1e-5", "2.0"),
     "latin.toml": "# \xe9\n",
+    "unquoted.toml": "[deployment]\nview = messages\n",
     "deployment.toml": "[deployment]\noperater = 'us'\n",
     "none.csv": "available,coin\n",
     "header.csv": "availble,coin\n9,.1\n",
@@ -142,6 +143,10 @@ REFUSED = [
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
     # Files that are to be written.
     ("sweep --num-clients 9 --out rows.xls", "--out rows.xls: expected a name ending in .csv or .parquet"),
+    (
+        "sweep --num-clients 1e4 1e6 --out a.csv",
+        "1e6: one word too many; values of a list stand between commas",
+    ),
     ("sweep --table rows.xls --out rows.csv", "--table rows.xls: expected a name ending in .csv or .parquet"),
     ("sweep --num-clients 9 --out a.csv --plot a.xls", "--plot a.xls: expected a name ending in"),
     (
@@ -191,9 +196,35 @@ REFUSED = [
     ("budget .", "no such file; is this the folder of a run?"),
     ("plan missing.toml", "missing.toml: No such file"),
     ("plan typo.toml", "typo.toml: [fleet] has no availble; did you mean available?"),
-    ("plan cut.toml", "cut.toml: no plan"),
+    ("plan cut.toml", "cut.toml: Expected '=' after a key"),
+    ("plan latin.toml", "latin.toml: expected a text in UTF-8"),
+    ("plan unquoted.toml", 'texts stand between quotes, as in view = "messages"'),
+    (
+        "report good.json --deployment unquoted.toml",
+        "unquoted.toml: Invalid value (at line 2, column 8); texts",
+    ),
+    ("plan god.toml", "god.toml: No such file or directory; did you mean good.toml?"),
+    (
+        "epsilon --availability lg.csv --epsilon0 1",
+        "lg.csv: No such file or directory; did you mean log.csv?",
+    ),
     ("plan delta.toml", "delta.toml: delta=2.0: expected"),
-    ("plan good.json", "good.json: no plan"),
+    ("plan good.json", "good.json: a plan is a TOML file; is it a ledger? Then: checkin budget good.json"),
+    (
+        "ledger show good.toml",
+        "good.toml: a ledger is a JSON file; is it a plan? Then: checkin plan good.toml",
+    ),
+    ("budget god.json", "god.json: no such folder or file; did you mean good.json?"),
+    ("statement god.json", "god.json: no such folder or file; did you mean good.json?"),
+    (
+        "epsilon --availability log.csv --epsilon0 1 --cycles 0",
+        "--cycles 0: expected a whole number in [1, 500000]",
+    ),
+    (f"epsilon {RUN} --cycles 2", "--cycles goes with --availability"),
+    (
+        "calibrate --availability log.csv --cycles 2 --free cycles --target-epsilon 1 --epsilon0 1",
+        "--free cycles leaves no room for --cycles",
+    ),
     ("plan", "PLAN is needed"),
     ("epsilon --availability none.csv --epsilon0 1", "none.csv: expected at least one round"),
     ("epsilon --availability header.csv --epsilon0 1", "header.csv: line 1 has the columns availble, coin"),

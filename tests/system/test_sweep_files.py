@@ -246,11 +246,12 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
     }
     (axis,) = pictures.picture(columns, "bracket").axes
     lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
-    assert [line.get_label() for line in lines] == ["epsilon0 1", "epsilon0 2"]
+    assert [line.get_label() for line in lines] == ["$\\varepsilon_0$ = 1", "$\\varepsilon_0$ = 2"]
+    assert (axis.get_xlabel(), lines[0].get_marker()) == ("clients", ".")
     assert np.allclose(lines[1].get_ydata(), [0.2, 0.02, 0.002])
     assert len(axis.collections) == 2
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
-    with pytest.raises(ValueError, match=r"more than 8 lines \(b 30 values\): give fewer values"):
+    with pytest.raises(ValueError, match=r"more than 8 lines \(30 of b\): give fewer values"):
         pictures.axis_and_lines({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
 
 

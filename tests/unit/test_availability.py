@@ -25,10 +25,10 @@ def diurnal(rounds):
 def test_groups_keep_to_their_side_and_count_every_round():
     rng = np.random.default_rng(0)
     available, coin = rng.integers(1, 10**6, 3000), rng.uniform(0.05, 0.06, 3000)
-    groups = availability.grouped(availability.log(available, coin), 1.05)
+    groups = availability.grouped(availability.log(available, coin), 1.5)
     assert sum(group.num_rounds for group in groups) == 3000
-    assert all(group.most <= 1.05 * group.least * (1 + 1e-9) for group in groups)
-    assert all(group.fastest <= 1.005 * group.slowest * (1 + 1e-9) for group in groups)
+    assert all(group.most <= 1.03**1.5 * group.least * (1 + 1e-9) for group in groups)
+    assert all(group.fastest <= 1.005**2.25 * group.slowest * (1 + 1e-9) for group in groups)
     assert min(group.least for group in groups) == available.min()
     for n, p in zip(available[:50].tolist(), coin[:50].tolist()):
         assert any(g.least <= n <= g.most and g.slowest <= p <= g.fastest for g in groups)
@@ -39,6 +39,31 @@ def test_a_hundred_thousand_rounds_are_grouped_in_a_moment():
     groups = availability.grouped(availability.log(diurnal(100_000), 0.1))
     assert time.process_time() - start < 2.0
     assert len(groups) < 120
+
+
+@pytest.mark.parametrize("largest", [3e6, 1e12])
+def test_groups_are_few_however_much_rounds_differ(largest):
+    rng = np.random.default_rng(1)
+    sizes = np.floor(np.exp(rng.uniform(0.0, np.log(largest), 2000))).astype(int)
+    run = cj.from_availability(sizes, coin=np.exp(rng.uniform(-20.0, 0.0, 2000)))
+    kinds = run.alike(True)
+    assert availability.MANY_GROUPS / 2 < len(kinds) <= availability.MANY_GROUPS
+    assert sum(kind.num_units for kind in kinds) == 2000
+    assert min(kind.above.num_clients for kind in kinds) == sizes.min()
+    assert max(kind.above.check_in_prob for kind in kinds) == run.log.coin.max()
+
+
+def test_a_log_is_not_above_the_same_log_rounded_down():
+    """Fewer clients hide less; with quick bounds alone for many sizes, this fails."""
+    sizes = (1_600_000 / 1.06 ** np.arange(19)).astype(int)
+    levels = sizes[[4, 9, 14, 18]]
+    rounded = np.array([max(level for level in levels if level <= size) for size in sizes])
+    exact, coarse = (
+        cj.account(cj.from_availability(np.tile(log, 38), coin=0.003), cj.PureLDP(epsilon0=1.0), delta=1e-8)
+        for log in (sizes, rounded)
+    )
+    assert exact.epsilon < coarse.epsilon
+    assert exact.lower < coarse.lower
 
 
 @pytest.mark.thorough

@@ -18,6 +18,7 @@ from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
 from checkin_jax.reports import bound_links, declared, evidence, record, render, subjects
 from checkin_jax.reports.declared import Checked, Decision, Deployment
+from checkin_jax.reports.words import OF_PAGES, glossary
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -361,6 +362,16 @@ def test_theorems_lead_to_the_glossary(found):
     assert bound_links.GLOSSARY not in built([{"local": found["local"]}])
 
 
+def test_the_words_of_a_page_are_explained_on_it(found):
+    text = built([found])
+    before, _, section = text.partition('<h2 id="words">Words</h2>')
+    assert '<a href="#words">' in before
+    explained = dict(re.findall("<li><b>([^<]*)</b>: (.*?)</li>", section.partition("<h2>")[0], re.DOTALL))
+    assert tuple(explained) == tuple(word for word in glossary() if word in OF_PAGES)
+    assert len(explained) == len(OF_PAGES) >= 16
+    assert all(len(each.split()) > 5 for each in explained.values())
+
+
 def test_a_page_has_the_day_it_was_made(found):
     made = subjects.of_plan("fleet", RUN, [found], deployment=Deployment())
     assert abs(made.made - datetime.datetime.now(datetime.UTC).date()) <= datetime.timedelta(days=1)
@@ -377,6 +388,9 @@ def test_the_version_covers_what_is_declared_but_no_decision(found):
     for other in (Deployment(view="aggregate"), Deployment(view="messages", tuning="on public text")):
         assert version_of(built([found], files=files, deployment=other)) != version
     assert version_of(built([guarantees(delta=1e-7)], files=files, deployment=seen)) != version
+    for end in ("epsilon", "lower"):
+        other = {view: dataclasses.replace(g, **{end: getattr(g, end) * 1.01}) for view, g in found.items()}
+        assert version_of(built([other], files=files, deployment=seen)) != version
     decision = Decision(outcome="refused", by="P. Officer", reason="who shuffles is open", version="0")
     text = built([found], files=files, deployment=dataclasses.replace(seen, decision=decision))
     assert version_of(text) == version
@@ -416,6 +430,6 @@ def test_the_first_part_of_a_page_says_who_checked(found):
 
 def test_no_belief_is_below_what_the_lower_end_of_epsilon_implies(found):
     for g in found.values():
-        for prior, ends in record.beliefs(g).items():
+        for prior, most in record.beliefs(g).items():
             odds = prior / (1.0 - prior) * math.exp(g.lower)
-            assert odds / (1.0 + odds) * (1.0 - 1e-9) <= ends.lower <= ends.upper
+            assert odds / (1.0 + odds) * (1.0 - 1e-9) <= most <= 1.0

@@ -14,7 +14,7 @@ from stand_in import quick_account
 import checkin_jax as cj
 from checkin_jax import Sweep
 from checkin_jax.accounting.interop.accountant import MixedViewsWarning
-from checkin_jax.accounting.stated import in_short
+from checkin_jax.accounting.stated import without_parentheses
 
 RUN = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
 PURE, NOISE = cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=3.0)
@@ -47,7 +47,7 @@ def test_a_calibration_begins_with_its_value():
 
 
 def test_the_short_adversary_keeps_every_part():
-    assert in_short("somebody who sees a (or b); and c (d)") == "somebody who sees a; and c"
+    assert without_parentheses("somebody who sees a (or b); and c (d)") == "somebody who sees a; and c"
 
 
 def sweep(**columns):

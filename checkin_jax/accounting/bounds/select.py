@@ -33,8 +33,6 @@ from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 _HOPELESS = 4.0
 # A light bound is dropped if its spread exceeds another's by this factor.
 _WIDE = 1.2
-# More kinds of units than this take the fast bounds alone, where these are nearly as sharp.
-_MANY = 16
 
 # Values of `bounds=` besides words.
 BEST, FAST_ONES = "best", "fast"
@@ -198,7 +196,8 @@ def _chosen(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     return _kept(unit, bounds, table.BOUNDS)
 
 
-@functools.lru_cache(maxsize=32)
+# Room for both ends of all groups of a log.
+@functools.lru_cache(maxsize=128)
 def _kept(unit: Unit, bounds: str | tuple[str, ...], _rows: tuple[Bound, ...]) -> Chosen:
     """`_choose` for the present rows of the table."""
     return _choose(unit, bounds)
@@ -319,13 +318,11 @@ def bounds_by_kind(
     found = BoundsByKind([], [])
     how = {"relation": relation, "client_rate": client_rate}
     finest = bounds != BEST or randomizer.largest_loss <= MAX_EPSILON0
-    kinds = protocol.alike(finest)
-    wanted = FAST_ONES if bounds == BEST and len(kinds) > _MANY and finest else bounds
     with float64():
-        for above, below, count in kinds:
+        for above, below, count in protocol.alike(finest):
             # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
             shown_view = "messages" if view == "aggregate" and above.rate != below.rate else view
-            one = unit_bound(above, randomizer, shown_view, total, delta, bounds=wanted, **how)
+            one = unit_bound(above, randomizer, shown_view, total, delta, bounds=bounds, **how)
             if below != above:
                 low = unit_bound(below, randomizer, shown_view, total, delta, bounds=FAST_ONES, **how).bound
                 # An instance without a scale of its own gets the bound as its scale. Instances in another view than

@@ -14,13 +14,13 @@ import datetime
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._files import appending, naming, replacing
+from checkin_jax._rounding import counted
 from checkin_jax._serialize import to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
@@ -44,8 +44,6 @@ _FIELDS = {
     _TARGET: {"delta", "epsilon"},
 }
 _HASH = "sha256"
-# Number of rounds in the words of an entry.
-_ROUNDS = re.compile(r"(?<=over )([\d,]+ \w+)(?= of)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,32 +174,24 @@ class Ledger:
 
 def settings_once(entries: Iterable[Entry]) -> list[str]:
     """The run of each entry in words; a setting that repeats is named by the first entry that has it."""
-    first: dict[str, int] = {}
+    first: dict[Any, int] = {}
     found = []
     for each in entries:
-        before, rounds, after = (
-            _ROUNDS.split(each.words, maxsplit=1) if each.num_rounds else (each.words, "", "")
-        )
-        number = first.setdefault(before + after, each.id)
-        found.append(each.words if number == each.id else f"{rounds} in the setting of entry {number}")
+        number = each.id
+        if each.unit is not None:
+            protocol, randomizer, view = each.unit[0]
+            number = first.setdefault((protocol.setting, randomizer, view), each.id)
+        if number == each.id:
+            found.append(each.words)
+        else:
+            kind = "round" if hasattr(protocol, "num_rounds") else "window"
+            found.append(f"{counted(each.num_rounds, kind)} in the setting of entry {number}")
     return found
 
 
 def today() -> str:
     """Today's ISO date, UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
-def date(text: str) -> str:
-    """The text itself; raises ValueError if it is no ISO date, or one to come."""
-    try:
-        found = datetime.date.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise ValueError(f"on={_validate.shown(text)}: expected a date such as 2026-01-31") from None
-    # Somewhere it is tomorrow.
-    if found > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
-        raise ValueError(f"on={text!r}: expected a day up to today")
-    return found.isoformat()
 
 
 def read(path: Path) -> Ledger:
@@ -248,7 +238,13 @@ def add(
     unit = to_unit(event)
     ran = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
     ran |= {"view": unit.view, "count": count}
-    kept = {"on": today() if on is None else date(on), "note": note, "by": by, "added": today(), "ran": ran}
+    kept = {
+        "on": today() if on is None else _validate.day(on=on),
+        "note": note,
+        "by": by,
+        "added": today(),
+        "ran": ran,
+    }
     with _changing(path, neighboring_relation) as change:
         found = change.ledger
         same = (each for each in reversed(found.counted) if _canonical(each.ran) == _canonical(ran))
