@@ -23,7 +23,6 @@ from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
-_ROUND = "Renyi divergence of a round, nats"
 _WINDOWS = (256,)
 
 
@@ -149,12 +148,7 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
         padded = np.full(tab.degrees.shape, -np.inf)
         padded[: base.size] = log_excess
         value = np.asarray(_subsample_rdp(host(padded[None, :]), host(g.ravel()), tab))
-    return PublishedBound(
-        value=value[:, : base.size].reshape(*g.shape, base.size),
-        label="Theorem 9",
-        source=formula.WBK,
-        quantity=_ROUND,
-    )
+    return formula.renyi(value[:, : base.size].reshape(*g.shape, base.size), "Theorem 9", formula.WBK)
 
 
 class _Corners(NamedTuple):
@@ -223,13 +217,9 @@ def _approaches(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike,
 ) -> PublishedBound:
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
-        shuffle_delta=formula.deltas(shuffle_delta, "shuffle_delta"),
-    )
+    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more["shuffle_delta"] = formula.deltas(shuffle_delta, "shuffle_delta")
+    shape, columns = formula.settings(num_clients, rate, epsilon0, **more)
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
@@ -241,11 +231,9 @@ def _approaches(
                 ends[:, i] = found[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)
-    return PublishedBound(
-        value=upper,
-        label="Approach 2" if sample_first else "Approach 1",
-        source=formula.SCI,
-        quantity=_ROUND,
+    return formula.renyi(
+        upper,
+        "Approach 2" if sample_first else "Approach 1",
         validity="invalid",
         reason=least_divergence.NOT_A_BOUND,
         truncation_error=np.where(finite, upper - np.where(finite, lower, 0.0), np.inf),
@@ -312,39 +300,25 @@ def baseline(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
-        tail_delta=formula.deltas(tail_delta, "tail_delta"),
-    )
-    n, gamma, e0, d0, tail = columns
+    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more["tail_delta"] = formula.deltas(tail_delta, "tail_delta")
+    shape, (n, gamma, e0, d0, tail) = formula.settings(num_clients, rate, epsilon0, **more)
     share = most_messages(n, gamma, tail) / n
     with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
     bound = least_divergence.lemma_3(
         epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders)
     )
-    return PublishedBound(
-        value=bound.value.reshape(*shape, -1),
-        label="Baseline",
-        source=formula.SCI,
-        quantity=_ROUND,
-        validity="invalid",
-        reason=least_divergence.NOT_A_BOUND,
+    return formula.renyi(
+        bound.value.reshape(*shape, -1), "Baseline", validity="invalid", reason=least_divergence.NOT_A_BOUND
     )
 
 
 def most_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) > l] <= tail, by Bernstein, rounded up; host arrays."""
-    mass = -np.log(tail)
-    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
-    return np.minimum(np.ceil(n * gamma + radius), n)
+    return np.minimum(np.ceil(n * gamma + counts.bernstein_radius(n, gamma, -np.log(tail))), n)
 
 
 def least_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) < l] <= tail, by Bernstein, rounded down; host arrays."""
-    mass = -np.log(tail)
-    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
-    return np.maximum(np.floor(n * gamma - radius), 0.0)
+    return np.maximum(np.floor(n * gamma - counts.bernstein_radius(n, gamma, -np.log(tail))), 0.0)
