@@ -30,7 +30,6 @@ ROOT = Path(__file__).parent.parent
 _ROOMS = "kernels", "numerics", "accounting/composition"
 # Tests of modules that no test imports by name.
 _TESTS = {
-    "accounting/composition/grids.py": ["tests/bounds/test_range.py"],
     "accounting/composition/search.py": ["tests/bounds/test_range.py"],
     "accounting/composition/single.py": ["tests/bounds/test_local_runs.py"],
     "kernels/binary_response.py": ["tests/bounds/test_binary_response.py"],

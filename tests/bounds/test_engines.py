@@ -25,6 +25,7 @@ from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import xp
+from checkin_jax.kernels.messages import staged_games
 from checkin_jax.numerics import staged_clones as staged
 
 KERNELS = Path(kernels.__file__).parent
@@ -145,7 +146,7 @@ def test_a_table_under_vmap_is_its_settings_in_numpy(x64, upper):
 
 def test_a_program_that_is_compiled_soon_says_the_same(x64):
     problem = staged.problem(Shuffled(60_000, 0.1).sums(50.0), staged.AnyMessage(2.0), 0.0, 50.0)
-    seen = problem.kernel(*problem.arguments), staged._program(problem.kernel, (5, 6, 7))(*problem.arguments)
+    seen = staged_games.profile_upper(*problem.arguments), staged._program()(*problem.arguments)
     np.testing.assert_allclose(*seen, rtol=1e-12)
 
 

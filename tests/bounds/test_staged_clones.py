@@ -120,17 +120,11 @@ def profile_of_stages(n, rate, p, stages, far, nodes=staged_games.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_games.Stages(*(host(value) for value in stages))
     message = likelihood_polytopes.Message(host(math.log(p)), host(1.0))
-    arguments = (
-        check_ins(n, rate),
-        message,
-        host(rate**n),
-        made,
-        host(losses),
-        likelihood_polytopes.HEXAGON,
-        True,
-        nodes,
+    played = staged_games.Round(check_ins(n, rate), host(rate**n))
+    rules = likelihood_polytopes.HEXAGON
+    values = staged_games.profile_upper(
+        staged_games.sampled, played, message, made, host(losses), rules, nodes
     )
-    values = staged_games.profile_upper(*arguments)
     return np.asarray(values)[: len(far)]
 
 
@@ -448,7 +442,7 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     monkeypatch.setattr(
         staged_games,
         "profile_upper",
-        jax.jit(staged_games.profile_upper.__wrapped__, static_argnames=("rules", "binomial", "nodes")),
+        jax.jit(staged_games.profile_upper.__wrapped__, static_argnames=("value", "rules", "nodes")),
     )
     try:
         jax.clear_caches()
