@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import (
-    Mixture,
-    OccupiedPureLDP,
-    ShuffledPureLDP,
-    largest_loss,
-)
+from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture, largest_loss
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled
 from checkin_jax.kernels import clones, host, mixture_profiles, tails
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -25,12 +21,12 @@ MASS = 45.0
 
 
 def profile(n, rate, epsilon0, losses):
-    return np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(np.asarray(losses)))
+    return np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(np.asarray(losses)))
 
 
 def lines(n, rate, epsilon0, losses):
     """The lower bound's lines: (P(A) - Q(A), Q(A)) for each loss."""
-    ternary = ShuffledPureLDP(n, rate, epsilon0, MASS).ternary()
+    ternary = Clones(Shuffled(n, rate), epsilon0, MASS).ternary()
     return tuple(np.asarray(v) for v in ternary.lower(np.asarray(losses))[0])
 
 
@@ -173,11 +169,11 @@ def test_rdp_keeps_its_digits_at_large_n():
 
 def test_what_has_no_mass_is_neither_kept_nor_missed():
     """Laws of occupied slots are padded: the tables hold labels with mass alone, and the profile is the same."""
-    one = OccupiedPureLDP(79_524, 8_301, 0.77, 1.3, MASS)
-    values, used, masses = (np.asarray(part) for part in one._parts(True))
+    one = Clones(Occupied(79_524, 8_301, 0.77), 1.3, MASS)
+    values, used, masses = (np.asarray(part) for part in one.cover._shown(MASS, True))
     padding = masses == 0.0
     assert padding.any()
-    mix, tables, _ = one._above._above
+    mix, tables, _ = one.mixture._above
     assert (np.asarray(mix.weight) > 0.0).any(axis=1).all()
     assert tables.log_pmf.shape[0] == mix.number.size < 0.5 * masses.size * 64
     alone = clones.slots_law(values[~padding], used[~padding], masses[~padding], host(1.3), True)

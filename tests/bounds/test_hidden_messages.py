@@ -10,8 +10,9 @@ from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, krr, t_star
 
 from checkin_jax.accounting.bounds import interface
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages import equal_records
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
 from checkin_jax.accounting.composition import compose
@@ -206,7 +207,7 @@ def test_against_a_plain_fft(n, rate, profile, in_c, step):
 
 def test_pure_messages_give_t1():
     n, rate, epsilon0 = 3000, 0.1, 1.0
-    t1 = ShuffledPureLDP(n, rate, epsilon0, MASS)
+    t1 = Clones(Shuffled(n, rate), epsilon0, MASS)
     one = HiddenMessages(n, rate, MessageProfile(PureLDP(epsilon0=epsilon0)), MASS)
     at = one.losses[:41:4]
     ratio = one.upper(at) / np.asarray(t1.upper(at))

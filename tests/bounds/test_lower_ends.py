@@ -11,7 +11,7 @@ from oracles import exact_rounds
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.composition import compose
 
@@ -194,7 +194,7 @@ def test_fair_bits_are_what_the_mechanism_leaks(p, clients, step_cover: StepCove
     assert math.isclose(sum(second.values()), 1.0)
     cs = np.exp(np.linspace(0.02, 0.95, 14) * epsilon0)
     with jax.enable_x64(True):
-        lines, mirrored = FairBits(
+        lines, mirrored = fair_bits(
             TotalVariationBound(step_cover, epsilon0, 1.0, 30.0), step_cover, epsilon0, 30.0
         ).lower(np.log(cs))
     exact = [divergence(first, second, c) for c in cs]

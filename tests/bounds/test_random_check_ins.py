@@ -9,8 +9,9 @@ from conftest import ORACLE_ROUNDING
 from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contention import ContestedSlots
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Slots
+from checkin_jax.accounting.bounds.windows.contention import Contested
 
 MASS = 45.0
 
@@ -30,7 +31,7 @@ def best(instances, delta):
 @pytest.mark.parametrize("epsilon0", [0.3, 2.0])
 def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
     p = math.exp(epsilon0)
-    one = SlotsPureLDP(slots, used, used, epsilon0, MASS)
+    one = Clones(Slots(slots, used, used), epsilon0, MASS)
     losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     pair = random_check_ins.slots_pair(random_check_ins.clone_labels(p), slots, used)
     exact = pairs.profile(pair, np.exp(losses))
@@ -47,7 +48,7 @@ def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
 @pytest.mark.thorough(but=5)
 def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     p = math.exp(epsilon0)
-    one = OccupiedPureLDP(n, m, prob, epsilon0, MASS)
+    one = Clones(Occupied(n, m, prob), epsilon0, MASS)
     losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
     exact = pairs.profile(
@@ -60,7 +61,7 @@ def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
 
 def contested(slots: int, used: float, others: int, pick: float, p: float) -> windows.Slots:
     """T2 for the law of the number of slots won, by direct summation."""
-    values, masses = ContestedSlots(slots, used, used, math.log(p), MASS, False, others, pick).won()
+    values, masses = Contested(slots, used, used, others, pick).won(MASS)
     return windows.Slots(values.astype(int), masses, used / slots, p, 1.0 / (p + 1.0), 0.0)
 
 

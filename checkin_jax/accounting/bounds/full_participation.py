@@ -13,8 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages, UnitBound
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
@@ -118,7 +119,7 @@ class AllCut(CutMessages):
         return self.num_clients - 1.0
 
     def clones(self, epsilon0: float) -> UnitBound:
-        return ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass)
+        return Clones(Shuffled(self.num_clients, 1.0), epsilon0, self.log_inverse_mass)
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:

@@ -353,7 +353,7 @@ def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
     """The bounds without those that another one includes, or beats by its variance or spread."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
     built = [each for each in built if each[0].theorem not in included]
-    widest = _WIDE * min((made.spread for _, made in built if hasattr(made, "spread")), default=math.inf)
+    widest = _WIDE * min((made.spread for _, made in built if hasattr(made, "light")), default=math.inf)
     built = [each for each in built if not getattr(each[1], "light", False) or each[1].spread <= widest]
     most = _HOPELESS * min(
         (made.variance for _, made in built if hasattr(made, "variance")), default=math.inf

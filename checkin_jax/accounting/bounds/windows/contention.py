@@ -6,14 +6,12 @@ The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import Mixture, SlotsPureLDP
 from checkin_jax.accounting.bounds.hexagon import Staged
-from checkin_jax.kernels import clones, host
+from checkin_jax.accounting.bounds.messages.cover import Slots
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.staged_clones import Steps
@@ -37,15 +35,15 @@ def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class ContestedSlots(SlotsPureLDP):
+class Contested(Slots):
     """T2 with the number of slots in which the target would win against the others there [docs/theory.md, 6].
 
     Attributes:
       others, pick: number of other clients that may be in each slot, and their probability, independently.
     """
 
-    others: int = 0
-    pick: float = 0.0
+    others: int
+    pick: float
 
     @property
     def _won(self) -> float:
@@ -56,22 +54,20 @@ class ContestedSlots(SlotsPureLDP):
     def variance(self) -> float:
         return super().variance * self._won
 
-    def won(self) -> tuple[np.ndarray, np.ndarray]:
+    def won(self, log_inverse_mass: float) -> tuple[np.ndarray, np.ndarray]:
         """(values, masses) of a law stochastically above the number of slots in which the target would win."""
-        exponents = _levels(_WON, self.log_inverse_mass)
+        exponents = _levels(_WON, log_inverse_mass)
         high = chernoff.most(self.slots, min(self._won, 1.0), exponents)
         # Pr(more than a level) is at most the mass beyond it.
         values = np.append(high, float(self.slots))
         survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
         return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
 
-    @functools.cached_property
-    def mixture(self) -> Mixture:
-        values, masses = self.won()
-        parts = (host(values), host(self.used * values / self.slots), host(masses))
-        return Mixture(
-            clones.slots_law(*parts, host(self.epsilon0), True), self.epsilon0, self.log_inverse_mass
-        )
+    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not upper:
+            return super()._shown(log_inverse_mass, upper)
+        values, masses = self.won(log_inverse_mass)
+        return values, self.used * values / self.slots, masses
 
 
 @dataclasses.dataclass(frozen=True)
