@@ -16,6 +16,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import (
     Instance,
+    Least,
     LocalGaussian,
     LocalLabels,
     LocalPureLDP,
@@ -231,7 +232,9 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
 
 
 def _of_occupied(bound: UnitBound) -> bool:
-    """True for clones in occupied slots, whose instances reveal their number."""
+    """True for clones in occupied slots, or the least of such bounds: their instances reveal the number of slots."""
+    if isinstance(bound, Least):
+        return all(map(_of_occupied, bound.bounds))
     occupied = isinstance(bound, Clones) and isinstance(bound.cover, Occupied)
     return occupied or isinstance(bound, UnequalOccupied)
 
