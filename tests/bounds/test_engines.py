@@ -115,11 +115,11 @@ def through_a_bracket(n, rate, epsilon0, upper):
     mix, tables = clones.tabulated(make(n, rate, epsilon0), 0.0 * n + 40.0, cut, upper)
     losses = LOSSES * epsilon0
     if upper:
-        found = (clones.profile_at(mix, tables, losses, epsilon0, False),)
+        found = (clones.profile_upper(mix, tables, losses, epsilon0, False),)
         side = pld.side_upper(losses, found[0])
     else:
         middles = 0.5 * (losses[1:] + losses[:-1])
-        found = clones.lines_at(mix, tables, middles, epsilon0, False)
+        found = clones.lines_lower(mix, tables, middles, epsilon0, False)
         side = pld.side_lower(losses, *found)
     atoms = pld.Atoms(*(part[None] for part in pld.join(losses, side, side, upper)))
     counts = 0.0 * n[None] + 100.0

@@ -115,11 +115,13 @@ class Mixture:
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         mix, tables, exact = self._above
-        return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        return at_losses(lambda some: clones.profile_upper(mix, tables, some, epsilon0, exact), loss)
 
     def lower(self, loss: np.ndarray) -> Lines:
         mix, tables, exact = self._below
-        return at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        return at_losses(lambda some: clones.lines_lower(mix, tables, some, epsilon0, exact), loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -190,14 +192,12 @@ class Binary:
         return (forward, backward), table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        (tables, exact), epsilon0 = self._tables, host(self.epsilon0)
+
         def lines(reverse: bool) -> Lines:
-            tables, exact = self._tables
-            order = np.asarray(reverse)
+            given = epsilon0, exact, reverse
             return at_losses(
-                lambda *at: binary_response.lines_lower(
-                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, order
-                ),
-                loss,
+                lambda some: binary_response.lines_lower(self.messages, tables[reverse], some, *given), loss
             )
 
         return lines(False), lines(True)

@@ -151,7 +151,8 @@ class UnequalTernary:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix, tables, exact = self._below
-        lines = at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        lines = at_losses(lambda some: clones.lines_lower(mix, tables, some, epsilon0, exact), loss)
         return lines, lines
 
 
