@@ -36,7 +36,6 @@ _TESTS = {
     "kernels/messages/labelled_clones.py": ["tests/bounds/test_labelled_slots.py"],
     "kernels/messages/subsampled_gaussian.py": ["tests/bounds/test_subsampled_gaussian.py"],
     "kernels/messages/weighted_clones.py": ["tests/bounds/test_weighted_slots.py"],
-    "numerics/lazy_tail.py": ["tests/bounds/test_allocation.py"],
 }
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,

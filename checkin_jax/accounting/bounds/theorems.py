@@ -36,8 +36,7 @@ from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfil
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.accounting.bounds.windows.contention import Contested, WeightedSlots
-from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
+from checkin_jax.accounting.bounds.windows.contention import Contested, LabelledSlots, WeightedSlots
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps

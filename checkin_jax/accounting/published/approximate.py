@@ -63,6 +63,12 @@ _shuffled = jax.jit(shuffled)
 _sampled = jax.jit(sampled)
 
 
+def _epsilon(epsilon: np.ndarray, delta: np.ndarray, label: str, source: str) -> PublishedBound:
+    """(epsilon, delta) of a round, rounded up."""
+    up, quantity = 1 + 1e-12, "epsilon of a round, nats"
+    return PublishedBound(value=epsilon * up, label=label, source=source, quantity=quantity, delta=delta * up)
+
+
 def shuffle_epsilon(
     num_messages: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, delta0: ArrayLike = 0.0
 ) -> PublishedBound:
@@ -86,13 +92,7 @@ def shuffle_epsilon(
     formula.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
     with float64():
         epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
-    return PublishedBound(
-        value=epsilon * (1 + 1e-12),
-        label="Theorem 3.8",
-        source=formula.FMT,
-        quantity="epsilon of a round, nats",
-        delta=total * (1 + 1e-12),
-    )
+    return _epsilon(epsilon, total, "Theorem 3.8", formula.FMT)
 
 
 def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) -> PublishedBound:
@@ -111,14 +111,8 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
     )
     formula.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
     with float64():
-        value, total = (np.asarray(v) * (1 + 1e-12) for v in _sampled(*map(host, columns)))
-    return PublishedBound(
-        value=value,
-        label="Theorem 9",
-        source=formula.BBG,
-        quantity="epsilon of a round, nats",
-        delta=total,
-    )
+        epsilon, total = (np.asarray(v) for v in _sampled(*map(host, columns)))
+    return _epsilon(epsilon, total, "Theorem 9", formula.BBG)
 
 
 def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:

@@ -1,11 +1,13 @@
-"""clones (T2) and hexagon (T2+) in slots with contention: the target would not be drawn in every slot.
+"""clones (T2) and hexagon (T2+, T2++) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 5a]. Call inside `devices.float64()`.
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 5a, 5b].
+Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.hexagon import Staged
 from checkin_jax.accounting.bounds.messages.cover import Slots
 from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.counts import chernoff, labels
 from checkin_jax.numerics.staged_clones import Steps
 
 # Levels of the numbers of slots, as -log of the mass beyond.
@@ -108,3 +110,37 @@ class WeightedSlots(Staged):
 
     def _stated(self) -> staged_clones.Problem | None:
         return staged_clones.weighted(self.weights(), self.steps, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledSlots(Staged):
+    """T2++, or own-laws: n clients in m common slots with hidden dummies; one record is replaced.
+
+    Attributes:
+      num_clients, slots, prob: n > 1, m and p_0.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    steps: Steps
+    log_inverse_mass: float
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        """T2+, which `select` drops if this bound exceeds it by rounding and ranges of occupied slots at most."""
+        return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
+
+    @property
+    def _observed_prob(self) -> float:
+        return self.prob
+
+    @functools.cached_property
+    def shares(self) -> labels.Labelled | None:
+        """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
+        return labels.labelled(self.num_clients, self.slots, self.prob, self.log_inverse_mass)
+
+    def _stated(self) -> staged_clones.Problem | None:
+        if self.shares is None:
+            return None
+        return staged_clones.labelled(self.slots, self.shares, self.steps, self.log_inverse_mass)
