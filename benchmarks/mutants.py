@@ -30,14 +30,12 @@ ROOT = Path(__file__).parent.parent
 _ROOMS = "kernels", "numerics", "accounting/composition"
 # Tests of modules that no test imports by name.
 _TESTS = {
-    "accounting/composition/grids.py": ["tests/bounds/test_range.py"],
     "accounting/composition/search.py": ["tests/bounds/test_range.py"],
     "accounting/composition/single.py": ["tests/bounds/test_local_runs.py"],
     "kernels/binary_response.py": ["tests/bounds/test_binary_response.py"],
     "kernels/messages/labelled_clones.py": ["tests/bounds/test_labelled_slots.py"],
     "kernels/messages/subsampled_gaussian.py": ["tests/bounds/test_subsampled_gaussian.py"],
     "kernels/messages/weighted_clones.py": ["tests/bounds/test_weighted_slots.py"],
-    "numerics/lazy_tail.py": ["tests/bounds/test_allocation.py"],
 }
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from checkin_jax._version import __version__
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP, SlotsPureLDP
-from checkin_jax.accounting.bounds.interface import Least, LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.interface import LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, Slots
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
+from checkin_jax.accounting.composition.single import name_at
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
@@ -99,7 +101,7 @@ def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
         forward, backward = np.maximum(forward, least), np.maximum(backward, least)
         described.append(
             {
-                "bound": _name(one, losses),
+                "bound": name_at(one, losses),
                 "model": _model(one),
                 "count": int(count),
                 "knots": [int(i) for i in index],
@@ -146,19 +148,16 @@ def _profile(losses: np.ndarray, side: pld.Side) -> np.ndarray:
     return np.append(lost + np.cumsum(falls[::-1])[::-1], lost)
 
 
-def _name(one: UnitBound, losses: np.ndarray) -> str:
-    return one.named(one.smallest(losses), losses) if isinstance(one, Least) else one.name
-
-
 def _model(one: UnitBound) -> dict[str, Any]:
     """Description of the pair whose exact profile the bound is, if verify knows it."""
     if isinstance(one, LocalOnly):
         return _model(one.local)
-    if isinstance(one, ShuffledPureLDP):
-        model: dict[str, Any] = {"kind": "shuffled", "clients": int(one.num_clients), "rate": one.rate}
+    cover = one.cover if isinstance(one, Clones) else None
+    if isinstance(one, Clones) and isinstance(cover, Shuffled):
+        model: dict[str, Any] = {"kind": "shuffled", "clients": int(cover.num_clients), "rate": cover.rate}
         model["epsilon0"] = one.epsilon0
-    elif isinstance(one, SlotsPureLDP):
-        model = {"kind": "slots", "slots": int(one.slots), "used": one.used, "epsilon0": one.epsilon0}
+    elif isinstance(one, Clones) and isinstance(cover, Slots):
+        model = {"kind": "slots", "slots": int(cover.slots), "used": cover.used, "epsilon0": one.epsilon0}
     elif isinstance(one, LocalPureLDP):
         # One client alone.
         model = {"kind": "shuffled", "clients": 1, "rate": one.rate, "epsilon0": one.epsilon0}

@@ -88,23 +88,10 @@ def compare(
 def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
     """Rows of `compare` for a guarantee in the view "messages": its ends, then published bounds on its run."""
     protocol, randomizer, delta = g.protocol, g.randomizer, g.delta
+    own = {"source": "checkin-jax", "delta": delta, "validity": g.validity}
     rows = [
-        ComparedBound(
-            method=g.method,
-            source="checkin-jax",
-            epsilon=g.epsilon,
-            delta=delta,
-            direction="upper",
-            validity=g.validity,
-        ),
-        ComparedBound(
-            method=g.lower_method,
-            source="checkin-jax",
-            epsilon=g.lower,
-            delta=delta,
-            direction="lower",
-            validity=g.validity,
-        ),
+        ComparedBound(method=g.method, epsilon=g.epsilon, direction="upper", **own),
+        ComparedBound(method=g.lower_method, epsilon=g.lower, direction="lower", **own),
     ]
     mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
     if randomizer.largest_loss <= MAX_EPSILON0:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import (
     Instance,
+    Least,
     LocalGaussian,
     LocalLabels,
     LocalPureLDP,
@@ -29,12 +30,12 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     MessagesByNumber,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import FairBits
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, one_message
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalBase
+from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
@@ -48,9 +49,6 @@ _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
-
-_Occupied = OccupiedPureLDP | UnequalOccupied
-_Responses = ShuffledPureLDP | SlotsPureLDP | _Occupied
 
 
 def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
@@ -193,7 +191,7 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     step_cover, epsilon0 = _step_cover(unit), unit.epsilon0
     if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
-    return (FairBits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
+    return (fair_bits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
 
 
 def _among_fair_coins(unit: Unit) -> list[Instance]:
@@ -246,26 +244,20 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
     attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
     kept_bounds, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
-        hidden = [each for each in bounds if isinstance(each, _Occupied)]
+        hidden = [each for each in bounds if _of_occupied(each)]
         kept_bounds = [each for each in bounds if each not in hidden]
         if _num_observed_slots(unit) != shown.number:
             kept_bounds = []
-        if not any(isinstance(each, SlotsPureLDP) for each in kept_bounds) and (hidden or not kept_bounds):
-            arguments = (
-                _num_observed_slots(unit),
-                shown.used,
-                shown.used_lower,
-                epsilon0,
-                unit.log_inverse_mass,
-            )
-            slots_alone = SlotsPureLDP(*arguments, removal=unit.relation != REPLACE)
+        if not any(isinstance(each, Clones) for each in kept_bounds) and (hidden or not kept_bounds):
+            observed = Slots(_num_observed_slots(unit), shown.used, shown.used_lower)
+            slots_alone = Clones(observed, epsilon0, unit.log_inverse_mass, unit.relation != REPLACE)
             kept_bounds.append(slots_alone)
     found = [instance for each in kept_bounds for instance in each.instances]
     if TERNARY not in attains and BINARY in attains:
         # The bounds do not try binary randomized response where 3-ary leaks more.
-        found += [each.binary() for each in kept_bounds if isinstance(each, _Responses)]
+        found += [each.binary() for each in kept_bounds if isinstance(each, Clones | UnequalOccupied)]
         found += [
-            instance for each in kept_bounds if isinstance(each, UnequalBase) for instance in each.binary()
+            instance for each in kept_bounds if isinstance(each, UnequalPureLDP) for instance in each.binary()
         ]
     if not hidden:
         return found
@@ -274,6 +266,14 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
         dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
         for each in found
     ]
+
+
+def _of_occupied(bound: UnitBound) -> bool:
+    """True for clones in occupied slots, or the least of such bounds: their instances reveal the number of slots."""
+    if isinstance(bound, Least):
+        return all(map(_of_occupied, bound.bounds))
+    occupied = isinstance(bound, Clones) and isinstance(bound.cover, Occupied)
+    return occupied or isinstance(bound, UnequalOccupied)
 
 
 def _of_labels(unit: Unit) -> list[Instance]:

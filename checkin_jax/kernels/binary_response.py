@@ -17,7 +17,6 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.execution.blockwise import in_blocks
 
 
 class Messages(NamedTuple):
@@ -44,10 +43,14 @@ def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> 
     return Messages(slots, weight, -xp.expm1(-epsilon0) * used / slots)
 
 
-def lines_at(
+@quietly
+def lines_lower(
     mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
 ) -> tuple[Array, Array]:
-    """`lines_lower` at a few losses, from precomputed tables."""
+    """(P(A) - Q(A), Q(A)) for A = {privacy loss > loss}, rounded down and up; few losses > 0.
+
+    As `clones.lines_lower`; of Q||P if `reverse`.
+    """
     p = xp.exp(epsilon0)
     m, kappa = mix.number[:, None], mix.kappa[:, None]
     # One code path for both directions: each copy would be compiled.
@@ -67,28 +70,10 @@ def lines_at(
 def tabulate(
     mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
-    """Tables of the counts of one label, for `lines_at`."""
+    """Tables of the counts of one label, for `lines_lower`."""
     return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *table, True)
 
 
 def _prob(epsilon0: Array, reverse: Array | bool) -> Array:
     p = xp.exp(epsilon0)
     return xp.where(reverse, p, 1.0) / (p + 1.0)
-
-
-@quietly
-def lines_lower(
-    mix: Messages,
-    tables: tails.Tables,
-    loss: Array,
-    count: Array,
-    epsilon0: Array,
-    exact: bool,
-    reverse: Array | bool,
-) -> tuple[Array, Array]:
-    """(P(A) - Q(A), Q(A)) for A = {privacy loss > loss}, loss > 0, rounded down and up; of Q||P if `reverse`.
-
-    The line first - (c - 1) second is below the round's profile at every c. Arguments as in
-    `clones.lines_lower`.
-    """
-    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact, reverse), loss, count)  # type: ignore[return-value]

@@ -27,11 +27,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jax import Array
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.execution.blockwise import in_blocks
 from checkin_jax.kernels.mixture_profiles import (
     Buckets,
     Law,
@@ -150,10 +149,21 @@ def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper:
     return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
 
 
-def lines_at(
-    mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool
-) -> tuple[Array, Array]:
-    """`lines_lower` at a few losses, from `tails.tabulate` for number - 1 fair signs with upper tails."""
+@quietly
+def lines_lower(
+    mix: Buckets,
+    tables: tails.Tables,
+    loss: Float64[Array, " losses"],
+    epsilon0: Float64[Array, ""],
+    exact: bool,
+) -> tuple[Float64[Array, " losses"], Float64[Array, " losses"]]:
+    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; few losses > 0.
+
+    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss, and a lower bound on H_c at every other
+    c >= 1. By symmetry the same holds for Q||P.
+    tables: from `tails.tabulate` for number - 1 fair signs with upper tails. exact: whether they are.
+    """
+    require_float64(mix.weight, loss, epsilon0)
     weight = 0.5 * mix.weight[:, :, None]
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, True)
@@ -163,26 +173,18 @@ def lines_at(
 
 
 @quietly
-def lines_lower(
+def profile_upper(
     mix: Buckets,
     tables: tails.Tables,
     loss: Float64[Array, " losses"],
-    count: Int[Array, ""],
     epsilon0: Float64[Array, ""],
     exact: bool,
-) -> tuple[Float64[Array, " losses"], Float64[Array, " losses"]]:
-    """(P(A) - Q(A), Q(A)) of the mixture for A = {privacy loss > loss}, rounded down and up; loss > 0.
+) -> Float64[Array, " losses"]:
+    """Upper bound on H at e^loss for one round, few losses >= 0; zero from epsilon0 on.
 
-    P(A) - c Q(A) = first - (c - 1) second is H_c at c = e^loss, and a lower bound on H_c at every other
-    c >= 1. By symmetry the same holds for Q||P. Only the first `count` losses are computed.
-    exact: whether the tables are.
+    tables: as of `lines_lower`, with lower tails.
     """
     require_float64(mix.weight, loss, epsilon0)
-    return in_blocks(lambda some: lines_at(mix, tables, some, epsilon0, exact), loss, count)  # type: ignore[return-value]
-
-
-def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool) -> Array:
-    """`profile_upper` at a few losses, from `tails.tabulate` for number - 1 fair signs with lower tails."""
     p = xp.exp(epsilon0)
     pmf, tail, y = _terms(mix, tables, loss, epsilon0, exact, False)
     c_minus_1 = xp.expm1(loss)[None, None, :]
@@ -192,18 +194,3 @@ def profile_at(mix: Buckets, tables: tails.Tables, loss: Array, epsilon0: Array,
     inside = xp.sum(mix.weight[:, :, None] * xp.maximum(h, 0.0), axis=(0, 1))
     value = 0.5 * (inside + (mix.tail + FLUSHED) * room)
     return xp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
-
-
-@quietly
-def profile_upper(
-    mix: Buckets,
-    tables: tails.Tables,
-    loss: Float64[Array, " losses"],
-    count: Int[Array, ""],
-    epsilon0: Float64[Array, ""],
-    exact: bool,
-) -> Float64[Array, " losses"]:
-    """Upper bound on H at e^loss for one round, loss >= 0; zero from epsilon0 on. See `lines_lower`."""
-    require_float64(mix.weight, loss, epsilon0)
-    (value,) = in_blocks(lambda some: (profile_at(mix, tables, some, epsilon0, exact),), loss, count)
-    return value

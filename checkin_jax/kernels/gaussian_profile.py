@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from jax import Array
 from jaxtyping import Float64
 
@@ -25,7 +26,7 @@ _NODES, _WEIGHTS = (
 
 def log_cdf(x: Array) -> Array:
     """log of the standard normal distribution function; relative error of the value below 1e-13."""
-    return backend.log_ndtr(x)
+    return scipy.special.log_ndtr(x)
 
 
 def _asymptotic_one_minus_x_mills(x: Array) -> Array:
@@ -35,12 +36,8 @@ def _asymptotic_one_minus_x_mills(x: Array) -> Array:
 
 
 def _mills(x: Array) -> Array:
-    """Phi(-x) / phi(x), the Mills ratio, for x > -30 or so.
-
-    jax.scipy.special.erfcx is not used: jax 0.10.0 does not have it, and it is 0 between 26.55 and 26.64,
-    where XLA flushes erfc to zero and its own series does not apply yet.
-    """
-    direct = math.sqrt(0.5 * math.pi) * backend.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
+    """Phi(-x) / phi(x), the Mills ratio, for x > -30 or so."""
+    direct = math.sqrt(0.5 * math.pi) * scipy.special.erfcx(xp.minimum(x, 30.0) * math.sqrt(0.5))
     if backend.holds(x < 30.0):
         return direct
     far = xp.maximum(x, 30.0)
@@ -219,13 +216,11 @@ def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
     low = xp.full_like(epsilon, math.log(1e-9))
     high = xp.full_like(epsilon, math.log(1e3))
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
+    for _ in range(steps):
         middle = 0.5 * (low + high)
         feasible = log_delta(xp.exp(middle), epsilon) <= log_target
-        return xp.where(feasible, middle, low), xp.where(feasible, high, middle)
-
-    return xp.exp(backend.fori_loop(0, steps, halve, (low, high))[0])
+        low, high = xp.where(feasible, middle, low), xp.where(feasible, high, middle)
+    return xp.exp(low)
 
 
 def largest_mu(epsilon: float, delta: float) -> float:

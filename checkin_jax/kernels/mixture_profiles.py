@@ -65,9 +65,7 @@ def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
 
 
 def with_mass(mix: Buckets) -> Buckets:
-    """The mixture without labels of mass zero in NumPy; unchanged under tracing, where sizes are static."""
-    if backend.of_jax(mix):
-        return mix
+    """The mixture without labels of mass zero."""
     kept = np.flatnonzero(np.max(np.asarray(mix.weight), axis=1) > 0.0)
     kept = kept if kept.size else np.arange(1)
     return Buckets(mix.number[kept], mix.ratio[kept], mix.weight[kept], mix.tail)

@@ -1,15 +1,13 @@
 """Round-off of float64: the unit, and error bounds for discrete Fourier transforms and powers of them.
 
-The functions take jax and numpy arrays, so kernels and host numerics count the same errors.
+Kernels and host numerics count the same errors.
 """
 
 from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 # Unit round-off; and twice the constant of FFTs in use: for M = 2^k points the relative error in the 2-norm
 # is below 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2. docs/accounting.md counts the radices of real
@@ -28,9 +26,7 @@ def of_fft(points: int) -> float:
     return _FFT * UNIT * math.log2(points)
 
 
-def of_power(
-    size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
-) -> Array | np.ndarray:
+def of_power(size: np.ndarray, off: np.ndarray | float, counts: np.ndarray, points: int) -> np.ndarray:
     """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
     If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
@@ -39,28 +35,24 @@ def of_power(
       size: |phi_i| as computed by a real transform, [events, frequencies]. off: a, [events, 1] or a number.
       counts: T_i, [events]. points: of the transform, static.
     """
-    xp = jnp if isinstance(size, Array) else np
     padded = size + off
-    log_padded = xp.log(padded)
+    log_padded = np.log(padded)
 
-    def summed(values: Array | np.ndarray) -> Array | np.ndarray:
-        # No matrix product on the host: BLAS starts threads for it.
-        return counts @ values if xp is jnp else np.sum(counts[:, None] * values, axis=0)
+    def summed(values: np.ndarray) -> np.ndarray:
+        # No matrix product: BLAS starts threads for it.
+        return np.sum(counts[:, None] * values, axis=0)
 
-    relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
-    return xp.exp(summed(log_padded)) * relative
+    relative = summed(off / padded + 8.0 * UNIT * (4.0 + np.abs(log_padded))) + of_fft(points)
+    return np.exp(summed(log_padded)) * relative
 
 
-def of_powers(
-    size: Array | np.ndarray, off: Array | np.ndarray | float, counts: Array | np.ndarray, points: int
-) -> Array | np.ndarray:
+def of_powers(size: np.ndarray, off: np.ndarray | float, counts: np.ndarray, points: int) -> np.ndarray:
     """Bound on the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power` and Parseval.
 
     Args:
       size: at all points / 2 + 1 frequencies; off, counts, points: as in `of_power`.
     """
-    xp = jnp if isinstance(size, Array) else np
     wrong = of_power(size, off, counts, points)
     # Interior frequencies count twice.
-    twice = xp.where((xp.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
-    return xp.sqrt(xp.sum(twice * xp.square(wrong)) / points)
+    twice = np.where((np.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
+    return np.sqrt(np.sum(twice * np.square(wrong)) / points)

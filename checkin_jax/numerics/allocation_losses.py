@@ -27,9 +27,9 @@ import numpy as np
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.lazy_tail import LazyTail
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
 from checkin_jax.numerics.tilted_sums import (
+    LazyTail,
     Steps,
     Sum,
     Tail,

@@ -132,23 +132,38 @@ def stages(
 
 
 @functools.cache
-def _program(kernel: Callable[..., Array], static: tuple[int, ...]) -> Callable[..., Array]:
-    return jax.jit(kernel, static_argnums=static, compiler_options=_QUICK)
+def _program() -> Callable[..., Array]:
+    return jax.jit(staged_games.profile_upper, static_argnums=(0, 5, 6), compiler_options=_QUICK)
 
 
 class Problem(NamedTuple):
-    """A kernel, its arguments (the second is the message), and e^loss - 1 at its losses."""
+    """The arguments of `staged_games.profile_upper`, and e^loss - 1 at its losses."""
 
-    kernel: Callable[..., Array]
     arguments: tuple[Any, ...]
     above: np.ndarray
 
+    @classmethod
+    def of(
+        cls,
+        value: Callable[..., Array],
+        given: Any,
+        steps: Steps,
+        stages: Any,
+        deviation: float,
+        mean: float,
+        log_inverse_mass: float,
+    ) -> Problem:
+        """The problem of about `mean` steps; deviation: of the loss."""
+        above = distances(deviation, math.expm1(steps.epsilon0), log_inverse_mass, _LOSSES)
+        losses = host(np.log1p(above))
+        message = steps.message(losses)
+        return cls((value, given, message, stages, losses, steps.rules(message), nodes_for(mean)), above)
+
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """Losses in nats and proven upper bounds there."""
-        static = tuple(i for i, each in enumerate(self.arguments) if isinstance(each, (Game, int)))
-        upper = np.asarray(_program(self.kernel, static)(*self.arguments))
-        epsilon0 = float(self.arguments[1].epsilon0)
-        return _hull(self.above, upper, math.expm1(epsilon0), epsilon0)
+        """Losses in nats and proven upper bounds there, convex; the last loss is epsilon0."""
+        epsilon0, upper = float(self.arguments[2].epsilon0), np.asarray(_program()(*self.arguments))
+        above, upper = convex.full_hull(np.append(self.above, math.expm1(epsilon0)), np.append(upper, 0.0))
+        return np.append(np.log1p(above[:-1]), epsilon0), upper
 
 
 def problem(
@@ -157,33 +172,14 @@ def problem(
     """Problem for any steps and law of the number of messages (binomial if step_counts.rate < 1). None as for
     `profile`.
     """
-    p_minus_1, mean = (
-        math.expm1(steps.epsilon0),
-        float(step_counts.rate * (step_counts.masses @ step_counts.counts)),
-    )
+    mean = float(step_counts.rate * (step_counts.masses @ step_counts.counts))
     chosen = stages(step_counts, everybody, log_inverse_mass)
     if chosen is None or steps.idle:
         return None
-    deviation = math.sqrt(mean * steps.variance) * p_minus_1 / float(step_counts.clients)
-    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    binomial, message = bool(float(step_counts.rate) < 1.0), steps.message(losses)
-    arguments = (
-        step_counts,
-        message,
-        host(everybody),
-        chosen,
-        losses,
-        steps.rules(message),
-        binomial,
-        nodes_for(mean),
-    )
-    return Problem(staged_games.profile_upper, arguments, above)
-
-
-def _losses(deviation: float, p_minus_1: float, log_inverse_mass: float) -> tuple[Array, np.ndarray]:
-    """Losses at which the bound is computed, and c - 1 there; deviation: of the loss."""
-    above = distances(deviation, p_minus_1, log_inverse_mass, _LOSSES)
-    return host(np.log1p(above)), above
+    deviation = math.sqrt(mean * steps.variance) * math.expm1(steps.epsilon0) / float(step_counts.clients)
+    value = staged_games.sampled if float(step_counts.rate) < 1.0 else staged_games.counted
+    given = staged_games.Round(step_counts, host(everybody))
+    return Problem.of(value, given, steps, chosen, deviation, mean, log_inverse_mass)
 
 
 def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, number: int) -> np.ndarray:
@@ -201,14 +197,6 @@ def nodes_for(mean: float) -> int:
     return staged_games.MANY if mean > _MANY_STEPS else staged_games.USUAL
 
 
-def _hull(
-    above: np.ndarray, upper: np.ndarray, p_minus_1: float, epsilon0: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Knots in nats and values of the convex profile; the last knot is epsilon0."""
-    above, upper = convex.full_hull(np.append(above, p_minus_1), np.append(upper, 0.0))
-    return np.append(np.log1p(above[:-1]), epsilon0), upper
-
-
 def pool(
     sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, log_inverse_mass: float
 ) -> Problem | None:
@@ -219,7 +207,7 @@ def pool(
       rate: g, the target's rate, in (0, 1]. There is no proof, and the result is None, if g > theta.
       log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
     """
-    p_minus_1, kept = math.expm1(steps.epsilon0), (masses > 0) & (sizes >= 1.0)
+    kept = (masses > 0) & (sizes >= 1.0)
     if rate > theta or not kept.any():
         return None
     number, parts = sizes[kept] + 1.0, masses[kept]
@@ -229,17 +217,12 @@ def pool(
     chosen = stages(least, float(everybody[0]), log_inverse_mass)
     if chosen is None or steps.idle:
         return None
-    deviation = rate * math.sqrt(steps.variance / (theta * float(number[-1]))) * p_minus_1
-    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    pad = (sizes.size - number.size, 0)
-    step_counts = staged_games.PoolCounts(
-        host(np.pad(number, pad, mode="edge")), host(np.pad(parts, pad)), host(theta), host(rate)
-    )
+    mean, pad = theta * float(number[-1]), (sizes.size - number.size, 0)
+    deviation = rate * math.sqrt(steps.variance / mean) * math.expm1(steps.epsilon0)
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
-    message = steps.message(losses)
-    nodes = nodes_for(theta * float(number[-1]))
-    arguments = step_counts, message, host(lost), chosen, losses, steps.rules(message), nodes
-    return Problem(staged_games.pool_upper, arguments, above)
+    padded = np.pad(number, pad, mode="edge"), np.pad(parts, pad)
+    given = staged_games.Pool(*map(host, (*padded, theta, rate, lost)))
+    return Problem.of(staged_games.pooled, given, steps, chosen, deviation, mean, log_inverse_mass)
 
 
 class Weighted(NamedTuple):
@@ -259,7 +242,6 @@ def weighted(step_counts: Weighted, steps: Steps, log_inverse_mass: float) -> Pr
       step_counts: parts with fewer steps than the stages have count as one message alone.
       log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
     """
-    p_minus_1 = math.expm1(steps.epsilon0)
     usual = step_counts.masses > 4.0 * math.exp(-log_inverse_mass)
     plans, squares = [], 0.0
     for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
@@ -271,13 +253,10 @@ def weighted(step_counts: Weighted, steps: Steps, log_inverse_mass: float) -> Pr
             return None
         plans.append(plan)
         squares += weight**2 * float(step_counts.masses @ counts)
-    deviation = math.sqrt(squares * steps.variance) * p_minus_1 / step_counts.clients
-    losses, above = _losses(deviation, p_minus_1, log_inverse_mass)
-    laws = weighted_clones.WeightedCounts(*(host(each) for each in step_counts))
-    nodes = nodes_for(float(step_counts.masses @ (step_counts.whole + step_counts.part)))
-    message = steps.message(losses)
-    arguments = laws, message, tuple(plans), losses, steps.rules(message), nodes
-    return Problem(weighted_clones.profile_upper, arguments, above)
+    deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / step_counts.clients
+    mean, given = float(step_counts.masses @ (step_counts.whole + step_counts.part)), map(host, step_counts)
+    slots = weighted_clones.Weighted(*given)
+    return Problem.of(weighted_clones.weighted, slots, steps, tuple(plans), deviation, mean, log_inverse_mass)
 
 
 def labelled(slots: int, step_counts: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
@@ -286,16 +265,11 @@ def labelled(slots: int, step_counts: Labelled, steps: Steps, log_inverse_mass: 
     Args:
       log_inverse_mass: as in `weighted`.
     """
-    p_minus_1 = math.expm1(steps.epsilon0)
     whole = StepCounts(host(1.0), host(1.0), host([float(slots)]), host([1.0]))
     chosen = stages(whole, 0.0, log_inverse_mass)
     if chosen is None:
         return None
     middle = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
-    losses, above = _losses(
-        math.sqrt(slots * steps.variance) * p_minus_1 / middle, p_minus_1, log_inverse_mass
-    )
-    counts = labelled_clones.LabelledCounts(*(host(each) for each in (float(slots), *step_counts)))
-    message = steps.message(losses)
-    arguments = counts, message, chosen, losses, steps.rules(message), nodes_for(float(slots))
-    return Problem(labelled_clones.profile_upper, arguments, above)
+    deviation = math.sqrt(slots * steps.variance) * math.expm1(steps.epsilon0) / middle
+    given, mean = labelled_clones.Labelled(*map(host, (float(slots), *step_counts))), float(slots)
+    return Problem.of(labelled_clones.labelled, given, steps, chosen, deviation, mean, log_inverse_mass)

@@ -8,7 +8,8 @@ from conftest import ORACLE_ROUNDING
 from oracles import pairs, random_check_ins
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -32,7 +33,7 @@ def check(one, pair, close):
 @pytest.mark.parametrize("epsilon0", [0.1, 0.6, 3.0])
 def test_check_in(n, rate, epsilon0):
     pair = pairs.enumerate_pair(pairs.binary_rr_labels(math.exp(epsilon0), rate), n)
-    check(ShuffledPureLDP(n, rate, epsilon0, MASS), pair, 0.01)
+    check(Clones(Shuffled(n, rate), epsilon0, MASS), pair, 0.01)
 
 
 @pytest.mark.parametrize(("slots", "used"), [(1, 1.0), (5, 0.4), (120, 0.9)])
@@ -40,7 +41,7 @@ def test_check_in(n, rate, epsilon0):
 def test_slots(slots, used, epsilon0):
     labels = random_check_ins.binary_slot_labels(math.exp(epsilon0))
     check(
-        SlotsPureLDP(slots, used, used, epsilon0, MASS),
+        Clones(Slots(slots, used, used), epsilon0, MASS),
         random_check_ins.slots_pair(labels, slots, used),
         1e-6,
     )
@@ -51,7 +52,7 @@ def test_slots(slots, used, epsilon0):
 def test_occupied_slots(n, m, prob, epsilon0):
     law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
     labels = random_check_ins.binary_slot_labels(math.exp(epsilon0))
-    check(OccupiedPureLDP(n, m, prob, epsilon0, MASS), random_check_ins.occupied_pair(labels, n, law), 0.05)
+    check(Clones(Occupied(n, m, prob), epsilon0, MASS), random_check_ins.occupied_pair(labels, n, law), 0.05)
 
 
 def composed(pair, repeats, delta):

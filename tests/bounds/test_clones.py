@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import (
-    Mixture,
-    OccupiedPureLDP,
-    ShuffledPureLDP,
-    largest_loss,
-)
+from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture, largest_loss
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled
 from checkin_jax.kernels import clones, host, mixture_profiles, tails
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -25,12 +21,12 @@ MASS = 45.0
 
 
 def profile(n, rate, epsilon0, losses):
-    return np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(np.asarray(losses)))
+    return np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(np.asarray(losses)))
 
 
 def lines(n, rate, epsilon0, losses):
     """The lower bound's lines: (P(A) - Q(A), Q(A)) for each loss."""
-    ternary = ShuffledPureLDP(n, rate, epsilon0, MASS).ternary()
+    ternary = Clones(Shuffled(n, rate), epsilon0, MASS).ternary()
     return tuple(np.asarray(v) for v in ternary.lower(np.asarray(losses))[0])
 
 
@@ -126,10 +122,7 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
         tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)
-        at = jnp.asarray(np.pad(losses, (0, -losses.size % 32), mode="edge"))
-        ours = clones.profile_upper(mix, tables, at, jnp.int32(losses.size), jnp.float64(epsilon0), plan[1])[
-            : losses.size
-        ]
+        ours = clones.profile_upper(mix, tables, jnp.asarray(losses), jnp.float64(epsilon0), plan[1])
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
 
 
@@ -173,11 +166,11 @@ def test_rdp_keeps_its_digits_at_large_n():
 
 def test_what_has_no_mass_is_neither_kept_nor_missed():
     """Laws of occupied slots are padded: the tables hold labels with mass alone, and the profile is the same."""
-    one = OccupiedPureLDP(79_524, 8_301, 0.77, 1.3, MASS)
-    values, used, masses = (np.asarray(part) for part in one._parts(True))
+    one = Clones(Occupied(79_524, 8_301, 0.77), 1.3, MASS)
+    values, used, masses = (np.asarray(part) for part in one.cover._shown(MASS, True))
     padding = masses == 0.0
     assert padding.any()
-    mix, tables, _ = one._above._above
+    mix, tables, _ = one.mixture._above
     assert (np.asarray(mix.weight) > 0.0).any(axis=1).all()
     assert tables.log_pmf.shape[0] == mix.number.size < 0.5 * masses.size * 64
     alone = clones.slots_law(values[~padding], used[~padding], masses[~padding], host(1.3), True)

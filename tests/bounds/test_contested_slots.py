@@ -8,8 +8,9 @@ import pytest
 from oracles import random_check_ins as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
-from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, slots_won, win_prob
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Slots
+from checkin_jax.accounting.bounds.windows.contention import Contested, slots_won, win_prob
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -45,11 +46,12 @@ def test_the_number_of_slots_won_is_stochastically_below(window):
 
 
 def test_many_slots_are_not_all_won():
-    many = ContestedSlots(10**4, 1.0, 0.5, 1.0, MASS, False, 10**4 - 1, 1e-4)
+    contested = Contested(10**4, 1.0, 0.5, 10**4 - 1, 1e-4)
+    many = Clones(contested, 1.0, MASS)
     values, masses = slots_won(10**4, 10**4 - 1, 1e-4, MASS)
     mean = 10**4 * (1.0 - math.exp(-1.0))
     assert mean < values @ masses / masses.sum() < 1.02 * mean
-    plain = SlotsPureLDP(10**4, 1.0, 0.5, 1.0, MASS)
+    plain = Clones(Slots(10**4, 1.0, 0.5), 1.0, MASS)
     losses = np.array([0.0, 0.01, 0.03])
     assert (np.asarray(many.upper(losses)) < 0.85 * np.asarray(plain.upper(losses))).all()
 
@@ -62,8 +64,8 @@ def test_the_mean_alone_is_no_bound():
     one, other = (brute.output_law(used, data, tree) for data in ((2, 0, 2), (2, 1, 2)))
     truth = brute.hockey_stick(one, other, math.exp(loss))
     assert truth > 1e-3
-    assert float(np.asarray(SlotsPureLDP(1, 0.5, 0.5, math.log(p), MASS).upper(np.array([loss])))[0]) < truth
-    right = ContestedSlots(2, 1.0, 0.5, math.log(p), MASS, False, 1, 0.5)
+    assert float(np.asarray(Clones(Slots(1, 0.5, 0.5), math.log(p), MASS).upper(np.array([loss])))[0]) < truth
+    right = Clones(Contested(2, 1.0, 0.5, 1, 0.5), math.log(p), MASS)
     assert float(np.asarray(right.upper(np.array([loss])))[0]) >= truth
 
 
@@ -73,7 +75,7 @@ def test_sliding_windows_themselves_are_below(kind):
     rng = np.random.default_rng(2)
     used = brute.sliding_window(n, window)
     losses = np.array([0.0, 0.1, 0.3, 0.6, 0.9])
-    bound = ContestedSlots(window, 1.0, 0.5, math.log(p), MASS, False, window - 1, 1.0 / window)
+    bound = Clones(Contested(window, 1.0, 0.5, window - 1, 1.0 / window), math.log(p), MASS)
     upper = np.asarray(bound.upper(losses))
     for _ in range(4):
         tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), n - window + 1)

@@ -8,9 +8,10 @@ from oracles import checkin_gaussian as oracle
 from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut
 from checkin_jax.accounting.bounds.interface import LocalGaussian
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -35,7 +36,7 @@ def test_g2_is_above_the_shuffled_messages(noise, others):
 def test_cutting_is_not_free():
     """T1 at the eps0 where the Gaussian's laws are cut, without what is cut off, is exceeded many times over."""
     noise, epsilon0 = 0.5, 1.0
-    free = np.asarray(ShuffledPureLDP(2, 1.0, epsilon0, MASS).upper(LOSSES))
+    free = np.asarray(Clones(Shuffled(2, 1.0), epsilon0, MASS).upper(LOSSES))
     truth = oracle.messages_hockey_stick((-1.0, 1.0), (-1.0, -1.0), 2, noise, np.exp(LOSSES).tolist(), 600)
     assert (np.asarray(truth) > 2.0 * free).any()
 

@@ -13,7 +13,7 @@ from oracles import hexagon, large
 from oracles import known_messages as known
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import least, log_inverse_mass
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
@@ -99,7 +99,7 @@ class TestEqualSteps:
         ours = TotalVariationBound(Shuffled(n, rate), epsilon0, 1.0, MASS)
         seen = ours.step_cover.sums(MASS)
         found = np.asarray(equal_steps.profile_upper(ours.law, seen, host(epsilon0), host(losses)))
-        t1 = np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(losses))
+        t1 = np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(losses))
         assert found[0] <= 1.08 * t1[0]
         assert found[0] >= 0.98 * t1[0]
 

@@ -13,7 +13,6 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import compose, local_view
 from checkin_jax.kernels import gaussian_profile, host
-from checkin_jax.kernels.composition import outcome_counts as kernel
 from checkin_jax.numerics import randomized_response
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -136,7 +135,7 @@ def test_large_shifts_of_the_gaussian_profile(mu, share):
     with mp.workdps(60):
         exact = oracle.delta_g(mu, epsilon)
         found = math.exp(float(gaussian_profile.log_delta(host(mu), host(epsilon))))
-        assert float(abs(found / exact - 1)) < 0.1 * kernel.ROUNDING
+        assert float(abs(found / exact - 1)) < 0.1 * local_view.ROUNDING
 
 
 def test_the_mean_number_of_messages_is_no_bound():

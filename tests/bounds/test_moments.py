@@ -11,7 +11,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import renyi_bounds
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, Slots
 from checkin_jax.accounting.composition import renyi
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.kernels.composition import moments as kernels
@@ -25,7 +26,7 @@ ORDERS = np.array([1.01, 1.5, 2.0, 5.5, 20.0, 64.0])
 
 def ours(n, rate, epsilon0, orders=ORDERS):
     with float64():
-        return renyi_bounds.log_moments(ShuffledPureLDP(n, rate, epsilon0, 60.0).mixture, np.asarray(orders))
+        return renyi_bounds.log_moments(Clones(Shuffled(n, rate), epsilon0, 60.0).mixture, np.asarray(orders))
 
 
 @pytest.mark.parametrize("order", [1.2, 1.9, 2.0, 3.7])
@@ -101,7 +102,7 @@ def slots_moment(slots, used, epsilon0, orders):
 def test_slots_too(slots, used, epsilon0):
     exact = slots_moment(slots, used, epsilon0, ORDERS[:5])
     with float64():
-        mixture = SlotsPureLDP(slots, used, used, epsilon0, 60.0).mixture
+        mixture = Clones(Slots(slots, used, used), epsilon0, 60.0).mixture
         found = renyi_bounds.log_moments(mixture, ORDERS[:5])
     assert (found >= exact * (1 - 1e-9)).all()
     assert (found <= exact * 1.004)[:4].all()
@@ -126,7 +127,7 @@ def test_compiled_lanes_give_what_the_host_gives():
         plans = [
             plan
             for one in settings
-            for plan in renyi_bounds.plans(ShuffledPureLDP(*one, 60.0).mixture, orders)
+            for plan in renyi_bounds.plans(Clones(Shuffled(*one[:2]), one[2], 60.0).mixture, orders)
         ]
         compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=4)
         for plan, found in zip(plans, compiled):
@@ -175,7 +176,7 @@ def test_cost_does_not_grow_with_n():
         shapes = {
             plan.choice
             for n in (10**8, 10**10, 10**12)
-            for plan in renyi_bounds.plans(ShuffledPureLDP(n, 0.1, 1.0, 60.0).mixture, np.array([2.0]))
+            for plan in renyi_bounds.plans(Clones(Shuffled(n, 0.1), 1.0, 60.0).mixture, np.array([2.0]))
         }
     assert len(shapes) == 1
 

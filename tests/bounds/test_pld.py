@@ -156,13 +156,15 @@ def test_ends_between_points_of_the_grid(spacing, delta):
     counts = host([float(rounds)])
     tilt = pld.chernoff_tilt(atoms, counts, host(math.log(delta)))
     first = int(float(tilt.mean) / spacing) - points // 2
+    ends = {False: composing.largest, True: composing.smallest}
     low, high = (
         float(
-            composing.end(
-                atoms, index[None], counts, host(spacing), tilt.order, first, points, upper, host(delta)
-            ).epsilon
+            end(
+                pld.compose(atoms, index[None], counts, host(spacing), tilt, first, points, upper),
+                host(delta),
+            )[0]
         )
-        for upper in (False, True)
+        for upper, end in ends.items()
     )
     true = exact_delta(masses, index, rounds, low)
     assert true(spacing) >= delta

@@ -9,7 +9,8 @@ from conftest import ORACLE_ROUNDING
 from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Slots
 from checkin_jax.accounting.bounds.windows.contention import slots_won
 
 MASS = 45.0
@@ -30,7 +31,7 @@ def best(instances, delta):
 @pytest.mark.parametrize("epsilon0", [0.3, 2.0])
 def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
     p = math.exp(epsilon0)
-    one = SlotsPureLDP(slots, used, used, epsilon0, MASS)
+    one = Clones(Slots(slots, used, used), epsilon0, MASS)
     losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     pair = random_check_ins.slots_pair(random_check_ins.clone_labels(p), slots, used)
     exact = pairs.profile(pair, np.exp(losses))
@@ -47,7 +48,7 @@ def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
 @pytest.mark.thorough(but=5)
 def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     p = math.exp(epsilon0)
-    one = OccupiedPureLDP(n, m, prob, epsilon0, MASS)
+    one = Clones(Occupied(n, m, prob), epsilon0, MASS)
     losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
     exact = pairs.profile(

@@ -15,7 +15,7 @@ from oracles import krr, large, pairs
 from scipy.stats import binom, norm
 
 from checkin_jax.accounting.bounds import interface
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.composition import compose
@@ -120,17 +120,11 @@ def profile_of_stages(n, rate, p, stages, far, nodes=staged_games.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_games.Stages(*(host(value) for value in stages))
     message = likelihood_polytopes.Message(host(math.log(p)), host(1.0))
-    arguments = (
-        check_ins(n, rate),
-        message,
-        host(rate**n),
-        made,
-        host(losses),
-        likelihood_polytopes.HEXAGON,
-        True,
-        nodes,
+    played = staged_games.Round(check_ins(n, rate), host(rate**n))
+    rules = likelihood_polytopes.HEXAGON
+    values = staged_games.profile_upper(
+        staged_games.sampled, played, message, made, host(losses), rules, nodes
     )
-    values = staged_games.profile_upper(*arguments)
     return np.asarray(values)[: len(far)]
 
 
@@ -211,7 +205,7 @@ def test_between_l1_and_t1(n, rate, epsilon0):
         pair = large.large_binary_rr_pair(p, rate, n)
         for binary in (pairs.profile(pair, 1 + far), pairs.profile(pairs.Pair(pair.q, pair.p), 1 + far)):
             assert (ours >= binary * (1 - 1e-9)).all()  # P - c Q cancels in the oracle
-    t1 = np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(np.log1p(far)))
+    t1 = np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(np.log1p(far)))
     assert (ours <= t1).all()
     assert ours[2] <= 0.96 * t1[2]
 
@@ -236,7 +230,7 @@ def test_any_number_of_clients(n, rate, epsilon0):
 class Plus:
     """T1 and T1+, the smaller at every loss, as a round of the composer."""
 
-    t1: ShuffledPureLDP
+    t1: Clones
     knots: tuple[np.ndarray, np.ndarray]
 
     name = "T1+"
@@ -255,7 +249,7 @@ class Plus:
 
 def composed(n, rate, epsilon0, rounds, delta):
     mass = interface.log_inverse_mass(rounds, delta)
-    t1 = ShuffledPureLDP(n, rate, epsilon0, mass)
+    t1 = Clones(Shuffled(n, rate), epsilon0, mass)
     return compose.bracket([(Plus(t1, profile(n, rate, epsilon0, mass)), rounds)], delta)
 
 
@@ -448,7 +442,7 @@ def test_without_the_debt_the_bound_would_be_wrong(p, monkeypatch):
     monkeypatch.setattr(
         staged_games,
         "profile_upper",
-        jax.jit(staged_games.profile_upper.__wrapped__, static_argnames=("rules", "binomial", "nodes")),
+        jax.jit(staged_games.profile_upper.__wrapped__, static_argnames=("value", "rules", "nodes")),
     )
     try:
         jax.clear_caches()

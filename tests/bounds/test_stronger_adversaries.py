@@ -10,9 +10,10 @@ from oracles import checkin_gaussian, krr
 from oracles import gaussian as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.composition import compose
@@ -142,7 +143,7 @@ def test_all_clients_cut_at_no_cost_are_no_bound():
     """T1 at rate 1 and the eps0 where Gaussian laws are cut, without what is cut off, at a smaller rate."""
     rate, noise = 0.999, 0.5
     losses = np.array([0.0, 0.2, 0.6, 1.2, 2.0])
-    wrong = ShuffledPureLDP(2, 1.0, 1.0, MASS).upper(losses)
+    wrong = Clones(Shuffled(2, 1.0), 1.0, MASS).upper(losses)
     truth = checkin_gaussian.messages_mechanism_hockey_stick(
         [-1.0, 1.0], [-1.0, -1.0], rate, noise, np.exp(losses).tolist(), [0, 4000, 600]
     )

@@ -13,8 +13,9 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.profiles import one_message
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unequal import populations
@@ -94,7 +95,7 @@ def test_everybody_sends_messages_of_a_profile(clients):
             bound = AllCut(clients, one_message(randomizer), MASS)
             for epsilon0 in (0.1, 0.4, 1.0, 2.5):
                 assert above(bound._with_cut(epsilon0, LOSSES), truth)
-                free = np.asarray(ShuffledPureLDP(clients, 1.0, epsilon0, MASS).upper(LOSSES))
+                free = np.asarray(Clones(Shuffled(clients, 1.0), epsilon0, MASS).upper(LOSSES))
                 cheaper += (truth > 1.5 * free + 1e-9).any()
     # Cutting is not free.
     assert cheaper > 4

@@ -14,7 +14,7 @@ from oracles import hexagon, krr
 from oracles import unequal_rates as brute
 from scipy.stats import binom
 
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones, UnequalStaged
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
@@ -82,7 +82,7 @@ def test_limits_alone_are_enough():
 @pytest.mark.parametrize(("n", "rate", "epsilon0"), [(2, 0.3, 1.0), (40, 0.5, 2.0), (60_000, 0.1, 2.0)])
 def test_equal_rates_are_t1(n, rate, epsilon0):
     losses = epsilon0 * np.array([0.0, 1e-3, 0.01, 0.1, 0.5, 0.9])
-    theirs = np.asarray(ShuffledPureLDP(n, rate, epsilon0, MASS).upper(losses))
+    theirs = np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(losses))
     np.testing.assert_allclose(t1h([rate] * (n - 1), rate, rate, epsilon0, losses), theirs, rtol=1e-12)
 
 
@@ -117,7 +117,7 @@ def exceeded(candidate, trials=60, seed=3):
 def test_t1_at_one_rate_for_all_is_false(name):
     def candidate(epsilon0, rate, others, cs):
         return np.asarray(
-            ShuffledPureLDP(len(others) + 1, FALSE[name](rate, others), epsilon0, MASS).upper(np.log(cs))
+            Clones(Shuffled(len(others) + 1, FALSE[name](rate, others)), epsilon0, MASS).upper(np.log(cs))
         )
 
     assert exceeded(candidate) > 1.1
@@ -197,7 +197,7 @@ def test_counter_example_of_the_first_edition():
     cs, others = np.array([2.5]), [0.01] * 3
     truth = brute.worst(krr.krr_channel(2, 3.0), 0.5, others, cs)[0]
     assert truth == pytest.approx(0.055577, rel=1e-4)
-    assert truth > 16.7 * np.asarray(ShuffledPureLDP(4, 0.5, math.log(3.0), MASS).upper(np.log(cs)))[0]
+    assert truth > 16.7 * np.asarray(Clones(Shuffled(4, 0.5), math.log(3.0), MASS).upper(np.log(cs)))[0]
     assert t1h(others, 0.01, 0.5, math.log(3.0), np.log(cs))[0] == pytest.approx(0.056450, rel=1e-4)
     assert t1h(others, 0.5, 0.5, math.log(3.0), np.log(cs))[0] == pytest.approx(0.060185, rel=1e-4)
 

@@ -10,14 +10,14 @@ from oracles import krr
 from oracles import unequal_rates as brute
 from scipy.stats import norm
 
-from checkin_jax.accounting.bounds.clones_bounds import SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.messages.cover import Slots
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
-    RevealedParticipants,
     SlotsWithColluders,
 )
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
 from checkin_jax.numerics.counts import pools
 
@@ -40,11 +40,13 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         truth = brute.worst(channel, rate, [theta] * pool + [1.0] * sure, cs)
         losses = np.log(cs)
         not_below(
-            AlwaysPresentOthers(rate, theta, pools.certain(pool), sure, math.log(p), MASS).upper(losses),
+            AlwaysPresentOthers(
+                rate, theta, pools.certain(pool), math.log(p), MASS, always_present=sure
+            ).upper(losses),
             truth,
         )
         present = pools.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
-        not_below(RevealedParticipants(rate, present, math.log(p), MASS).upper(losses), truth)
+        not_below(UnequalPureLDP(rate, 1.0, present, math.log(p), MASS).upper(losses), truth)
 
 
 def test_t1m_without_the_spread_of_w_is_false():
@@ -93,7 +95,7 @@ def test_t2c_is_above_a_window_with_colluders_and_t2_is_not(slots, colluding):
     truth = np.array([colluding_window(slots, used, colluding, p, c) for c in cs])
     losses = np.log(cs)
     not_below(SlotsWithColluders(slots, used, colluding, math.log(p), MASS).upper(losses), truth)
-    naive = np.asarray(SlotsPureLDP(slots, used, used, math.log(p), MASS).upper(losses))
+    naive = np.asarray(Clones(Slots(slots, used, used), math.log(p), MASS).upper(losses))
     assert truth[-1] > 1.5 * naive[-1]
     none = SlotsWithColluders(slots, used, 0, math.log(p), MASS).upper(losses)
     np.testing.assert_allclose(none, naive, rtol=1e-7, atol=1e-300)

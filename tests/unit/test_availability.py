@@ -9,8 +9,9 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._serialize import from_plain, to_plain
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import log_inverse_mass
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.interop.accountant import CheckInAccountant
 from checkin_jax.protocols import availability
@@ -74,12 +75,12 @@ def test_a_diurnal_log_is_far_below_its_trough():
 
     def units(size, rate):
         return [
-            (ShuffledPureLDP(getattr(g, size), getattr(g, rate), 2.0, mass), g.num_rounds) for g in groups
+            (Clones(Shuffled(getattr(g, size), getattr(g, rate)), 2.0, mass), g.num_rounds) for g in groups
         ]
 
     upper = compose.upper_end(units("least", "fastest"), 1e-6).upper
     lower = compose.bracket(units("most", "slowest"), 1e-6).lower
-    trough = compose.upper_end([(ShuffledPureLDP(5000, 0.1, 2.0, mass), rounds)], 1e-6).upper
+    trough = compose.upper_end([(Clones(Shuffled(5000, 0.1), 2.0, mass), rounds)], 1e-6).upper
     assert lower < upper < 1.1 * lower
     assert trough == pytest.approx(5.73, rel=5e-3)
     assert upper < 0.55 * trough

@@ -85,7 +85,7 @@ here = pytest.mark.skipif(
 def test_signatures_are_checked():
     knots = jnp.asarray(KNOTS, jnp.float32)
     with pytest.raises(jaxtyping.TypeCheckError, match="losses"):
-        jax.jit(pld.side_upper)(knots, knots)
+        pld.side_upper(knots, knots)
 
 
 def test_without_the_hook_float32_is_refused_too():
@@ -113,11 +113,11 @@ def test_sides_of_other_knots_are_refused():
 @pytest.mark.usefixtures("x64")
 def test_values_never_trace_anew_and_shapes_do():
     """`chex.assert_max_traces` is the counter: one trace for any numbers, another one for another length."""
-    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(gaussian_profile.log_delta), n=1))
-    for mu in (0.1, 1.0, 3.0):
-        kernel(jnp.float64(mu), jnp.asarray(KNOTS))
+    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(conversions.rdp_of_pure_dp), n=1))
+    for epsilon in (0.1, 1.0, 3.0):
+        kernel(jnp.float64(epsilon), jnp.asarray(KNOTS + 2.0))
     with pytest.raises(AssertionError, match="traced"):
-        kernel(jnp.float64(1.0), jnp.asarray(KNOTS[1:]))
+        kernel(jnp.float64(1.0), jnp.asarray(KNOTS[1:] + 2.0))
 
 
 @here

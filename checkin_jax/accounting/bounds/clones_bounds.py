@@ -1,20 +1,19 @@
 """clones: eps0-LDP messages behind a shuffler (T1) or in slots (T2, T2'), and their instances (L1, L2).
 
-Each class gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 7]. Numbers of
+A cover gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 7]. Numbers of
 buckets and of support points affect sharpness only.
 """
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
 
 import numpy as np
-from jax import Array
 
 from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, Values, bucket_count
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import occupancy
@@ -31,8 +30,8 @@ BINARY_UP_TO, TERNARY_FROM = 0.75, 0.65
 FEW_MESSAGES, BINARY_UP_TO_IF_FEW = 60.0, 4.0
 # Below this fixed number of messages the losses of binary randomized response are listed.
 FEW_OUTCOMES = 170
-# Buckets of the number of messages under binary randomized response, if random and if fixed.
-MESSAGE_BUCKETS, KNOWN_BUCKETS = 64, 16
+# Buckets of the number of messages under binary randomized response, if it is random.
+MESSAGE_BUCKETS = 64
 
 
 def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
@@ -116,27 +115,36 @@ class Mixture:
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         mix, tables, exact = self._above
-        return at_losses(lambda *at: clones.profile_upper(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        return at_losses(lambda some: clones.profile_upper(mix, tables, some, epsilon0, exact), loss)
 
     def lower(self, loss: np.ndarray) -> Lines:
         mix, tables, exact = self._below
-        return at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        return at_losses(lambda some: clones.lines_lower(mix, tables, some, epsilon0, exact), loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ternary:
-    """Instance: 3-ary randomized response, all other clients (and dummies) at a third record. Symmetric."""
+class OfMixture:
+    """Instance whose two directions are both those of one mixture.
+
+    needs, single: as in `Instance`.
+    """
 
     scale: UnitBound
     mixture: Mixture
+    name: str
+    needs: str | None = None
+    single: bool = False
 
-    name = "3-ary randomized response, all others at a third record"
-    needs, single = TERNARY, True
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         lines = self.mixture.lower(loss)
         return lines, lines
+
+
+THIRD_RECORD = "3-ary randomized response, all others at a third record"
 
 
 def binary_table(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
@@ -184,39 +192,55 @@ class Binary:
         return (forward, backward), table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        (tables, exact), epsilon0 = self._tables, host(self.epsilon0)
+
         def lines(reverse: bool) -> Lines:
-            tables, exact = self._tables
-            order = np.asarray(reverse)
+            given = epsilon0, exact, reverse
             return at_losses(
-                lambda *at: binary_response.lines_lower(
-                    self.messages, tables[reverse], *at, host(self.epsilon0), exact, order
-                ),
-                loss,
+                lambda some: binary_response.lines_lower(self.messages, tables[reverse], some, *given), loss
             )
 
         return lines(False), lines(True)
 
 
-class _Instances(abc.ABC):
-    """Base of bounds whose instances are 3-ary or binary randomized response, or both."""
+@dataclasses.dataclass(frozen=True)
+class Clones:
+    """clones of any eps0-LDP message, in a cover of equal rates (T1, T2, T2'). Instances: L1, L2.
 
+    removal: True for add-or-remove, of which 3-ary randomized response is no instance.
+    """
+
+    cover: StepCover
     epsilon0: float
-    # True for add-or-remove, of which 3-ary randomized response is no instance.
+    log_inverse_mass: float
     removal: bool = False
 
-    @abc.abstractmethod
-    def messages(self) -> float:
-        """Approximate number of messages of one unit."""
+    name = "clones"
 
-    @abc.abstractmethod
-    def ternary(self) -> Ternary: ...
+    @property
+    def top(self) -> float:
+        shuffled = isinstance(self.cover, Shuffled)
+        return self.epsilon0 if shuffled else largest_loss(self.epsilon0, self.cover.used)
 
-    @abc.abstractmethod
-    def binary(self) -> Binary: ...
+    @property
+    def variance(self) -> float:
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
+        return self.cover.variance
+
+    def _mixture(self, upper: bool) -> Mixture:
+        law = self.cover.clones(self.epsilon0, self.log_inverse_mass, upper)
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, self.cover.drift)
+
+    @functools.cached_property
+    def mixture(self) -> Mixture:
+        return self._mixture(True)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
     def _found(self) -> tuple[Instance, ...]:
-        ternary, binary = tried(self.messages(), self.epsilon0)
+        ternary, binary = tried(self.cover.number, self.epsilon0)
         found: list[Instance] = []
         if not self.removal and ternary:
             found.append(self.ternary())
@@ -228,149 +252,11 @@ class _Instances(abc.ABC):
     def instances(self) -> tuple[Instance, ...]:
         return self._found
 
-
-@dataclasses.dataclass(frozen=True)
-class ShuffledPureLDP(_Instances):
-    """T1: eps0-LDP messages in shuffled check-in (rate < 1) or shuffling (rate = 1). Instances: L1."""
-
-    num_clients: int
-    rate: float
-    epsilon0: float
-    log_inverse_mass: float
-
-    name = "clones"
-
-    @property
-    def top(self) -> float:
-        return self.epsilon0
-
-    def _mixture(self, law: mixture_profiles.Law) -> Mixture:
-        # The contribution of absent clients to the spread is proportional to gamma (1 - gamma) / n.
-        drift = self.rate * (1.0 - self.rate) / self.num_clients
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, drift)
-
-    def _arguments(self) -> tuple[Array, Array, Array]:
-        return host(self.num_clients), host(self.rate), host(self.epsilon0)
-
-    @functools.cached_property
-    def mixture(self) -> Mixture:
-        return self._mixture(clones.upper_law(*self._arguments()))
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return self.mixture.upper(loss)
-
-    def messages(self) -> float:
-        return self.num_clients * self.rate
-
-    def ternary(self) -> Ternary:
-        return Ternary(self, self._mixture(clones.lower_law(*self._arguments())))
+    def ternary(self) -> OfMixture:
+        """Instance: 3-ary randomized response, all other clients (and dummies) at a third record."""
+        return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True)
 
     def binary(self) -> Binary:
-        mass = host(self.log_inverse_mass)
-        buckets = KNOWN_BUCKETS if self.rate == 1.0 else MESSAGE_BUCKETS
-        messages = binary_response.check_in_messages(*self._arguments(), mass, buckets)
-        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=self.rate == 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class SlotsPureLDP(_Instances):
-    """T2: the target's message is in a uniform one of `slots` slots with probability `used`; one message a slot.
-
-    used_lower: lower bound on the probability that the message is used, whatever the others do; for the instances.
-    removal: a client is added or removed, dummies hidden. T2 holds there, too, with fewer instances.
-    """
-
-    slots: int
-    used: float
-    used_lower: float
-    epsilon0: float
-    log_inverse_mass: float
-    removal: bool = False
-
-    name = "clones"
-
-    @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, self.used)
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        return self.used**2 / self.slots
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
-
-    @functools.cached_property
-    def mixture(self) -> Mixture:
-        return self._mixture(self.used, True)
-
-    def _mixture(self, used: float, upper: bool) -> Mixture:
-        arguments = (host([value]) for value in (self.slots, used, 1.0))
-        law = clones.slots_law(*arguments, host(self.epsilon0), upper)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass)
-
-    def messages(self) -> float:
-        return float(self.slots)
-
-    def ternary(self) -> Ternary:
-        return Ternary(self, self._mixture(self.used_lower, False))
-
-    def binary(self) -> Binary:
-        slots, used_lower, one = (host([value]) for value in (self.slots, self.used_lower, 1.0))
-        messages = binary_response.slot_messages(slots, used_lower, one, host(self.epsilon0))
-        return Binary(self, messages, self.epsilon0, self.log_inverse_mass, known=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class OccupiedPureLDP(_Instances):
-    """T2': the K occupied slots show a uniform ordered sample of the n clients' messages."""
-
-    num_clients: int
-    num_slots: int
-    prob: float
-    epsilon0: float
-    log_inverse_mass: float
-
-    name = "clones"
-
-    @property
-    def top(self) -> float:
-        return largest_loss(self.epsilon0, min(self.num_slots, self.num_clients) / self.num_clients)
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
-        return mean / float(self.num_clients) ** 2
-
-    def _parts(self, upper: bool) -> tuple[Array, Array, Array]:
-        values, masses = occupancy.law(
-            self.num_clients, self.num_slots, self.prob, self.log_inverse_mass, upper
-        )
-        # No message is observed if no slot is occupied.
-        masses, values = np.where(values > 0, masses, 0.0), np.maximum(values, 1.0)
-        return host(values), host(values / self.num_clients), host(masses)
-
-    @functools.cached_property
-    def _above(self) -> Mixture:
-        law = clones.slots_law(*self._parts(True), host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return np.where(loss >= self.top, 0.0, self._above.upper(loss))
-
-    def messages(self) -> float:
-        return float(min(self.num_clients, self.num_slots))
-
-    @functools.cached_property
-    def _below(self) -> tuple[Array, Array, Array]:
-        return self._parts(False)
-
-    def ternary(self) -> Ternary:
-        law = clones.slots_law(*self._below, host(self.epsilon0), False)
-        return Ternary(self, Mixture(law, self.epsilon0, self.log_inverse_mass))
-
-    def binary(self) -> Binary:
-        messages = binary_response.slot_messages(*self._below, host(self.epsilon0))
-        return Binary(self, messages, self.epsilon0, self.log_inverse_mass)
+        mass = self.log_inverse_mass
+        messages = self.cover.messages(self.epsilon0, mass, MESSAGE_BUCKETS)
+        return Binary(self, messages, self.epsilon0, mass, known=self.cover.known)

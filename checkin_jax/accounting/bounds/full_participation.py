@@ -13,21 +13,59 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import ShuffledPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages, UnitBound
+from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
-from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING, gaussian_profile
+from checkin_jax.numerics import convex
 from checkin_jax.randomizers import MAX_EPSILON0
 
 # Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
+
+
+class TabulatedMessages(abc.ABC):
+    """A symmetric upper bound, convex in e^loss and at most `alone`, the bound on one message."""
+
+    alone: UnitBound
+
+    @property
+    def top(self) -> float:
+        return self.alone.top
+
+    @abc.abstractmethod
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Increasing losses and upper bounds there; None if only the profile of one message is known."""
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Losses and values of the lower convex hull of the table."""
+        table = self._table()
+        if table is None:
+            return None
+        losses, value = table
+        value = np.minimum.accumulate(np.minimum(value, self._alone(losses)))
+        kept = convex.hull(np.expm1(losses), value)
+        return losses[kept], value[kept]
+
+    def _alone(self, losses: np.ndarray) -> np.ndarray:
+        return np.asarray(self.alone.upper(losses))
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss, dtype=np.float64)
+        alone = self._alone(loss)
+        if self._profile is None:
+            return alone
+        losses, value = self._profile
+        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
+        return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
 
 
 class CutMessages(TabulatedMessages):
@@ -118,7 +156,7 @@ class AllCut(CutMessages):
         return self.num_clients - 1.0
 
     def clones(self, epsilon0: float) -> UnitBound:
-        return ShuffledPureLDP(self.num_clients, 1.0, epsilon0, self.log_inverse_mass)
+        return Clones(Shuffled(self.num_clients, 1.0), epsilon0, self.log_inverse_mass)
 
     @functools.cached_property
     def _instances(self) -> tuple[Instance, ...]:

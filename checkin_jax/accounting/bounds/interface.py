@@ -8,12 +8,11 @@ Q||P, A an event near {privacy loss > loss}. Call inside `devices.float64()`.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from jax import Array
@@ -34,7 +33,13 @@ Lines = tuple[Values, Values]
 
 
 class UnitBound(Protocol):
-    """An upper bound on one unit."""
+    """An upper bound on one unit.
+
+    Optional attributes: sharp (True if a finer grid is worth its time: instances are within the discretization error),
+    variance (of the loss, up to a factor common to all bounds on the unit that have it), light (True if another bound
+    of much smaller `spread`, the approximate standard deviation of the loss, is smaller at every loss that matters),
+    includes (theorems that are never below this bound).
+    """
 
     @property
     def top(self) -> float:
@@ -54,88 +59,46 @@ class UnitBound(Protocol):
     def upper(self, loss: np.ndarray) -> Values: ...
 
 
-class Directed(abc.ABC):
-    """An upper bound whose directions P||Q and Q||P differ, for instance with P the law with the client."""
+class Directed:
+    """An upper bound whose directions P||Q and Q||P differ, for instance with P the law with the client.
+
+    A subclass defines `side`, or `upper_sides` where both directions together are cheaper.
+    """
 
     top = math.inf
 
-    @abc.abstractmethod
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
+        return self.side(loss, False), self.side(loss, True)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        """H(P||Q), or H(Q||P) if `backward`, from above; overridden where one direction alone is cheaper."""
+        """Upper bound on H(P||Q), or on H(Q||P) if `backward`."""
         return self.upper_sides(loss)[backward]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return np.maximum(*self.upper_sides(loss))
 
 
-class OneSided(Directed):
-    """A `Directed` bound that computes each direction separately."""
-
-    @abc.abstractmethod
-    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
-
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.side(loss, False), self.side(loss, True)
-
-
-def upper_side(one: UnitBound, loss: np.ndarray, backward: bool) -> Values:
-    """Upper bound on H(P||Q), or on H(Q||P) if `backward`."""
-    return one.side(loss, backward) if isinstance(one, Directed) else one.upper(loss)
-
-
 def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
-    """Upper bounds on H(P||Q) and on H(Q||P)."""
-    if isinstance(one, Directed):
+    """Upper bounds on H(P||Q) and on H(Q||P); one object unless the bound is directed."""
+    if isinstance(one, Directed | Least):
         return one.upper_sides(loss)
     value = one.upper(loss)
     return value, value
 
 
-@runtime_checkable
-class Sharp(Protocol):
-    """A bound composed on a finer grid if `sharp`: its instances are within the discretization error."""
-
-    @property
-    def sharp(self) -> bool: ...
-
-
-def is_sharp(one: UnitBound) -> bool:
-    """True if the bound is sharp, or one of the bounds of a `Least`."""
-    if isinstance(one, Least):
-        return any(is_sharp(each) for each in one.bounds)
-    return isinstance(one, Sharp) and one.sharp
-
-
-@runtime_checkable
-class Graded(Protocol):
-    """A bound whose variance is known before its evaluation, for comparison with others."""
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to all graded bounds on the unit."""
-        ...
-
-
-@runtime_checkable
-class Measured(Protocol):
-    """A bound on Gaussian messages whose spread is known before its evaluation."""
-
-    @property
-    def spread(self) -> float:
-        """Approximate standard deviation of the loss."""
-        ...
-
-    @property
-    def light(self) -> bool:
-        """True if another bound of much smaller spread is smaller at every loss that matters."""
-        ...
+def is_directed(one: UnitBound) -> bool:
+    """True if the directions P||Q and Q||P of the bound differ."""
+    return one.directed if isinstance(one, Least) else isinstance(one, Directed)
 
 
 class Instance(Protocol):
-    """A concrete pair (P, Q) of laws of one unit."""
+    """A concrete pair (P, Q) of laws of one unit.
+
+    Optional attributes: below_scale (True if `scale` is a proven upper bound on the pair), kinks (absolute losses of
+    all outcomes, [outcomes], in any order, beside which a grid is then much finer; empty if they are many), needs (the
+    mechanism that a randomizer must include), single (True if the view must show single messages, not sums).
+    """
 
     @property
     def scale(self) -> UnitBound:
@@ -368,6 +331,15 @@ class Least:
     def top(self) -> float:
         return min(each.top for each in self.bounds)
 
+    @property
+    def sharp(self) -> bool:
+        return any(getattr(each, "sharp", False) for each in self.bounds)
+
+    @functools.cached_property
+    def directed(self) -> bool:
+        """True if one of the bounds is: the minimum is then taken in each direction."""
+        return any(map(is_directed, self.bounds))
+
     @functools.cached_property
     def _evaluated(self) -> dict[tuple[tuple[int, ...], bytes], np.ndarray]:
         return {}
@@ -382,7 +354,8 @@ class Least:
         return known[key]
 
     def _values(self, loss: np.ndarray) -> np.ndarray:
-        return np.stack([np.asarray(each.upper(loss))[None] for each in self.bounds])
+        both = slice(2 if self.directed else 1)
+        return np.stack([np.stack([*map(np.asarray, upper_sides(each, loss))][both]) for each in self.bounds])
 
     def smallest(self, loss: np.ndarray) -> list[int]:
         """Indices of bounds that attain the minimum at some loss, up to 1e-9; few names, and the first of tied ones."""
@@ -396,28 +369,20 @@ class Least:
         return np.unique(np.argmax(as_good, axis=0)).tolist()
 
     def upper(self, loss: np.ndarray) -> Values:
-        return self.values(loss).min(axis=0)[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class LeastDirected(Directed, Least):
-    """`Least` with a `Directed` bound among its bounds: the minimum in each direction."""
-
-    def _values(self, loss: np.ndarray) -> np.ndarray:
-        return np.stack([np.stack([np.asarray(v) for v in upper_sides(each, loss)]) for each in self.bounds])
+        return self.values(loss).min(axis=0).max(axis=0)
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        forward, backward = self.values(loss).min(axis=0)
-        return forward, backward
+        """Upper bounds on H(P||Q) and on H(Q||P); one object unless directed."""
+        forward, *backward = self.values(loss).min(axis=0)
+        return forward, backward[0] if backward else forward
 
 
-def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> UnitBound:
+def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> Least:
     """The pointwise minimum of several bounds on one unit, with these instances.
 
     An instance whose scale is one of the bounds gets the minimum as its scale.
     """
-    kind = LeastDirected if any(isinstance(each, Directed) for each in bounds) else Least
-    found = kind(tuple(bounds))
+    found = Least(tuple(bounds))
     scaled = tuple(
         dataclasses.replace(each, scale=found)  # type: ignore[type-var]
         if rescalable(each) and any(each.scale is bound for bound in bounds)

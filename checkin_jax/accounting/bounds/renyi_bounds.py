@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,18 +25,10 @@ _LAST_BUCKETS = 256
 _MASSES = (100.0, 300.0, 690.0)
 
 
-@runtime_checkable
-class Mixed(Protocol):
-    """A bound that is one `Mixture`."""
-
-    @property
-    def mixture(self) -> Mixture: ...
-
-
 def mixture_of(bound: object) -> Mixture | None:
     """The mixture of a bound, if it has a single part, as the kernel needs; else None."""
-    found = bound.mixture if isinstance(bound, Mixed) else None
-    return found if found is not None and found.law.n.size == 1 else None
+    found = getattr(bound, "mixture", None)
+    return found if isinstance(found, Mixture) and found.law.n.size == 1 else None
 
 
 def left_out(orders: np.ndarray, epsilon0: float) -> np.ndarray:

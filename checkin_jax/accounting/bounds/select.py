@@ -13,10 +13,8 @@ from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import (
     Exact,
-    Graded,
     LocalMessages,
     LocalOnly,
-    Measured,
     UnitBound,
     least,
     log_inverse_mass,
@@ -348,19 +346,13 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     )
 
 
-def _promising(built: list[tuple[Bound, UnitBound]]) -> list[tuple[Bound, UnitBound]]:
+def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
     """The bounds without those that another one includes, or beats by its variance or spread."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
     built = [each for each in built if each[0].theorem not in included]
-    spreads = {id(made): made.spread for _, made in built if isinstance(made, Measured)}
-    widest = _WIDE * min(spreads.values(), default=math.inf)
-    built = [
-        each
-        for each in built
-        if not isinstance(each[1], Measured) or not each[1].light or spreads[id(each[1])] <= widest
-    ]
-    known = [made.variance for _, made in built if isinstance(made, Graded)]
-    if not known:
-        return built
-    most = _HOPELESS * min(known)
-    return [each for each in built if not isinstance(each[1], Graded) or each[1].variance <= most]
+    widest = _WIDE * min((made.spread for _, made in built if hasattr(made, "light")), default=math.inf)
+    built = [each for each in built if not getattr(each[1], "light", False) or each[1].spread <= widest]
+    most = _HOPELESS * min(
+        (made.variance for _, made in built if hasattr(made, "variance")), default=math.inf
+    )
+    return [each for each in built if getattr(each[1], "variance", 0.0) <= most]

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from checkin_jax.accounting.bounds.clones_bounds import OccupiedPureLDP, ShuffledPureLDP, SlotsPureLDP
+from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import (
@@ -36,8 +36,7 @@ from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfil
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.accounting.bounds.windows.contention import ContestedSlots, WeightedSlots
-from checkin_jax.accounting.bounds.windows.random_labels import LabelledSlots
+from checkin_jax.accounting.bounds.windows.contention import Contested, LabelledSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
@@ -53,7 +52,7 @@ def t1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
     if unit.cover is None or unit.epsilon0 is None:
         return None
-    return ShuffledPureLDP(*unit.cover, unit.epsilon0, unit.log_inverse_mass)
+    return Clones(Shuffled(*unit.cover), unit.epsilon0, unit.log_inverse_mass)
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
@@ -176,9 +175,9 @@ def t2(unit: Unit) -> UnitBound | None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
     if shown.contested and shown.others:
-        rivals = shown.others, shown.pick
-        return ContestedSlots(*shown[:3], epsilon0, unit.log_inverse_mass, removal, *rivals)
-    return SlotsPureLDP(*shown[:3], epsilon0, unit.log_inverse_mass, removal)
+        contested = Contested(*shown[:3], shown.others, shown.pick)
+        return Clones(contested, epsilon0, unit.log_inverse_mass, removal)
+    return Clones(Slots(*shown[:3]), epsilon0, unit.log_inverse_mass, removal)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:
@@ -237,7 +236,7 @@ def t2_prime(unit: Unit) -> UnitBound | None:
     choices, epsilon0 = unit.protocol.used_slot_choices, unit.epsilon0
     if not unit.replaced or choices is None or epsilon0 is None:
         return None
-    return OccupiedPureLDP(*choices, epsilon0, unit.log_inverse_mass)
+    return Clones(Occupied(*choices), epsilon0, unit.log_inverse_mass)
 
 
 def t_star(unit: Unit) -> UnitBound | None:

@@ -7,23 +7,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import (
-    Directed,
     Exact,
     Instance,
     Least,
     UnitBound,
-    is_sharp,
+    is_directed,
 )
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.grids import MOST_KINKS, SHRINK
 from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
-from checkin_jax.accounting.composition.search import Found, Search
+from checkin_jax.accounting.composition.search import MOST_KINKS, SHRINK, Found, Search
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
@@ -37,16 +35,6 @@ _RARE, _FAR_AWAY = 1e-5, 0.05
 _UNMOVED = 1e-6
 # If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.
 _NEAR_ENOUGH, _PLACES = 0.8, 64
-
-
-@runtime_checkable
-class Few(Protocol):
-    """An instance that may have few outcomes: a grid beside their losses alone is then much finer."""
-
-    @property
-    def kinks(self) -> np.ndarray:
-        """Absolute losses of all outcomes, [outcomes], in any order; empty if they are many."""
-        ...
 
 
 def reach(one: UnitBound, num_units: float, delta: float) -> float:
@@ -170,8 +158,8 @@ class _Composer(Search):
         self.units = [one for one, _ in units]
         self.counts = host([count for _, count in units])
         self.delta = delta
-        self.orders = 2 if any(isinstance(one, Directed) for one in self.units) else 1
-        self.sharp = any(is_sharp(one) for one in self.units)
+        self.orders = 2 if any(map(is_directed, self.units)) else 1
+        self.sharp = any(getattr(one, "sharp", False) for one in self.units)
         self.tops = [one.top for one in self.units]
         self.reaches = [reach(one, self.total, delta) for one in self.units]
 
@@ -260,17 +248,15 @@ class _Composer(Search):
     def of(self, instances: Sequence[Instance]) -> _Composer:
         """A copy for these instances, with knots beside the losses of their outcomes if these are few."""
         found = copy.copy(self)
-        kinks = [one.kinks for one in instances if isinstance(one, Few)]
-        if len(kinks) == len(instances) and all(0 < len(each) <= MOST_KINKS for each in kinks):
+        kinks = [getattr(one, "kinks", ()) for one in instances]
+        if all(0 < len(each) <= MOST_KINKS for each in kinks):
             found.kinks = kinks
         return found
 
 
-@runtime_checkable
-class BelowScale(Protocol):
-    """An instance whose scale is a proven upper bound on it."""
-
-    below_scale: bool
+def _below_scale(instance: Instance) -> bool:
+    """True if the instance's scale is a proven upper bound on it."""
+    return getattr(instance, "below_scale", False)
 
 
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
@@ -345,7 +331,7 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
             tried.append((above.upper, by, instances, knots))
     for upper, by, instances, knots in sorted(tried, key=lambda each: -each[0]):
         # Instances that cannot exceed the best lower end are skipped.
-        if upper <= best.lower and all(isinstance(one, BelowScale) for one in instances):
+        if upper <= best.lower and all(map(_below_scale, instances)):
             continue
         lower = by.lower(instances, knots, upper)
         if lower > best.lower:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Directed, Least, UnitBound, Values, upper_sides
+from checkin_jax.accounting.bounds.interface import Least, UnitBound, Values, is_directed, upper_sides
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.numerics import convex
@@ -26,13 +26,13 @@ def _sides(losses: np.ndarray, forward: Values, backward: Values) -> tuple[pld.S
 
 def laws_above(one: UnitBound, losses: np.ndarray) -> list[pld.Atoms]:
     """Laws of the loss as P||Q and, if `one` is directed, as Q||P."""
-    return _laws(losses, sides_above(one, losses), isinstance(one, Directed))
+    return _laws(losses, sides_above(one, losses), is_directed(one))
 
 
 def laws_of_some(one: Least, which: Sequence[int], losses: np.ndarray) -> list[pld.Atoms]:
     """`laws_above` by some of the bounds of a `Least`."""
     values = one.values(losses)[list(which)].min(axis=0)
-    return _laws(losses, _sides(losses, values[0], values[-1]), isinstance(one, Directed))
+    return _laws(losses, _sides(losses, values[0], values[-1]), one.directed)
 
 
 def _laws(losses: np.ndarray, sides: tuple[pld.Side, pld.Side], directed: bool) -> list[pld.Atoms]:

@@ -16,8 +16,8 @@ import scipy
 from checkin_jax.accounting.bounds.interface import Exact, LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
-from checkin_jax.kernels import FLUSHED, binomial, host
-from checkin_jax.kernels.composition import outcome_counts
+from checkin_jax.kernels import FLUSHED, binomial, gaussian_profile, host
+from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.numerics import randomized_response
 
 METHOD = "mixture over the number of messages"
@@ -29,6 +29,9 @@ _POINTS = 8
 _LEAST_MU, _MOST_MU = 1e-8, 1e3
 # The rounding of masses matters below this epsilon0.
 _LEAST_EPSILON0 = 1e-9
+# Relative error of a binomial mass (its logarithm is above -1e3, with relative error 1e-13) and of a Gaussian profile,
+# with a wide margin.
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,16 +86,20 @@ def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> Profil
         return None
     padded = next(size for size in _SIZES if size >= counts.number.size)
     pad = (0, padded - counts.number.size)
-    number, upper, lower = (host(np.pad(each, pad)) for each in (counts.number, counts.upper, counts.lower))
-    mu = host(one.mu)
+    number, upper, lower = (np.pad(each, pad) for each in (counts.number, counts.upper, counts.lower))
+    shift = one.mu * np.sqrt(np.maximum(number, 1.0))
+
+    @quietly
+    def mean(mass: np.ndarray, loss: np.ndarray) -> np.ndarray:
+        """H_c = E delta_G(mu sqrt(K), log c) for the number K ~ Bin(T, rate) of messages, which is zero at K = 0."""
+        value = np.exp(gaussian_profile.log_delta(host(shift[None, :]), host(loss[:, None])))
+        return value @ np.where(number > 0, mass, 0.0)
 
     def above(loss: np.ndarray) -> np.ndarray:
-        value = np.asarray(outcome_counts.gaussian_profile(mu, number, upper, host(loss)))
-        return value * (1.0 + outcome_counts.ROUNDING) + counts.tail + FLUSHED
+        return mean(upper, loss) * (1.0 + ROUNDING) + counts.tail + FLUSHED
 
     def below(loss: np.ndarray) -> np.ndarray:
-        value = np.asarray(outcome_counts.gaussian_profile(mu, number, lower, host(loss)))
-        return value * (1.0 - outcome_counts.ROUNDING) - FLUSHED
+        return mean(lower, loss) * (1.0 - ROUNDING) - FLUSHED
 
     return Profile(above, below, 0.5 * most * most + 40.0 * most)
 

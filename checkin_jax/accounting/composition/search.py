@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Values
-from checkin_jax.accounting.composition import grids
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.composition.grids import SHRINK, Events, Grid
-from checkin_jax.kernels import host
+from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import composing, pld
-from checkin_jax.kernels.composition.composing import End, Scales
+from checkin_jax.kernels.composition.composing import Scales
 
 _PASSES = 4
 # Factors of the order, tried if the lower end is off the tilt's mean by more than a standard deviation.
@@ -34,6 +31,26 @@ Build = Callable[[Sequence[np.ndarray]], pld.Atoms]
 # P||Q and, unless all units are symmetric, Q||P.
 BuildBoth = Callable[[Sequence[np.ndarray]], Sequence[pld.Atoms]]
 
+# Sizes of the transform.
+_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
+# Grid points per standard deviation of one unit: discretization adds (1/15)^2 / 6 to its variance. For sharp bounds
+# _FINER times as many, up to _FINER_POINTS in the transform.
+_POINTS_PER_ROUND_SD = 15.0
+_FINER, _FINER_POINTS = 4.0, 2**19
+# The same factor and size for laws of few outcomes, with knots beside their losses alone; and the most outcomes.
+_BESIDE, _BESIDE_POINTS, MOST_KINKS = 64.0, 2**17, 170
+_WINDOW_SDS = 9.0
+# Windows end where Chernoff's bound is e^-16 delta.
+FAR = 16.0
+_TAIL_KNOTS = 256
+# Sizes of the knots; the reach of most units is 70 to 130 grid points.
+_KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
+# Numbers of atoms of the composed laws.
+_ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
+# Factor of the spacing for lower bounds: an atom at the largest loss then stays above its knot, for any rounding of its
+# two masses.
+SHRINK = 1.0 - 4.0 * ROUNDING
+
 
 @dataclasses.dataclass(frozen=True)
 class Found:
@@ -43,6 +60,17 @@ class Found:
     error: float
     losses: Sequence[np.ndarray]
     atoms: pld.Atoms
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
+
+    spacing: float
+    losses: list[np.ndarray]
+    index: np.ndarray
+    first: int
+    points: int
 
 
 class Search:
@@ -65,35 +93,77 @@ class Search:
     def total(self) -> float:
         return float(np.sum(self.counts))
 
-    def _at_delta(self, atoms: pld.Atoms) -> pld.Tilt:
-        """Chernoff's tilt at delta."""
-        return pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
-
-    def _centred(self, atoms: pld.Atoms, epsilon: float) -> pld.Tilt:
-        return pld.saddle_tilt(atoms, self.counts, host(epsilon))
-
-    def _tame(self, atoms: pld.Atoms) -> pld.Tilt:
-        """Largest tilt at which rare large losses do not dominate the law."""
-        return pld.tame_tilt(atoms, self.counts)
-
     def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Scales:
         """Scales of the law from which a grid for this tilt is made."""
-        log_far = host(math.log(self.delta) - grids.FAR)
+        log_far = host(math.log(self.delta) - FAR)
         return composing.scales(atoms, self.counts, log_far, tilt.order)
 
-    def _end(self, atoms: pld.Atoms, grid: Grid, tilt: pld.Tilt, upper: bool) -> End:
-        return composing.end(*self._on(grid, atoms, tilt, upper), host(self.delta))
-
-    def _on(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Any, ...]:
-        """Arguments of the kernels that compose the law on this grid, rounded up or down."""
+    def _composed(
+        self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool
+    ) -> tuple[pld.Composed, pld.Tilt]:
+        """The profile of the law composed on this grid, rounded up or down, and the law's tilt of the same order."""
         spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-        filled = grids.filled(atoms, grid.index)
-        return *filled, self.counts, spacing, tilt.order, np.int64(grid.first), grid.points, upper
+        atoms, index = _filled(atoms, grid.index)
+        tilt, first = pld.tilt_at(atoms, self.counts, tilt.order), np.int64(grid.first)
+        return pld.compose(atoms, index, self.counts, spacing, tilt, first, grid.points, upper), tilt
 
-    def _grid(self, scales: Scales, tilt: pld.Tilt, upper: bool) -> Grid | None:
-        """Grid for this tilt; None if no grid can serve."""
-        events = Events(self.delta, self.total, self.tops, self.reaches, self.sharp, self.kinks)
-        return grids.grid(events, scales, tilt, upper)
+    def _end(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Found, pld.Tilt]:
+        """The end at delta on this grid, rounded outwards, and the law's tilt."""
+        composed, tilt = self._composed(grid, atoms, tilt, upper)
+        end = (composing.smallest if upper else composing.largest)(composed, host(self.delta))
+        return Found(*map(float, end), grid.losses, atoms), tilt
+
+    def _grid(self, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> Grid | None:
+        """The grid of a window up to where Chernoff's bound is 1e-7 delta, resolved on the scale of one unit.
+
+        The scale is that of the law or of the tilted law, whichever is finer: heavy tails widen the tilted law, bounded
+        losses narrow it. None if the loss is constant, or if the grid would reach beyond the largest float64 loss.
+        """
+        scales = self._scales(atoms, tilt)
+        high = (float(scales.far_log_mgf) - math.log(self.delta) + FAR) / float(scales.far_order)
+        plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
+        # P[L <= -x] <= e^-x Q[L <= -x], so there is less mass below -high than above high.
+        low = float(tilt.mean) - _WINDOW_SDS * sd
+        if sd < 1.5 * plain_sd:
+            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
+        low = max(low, -high)
+        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
+        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
+        if not (scale > 0 and 0 < wanted < math.inf):
+            return None
+        kinks = () if upper else self.kinks
+        if kinks:
+            wanted = max(wanted, min(_BESIDE * wanted, _BESIDE_POINTS - 2.0))
+        elif self.sharp:
+            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
+        # Few sizes, since each compiles once; a longer window costs little.
+        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
+        spacing = (high - low) / min(wanted, points - 2)
+        farthest = max(self.reaches)
+        if not spacing > 1e-13 * farthest:
+            return None
+        largest = max(filter(math.isfinite, self.tops), default=math.inf)
+        if math.isfinite(largest):
+            # An atom at the largest loss is then on the grid; rounded so that the window does not shrink.
+            spacing = largest / max(math.floor(largest / spacing), 1)
+        if kinks:
+            beside = [_beside(spacing * SHRINK, each) for each in kinks]
+            size = next(s for s in _KNOT_LADDER if s >= max(map(len, beside)))
+            # Padding: the profile is zero beyond the largest loss.
+            rows = [np.append(row, row[-1] + 1 + np.arange(size + 1 - len(row))) for row in beside]
+            return _placed(rows, spacing, low, points)
+        uniform = 0
+        for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
+            width = math.sqrt(min(float(variance), 2.0 * float(bare)))
+            uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
+        # At most one knot for each multiple of the spacing below the largest reach.
+        knots = min(uniform + _TAIL_KNOTS, math.ceil(farthest / spacing))
+        size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
+        if size * spacing > MAX_LOSS + 10.0:
+            return None
+        uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
+        rows = [_knots(spacing, uniform, reach, size) for reach in self.reaches]
+        return _placed(rows, spacing, low, points)
 
     def _renyi(self, atoms: pld.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs, at delta minus the mass at infinite loss."""
@@ -139,8 +209,8 @@ class Search:
         Each is a valid bound at its points. There are none if no grid can serve.
         """
         atoms = build(self.coarse())
-        start = self._at_delta(atoms)
-        limit = self._tame(atoms)
+        start = pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
+        limit = pld.tame_tilt(atoms, self.counts)
         bare = float(self._scales(atoms, start).bare_variance)
         bulk = 0.5 / math.sqrt(bare) if bare > 0 else math.inf
         wanted = sorted(min(float(start.order), each) for each in (math.inf, float(limit.order), bulk))
@@ -148,11 +218,10 @@ class Search:
         found = []
         for order in orders:
             tilt = pld.tilt_at(atoms, self.counts, host(order))
-            grid = self._grid(self._scales(atoms, tilt), tilt, upper)
+            grid = self._grid(atoms, tilt, upper)
             if grid is None:
                 continue
-            fine = build(grid.losses)
-            found.append(composing.curve(*self._on(grid, fine, tilt, upper)))
+            found.append(self._composed(grid, build(grid.losses), tilt, upper)[0])
         return found
 
     def coarse(self) -> list[np.ndarray]:
@@ -168,40 +237,35 @@ class Search:
         The best tilt is centred at the end. If rare large losses dominate that tilted law, a lower order is tried
         first, and the full tilt only if it fails. Every pass gives a valid bound.
         """
-        start = self._at_delta(atoms)
+        start = pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
         if guess < float(start.mean):
-            start = self._centred(atoms, guess)
+            start = pld.saddle_tilt(atoms, self.counts, host(guess))
         best, off_centre = Found(math.inf if upper else 0.0, 0.0, losses, atoms), 0.0
         for tame in (True, False):
             tilt, capped = start, False
             for _ in range(_PASSES):
                 if tame:
-                    limit = self._tame(atoms)
+                    limit = pld.tame_tilt(atoms, self.counts)
                     settled = capped and float(limit.order) > 0.97 * float(tilt.order)
                     capped = float(tilt.order) > float(limit.order)
                     tilt = limit if capped else tilt
                     if settled:
                         break
-                grid = self._grid(self._scales(atoms, tilt), tilt, upper)
+                grid = self._grid(atoms, tilt, upper)
                 if grid is None:
                     break
                 atoms = build(grid.losses)
-                here = self._end(atoms, grid, tilt, upper)
-                epsilon = float(here.epsilon)
+                here, law = self._end(grid, atoms, tilt, upper)
+                epsilon, mean, sd = here.epsilon, float(law.mean), math.sqrt(float(law.variance))
                 if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
-                    best = Found(epsilon, float(here.error), grid.losses, atoms)
-                    if epsilon - float(here.mean) > math.sqrt(float(here.variance)):
-                        off_centre = float(tilt.order)
-                    else:
-                        off_centre = 0.0
+                    best, off_centre = here, float(tilt.order) if epsilon - mean > sd else 0.0
                 if capped:
                     continue
-                sd, asked = math.sqrt(float(here.variance)), math.sqrt(float(tilt.variance))
                 known = 0 < epsilon < math.inf
-                if known and abs(epsilon - float(here.mean)) <= 3.0 * sd and sd > 0.7 * asked:
+                if known and abs(epsilon - mean) <= 3.0 * sd and sd > 0.7 * math.sqrt(float(tilt.variance)):
                     break
-                target = epsilon if known else float(here.mean)
-                tilt = self._centred(atoms, max(target, grid.spacing))
+                target = epsilon if known else mean
+                tilt = pld.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
             if not capped:
                 break
             if upper:
@@ -221,13 +285,12 @@ class Search:
         """
         for more in _HIGHER:
             tilt = pld.tilt_at(best.atoms, self.counts, host(more * order))
-            grid = self._grid(self._scales(best.atoms, tilt), tilt, False)
+            grid = self._grid(best.atoms, tilt, False)
             if grid is None:
                 break
-            atoms = build(grid.losses)
-            here = self._end(atoms, grid, tilt, False)
-            if float(here.epsilon) > best.epsilon:
-                best = Found(float(here.epsilon), float(here.error), grid.losses, atoms)
+            here, _ = self._end(grid, build(grid.losses), tilt, False)
+            if here.epsilon > best.epsilon:
+                best = here
         return best
 
 
@@ -264,3 +327,39 @@ def reach(profile: Callable[[np.ndarray], Values], top: float, enough: float) ->
     fine = np.asarray(profile(grid[first : first + 32]))
     below = np.flatnonzero(fine <= bound)
     return float(grid[first + below[0]]) if below.size else float(grid[-1])
+
+
+def _filled(atoms: pld.Atoms, index: np.ndarray) -> tuple[pld.Atoms, np.ndarray]:
+    """Atoms padded to few sizes with mass zero at loss zero, since each size compiles with every length of the FFT."""
+    size = next(size for size in _ATOMS if size >= index.shape[1])
+    losses, masses, index = (
+        np.pad(np.asarray(part), ((0, 0), (0, size - index.shape[1])))
+        for part in (atoms.losses, atoms.masses, index)
+    )
+    return pld.Atoms(host(losses), host(masses), atoms.infinite), index
+
+
+def _placed(rows: Sequence[np.ndarray], spacing: float, low: float, points: int) -> Grid:
+    """The grid with these multiples of the spacing as knots, event by event."""
+    index = np.stack(rows)
+    both = np.concatenate([-index[:, :0:-1], index], axis=1)
+    return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
+
+
+def _beside(spacing: float, kinks: np.ndarray) -> np.ndarray:
+    """Multiples of the spacing, increasing: 0, 1, and for every kink two below and one above."""
+    below = np.floor(kinks / spacing).astype(np.int64)
+    # All values are lowered by the last positive one: the second knot below the largest loss makes that small.
+    return np.unique(np.concatenate([[0, 1], np.maximum(below - 1, 0), below, below + 1]))
+
+
+def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
+    """size + 1 multiples of the spacing: all up to `uniform`, then geometrically spaced ones up to `reach`."""
+    last = math.ceil(reach / spacing - 1e-9)
+    if last <= size:
+        return np.arange(size + 1)
+    uniform = min(uniform, size - 1)
+    growth = np.rint(np.geomspace(uniform, last, size - uniform + 1))[1:]
+    # Strictly increasing, even if the geometric steps are below one.
+    tail = np.maximum(growth, uniform + 1.0 + np.arange(growth.size))
+    return np.concatenate([np.arange(uniform + 1), tail]).astype(np.int64)

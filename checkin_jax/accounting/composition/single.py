@@ -53,13 +53,13 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     at = np.full(32, upper)
     if not float(one.upper(at)[0]) <= delta:
         upper = math.inf  # the bound exceeds delta at the largest loss that is followed
-    found = Bracket(0.0, upper, "one unit", names=(_name(one, at),))
+    found = Bracket(0.0, upper, "one unit", names=(name_at(one, at),))
     if lower > 0.0:
         found = dataclasses.replace(found, lower=lower, lower_method=method)
     return ordered(found)
 
 
-def _name(one: UnitBound, at: np.ndarray) -> str:
+def name_at(one: UnitBound, at: np.ndarray) -> str:
     """Name of the bound that is smallest at the upper end, in either direction."""
     return one.named(one.smallest(at), at) if isinstance(one, Least) else one.name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.accounting.interop import allocation, central, ledger_entries
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
-from checkin_jax.accounting.interop.dp_accounting_pld import grid_of, pld_of
+from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
     Unit,
@@ -172,12 +171,15 @@ class CheckInAccountant(PrivacyAccountant):
             for chosen, number in kinds
         ]
         with float64():
-            mass = log_inverse_mass(float(max(total, 1)), max(delta, MIN_DELTA))
-            return ours + [
-                (one, number * count)
-                for each, count in self._central.items()
-                for one, number in central.units_of(each, self._relation, mass)
-            ]
+            return ours + self._central_units(log_inverse_mass(float(max(total, 1)), max(delta, MIN_DELTA)))
+
+    def _central_units(self, mass: float) -> list[tuple[UnitBound, int]]:
+        """Bounds on the units of a trusted server with their numbers, each dropping a mass of exp(-mass)."""
+        return [
+            (one, number * count)
+            for each, count in self._central.items()
+            for one, number in central.units_of(each, self._relation, mass)
+        ]
 
     def _bounds_by_kind(self, total: float, delta: float) -> list[tuple[Unit, int, list[tuple[Chosen, int]]]]:
         """(event, count, bounds on its kinds of unit with their numbers) for each event; logs are joined."""
@@ -445,22 +447,14 @@ class CheckInAccountant(PrivacyAccountant):
         """
         if self._non_private or not self._total:
             raise ValueError("no privacy loss distribution: compose private events only, and at least one")
-        total = self._total
         spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
-        grid = {"spacing": spacing, "tail_mass": tail_mass / total}
-        parts = []
+        tail_mass /= self._total
         with float64():
             # The bound on one unit, as in `to_pld`.
-            for _, count, kinds in self._bounds_by_kind(1.0, grid["tail_mass"]):
-                parts += [
-                    pld_of(chosen.bound, **grid).self_compose(number * count) for chosen, number in kinds
-                ]
-        for event, count in self._central.items():
-            with float64():
-                parts += [
-                    pld_of(one, **grid).self_compose(number * count)
-                    for one, number in central.units_of(
-                        event, self._relation, 17.0 - math.log(grid["tail_mass"])
-                    )
-                ]
-        return functools.reduce(lambda one, other: one.compose(other), parts)
+            units = [
+                (chosen.bound, number * count)
+                for _, count, kinds in self._bounds_by_kind(1.0, tail_mass)
+                for chosen, number in kinds
+            ]
+            units += self._central_units(17.0 - math.log(tail_mass))
+            return composed_pld(units, spacing=spacing, tail_mass=tail_mass)

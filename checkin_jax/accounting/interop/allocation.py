@@ -43,7 +43,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     Sampled,
     SampledReplaced,
 )
-from checkin_jax.accounting.interop.dp_accounting_pld import grid_of, pld_of
+from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
@@ -192,10 +192,7 @@ class AllocationGuarantee:
         with float64():
             units = _units(self.events, self.neighboring_relation, tail_mass)
             share = tail_mass / sum(count for _, count in units)
-            parts = [
-                pld_of(one, spacing=spacing, tail_mass=share).self_compose(count) for one, count in units
-            ]
-        return functools.reduce(lambda one, other: one.compose(other), parts)
+            return composed_pld(units, spacing=spacing, tail_mass=share)
 
     def __str__(self) -> str:
         return "\n".join(

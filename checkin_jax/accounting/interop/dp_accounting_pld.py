@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -97,6 +98,14 @@ def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDi
         )
     losses = spacing * np.arange(size + 1)
     return PrivacyLossDistribution(*(_pmf(law, spacing) for law in laws_above(one, losses)))
+
+
+def composed_pld(
+    units: Sequence[tuple[UnitBound, int]], *, spacing: float, tail_mass: float
+) -> PrivacyLossDistribution:
+    """`pld_of` of all units with their numbers; tail_mass: of each unit. Call inside `float64()`."""
+    parts = (pld_of(one, spacing=spacing, tail_mass=tail_mass).self_compose(count) for one, count in units)
+    return functools.reduce(lambda one, other: one.compose(other), parts)
 
 
 def _pmf(atoms: pld.Atoms, spacing: float) -> DensePLDPmf:

@@ -23,7 +23,6 @@ from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
-_ROUND = "Renyi divergence of a round, nats"
 _WINDOWS = (256,)
 
 
@@ -64,6 +63,12 @@ _shuffled = jax.jit(shuffled)
 _sampled = jax.jit(sampled)
 
 
+def _epsilon(epsilon: np.ndarray, delta: np.ndarray, label: str, source: str) -> PublishedBound:
+    """(epsilon, delta) of a round, rounded up."""
+    up, quantity = 1 + 1e-12, "epsilon of a round, nats"
+    return PublishedBound(value=epsilon * up, label=label, source=source, quantity=quantity, delta=delta * up)
+
+
 def shuffle_epsilon(
     num_messages: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, delta0: ArrayLike = 0.0
 ) -> PublishedBound:
@@ -87,13 +92,7 @@ def shuffle_epsilon(
     formula.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
     with float64():
         epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
-    return PublishedBound(
-        value=epsilon * (1 + 1e-12),
-        label="Theorem 3.8",
-        source=formula.FMT,
-        quantity="epsilon of a round, nats",
-        delta=total * (1 + 1e-12),
-    )
+    return _epsilon(epsilon, total, "Theorem 3.8", formula.FMT)
 
 
 def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) -> PublishedBound:
@@ -112,14 +111,8 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
     )
     formula.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
     with float64():
-        value, total = (np.asarray(v) * (1 + 1e-12) for v in _sampled(*map(host, columns)))
-    return PublishedBound(
-        value=value,
-        label="Theorem 9",
-        source=formula.BBG,
-        quantity="epsilon of a round, nats",
-        delta=total,
-    )
+        epsilon, total = (np.asarray(v) for v in _sampled(*map(host, columns)))
+    return _epsilon(epsilon, total, "Theorem 9", formula.BBG)
 
 
 def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
@@ -149,12 +142,7 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
         padded = np.full(tab.degrees.shape, -np.inf)
         padded[: base.size] = log_excess
         value = np.asarray(_subsample_rdp(host(padded[None, :]), host(g.ravel()), tab))
-    return PublishedBound(
-        value=value[:, : base.size].reshape(*g.shape, base.size),
-        label="Theorem 9",
-        source=formula.WBK,
-        quantity=_ROUND,
-    )
+    return formula.renyi(value[:, : base.size].reshape(*g.shape, base.size), "Theorem 9", formula.WBK)
 
 
 class _Corners(NamedTuple):
@@ -223,13 +211,9 @@ def _approaches(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike,
 ) -> PublishedBound:
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
-        shuffle_delta=formula.deltas(shuffle_delta, "shuffle_delta"),
-    )
+    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more["shuffle_delta"] = formula.deltas(shuffle_delta, "shuffle_delta")
+    shape, columns = formula.settings(num_clients, rate, epsilon0, **more)
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
@@ -241,11 +225,9 @@ def _approaches(
                 ends[:, i] = found[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)
-    return PublishedBound(
-        value=upper,
-        label="Approach 2" if sample_first else "Approach 1",
-        source=formula.SCI,
-        quantity=_ROUND,
+    return formula.renyi(
+        upper,
+        "Approach 2" if sample_first else "Approach 1",
         validity="invalid",
         reason=least_divergence.NOT_A_BOUND,
         truncation_error=np.where(finite, upper - np.where(finite, lower, 0.0), np.inf),
@@ -312,39 +294,25 @@ def baseline(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
-        tail_delta=formula.deltas(tail_delta, "tail_delta"),
-    )
-    n, gamma, e0, d0, tail = columns
+    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more["tail_delta"] = formula.deltas(tail_delta, "tail_delta")
+    shape, (n, gamma, e0, d0, tail) = formula.settings(num_clients, rate, epsilon0, **more)
     share = most_messages(n, gamma, tail) / n
     with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
     bound = least_divergence.lemma_3(
         epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders)
     )
-    return PublishedBound(
-        value=bound.value.reshape(*shape, -1),
-        label="Baseline",
-        source=formula.SCI,
-        quantity=_ROUND,
-        validity="invalid",
-        reason=least_divergence.NOT_A_BOUND,
+    return formula.renyi(
+        bound.value.reshape(*shape, -1), "Baseline", validity="invalid", reason=least_divergence.NOT_A_BOUND
     )
 
 
 def most_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) > l] <= tail, by Bernstein, rounded up; host arrays."""
-    mass = -np.log(tail)
-    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
-    return np.minimum(np.ceil(n * gamma + radius), n)
+    return np.minimum(np.ceil(n * gamma + counts.bernstein_radius(n, gamma, -np.log(tail))), n)
 
 
 def least_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) < l] <= tail, by Bernstein, rounded down; host arrays."""
-    mass = -np.log(tail)
-    radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
-    return np.maximum(np.floor(n * gamma - radius), 0.0)
+    return np.maximum(np.floor(n * gamma - counts.bernstein_radius(n, gamma, -np.log(tail))), 0.0)

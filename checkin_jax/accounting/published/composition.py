@@ -164,10 +164,10 @@ def strong_composition(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, (n, gamma, e0, t, d, d0) = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
+    shape, (n, gamma, e0, t, d, d0) = formula.settings(
+        num_clients,
+        rate,
+        epsilon0,
         num_rounds=formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
         delta=formula.deltas(delta),
         delta0=formula.reals(0, 1, open_high=True, delta0=delta0),

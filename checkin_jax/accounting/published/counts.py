@@ -24,6 +24,11 @@ def window(n: float, gamma: float, windows: tuple[int, ...] = WINDOWS) -> tuple[
     return (min((_CELLS, *windows[-1:])), False) if fitting is None else (fitting, True)
 
 
+def bernstein_radius(n: np.ndarray, gamma: np.ndarray, mass: np.ndarray | float) -> np.ndarray:
+    """t with P[|Bin(n, gamma) - n gamma| > t] <= 2 e^-mass."""
+    return mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
+
+
 def grouped(
     ns: np.ndarray, gammas: np.ndarray, windows: tuple[int, ...] = WINDOWS
 ) -> dict[tuple[int, bool], np.ndarray]:

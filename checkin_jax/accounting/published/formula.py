@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,6 +64,12 @@ class PublishedBound:
     def __post_init__(self) -> None:
         if np.isnan(self.value).any():
             raise FloatingPointError(f"{self.label}: not a number")
+
+
+def renyi(value: np.ndarray, label: str, source: str = SCI, **more: Any) -> PublishedBound:
+    """The bound on the Renyi divergence of a round, nats, with these values."""
+    quantity = "Renyi divergence of a round, nats"
+    return PublishedBound(value=value, label=label, source=source, quantity=quantity, **more)
 
 
 def reals(
@@ -143,6 +150,14 @@ def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
     if orders.ndim != 1 or orders.size == 0:
         raise ValueError(f"orders={_validate.shown(orders.tolist())}: expected a list of {expected}")
     return orders
+
+
+def settings(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, **more: np.ndarray
+) -> tuple[tuple[int, ...], list[np.ndarray]]:
+    """`broadcast` of the arguments of shuffled check-in, checked here, and of `more` arrays."""
+    checked = {"num_clients": clients(num_clients), "rate": rates(rate), "epsilon0": epsilons(epsilon0)}
+    return broadcast(**checked, **more)
 
 
 def broadcast(**arrays: np.ndarray) -> tuple[tuple[int, ...], list[np.ndarray]]:

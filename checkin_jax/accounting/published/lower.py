@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.accounting.published.shuffled import QUANTITY, settings
 
 
 def theorem_3(
@@ -32,18 +31,12 @@ def theorem_3(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        spread=formula.reals(0, 1, open_low=True, spread=spread),
-    )
+    spreads = formula.reals(0, 1, open_low=True, spread=spread)
+    shape, columns = formula.settings(num_clients, rate, epsilon0, spread=spreads)
     n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
     likely = -np.expm1(-d * d * n * gamma / (2 + d))
     value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
-    return PublishedBound(
-        value=value, label="Theorem 3", source=formula.SCI, quantity=QUANTITY, direction="lower"
-    )
+    return formula.renyi(value, "Theorem 3", direction="lower")
 
 
 def theorem_3_sharper(
@@ -55,15 +48,10 @@ def theorem_3_sharper(
     1 < lam < 2.
     Arguments and errors as `theorem_1`.
     """
-    shape, columns = settings(num_clients, rate, epsilon0)
+    shape, columns = formula.settings(num_clients, rate, epsilon0)
     n, gamma, e0 = (column.reshape(*shape, 1) for column in columns)
-    return PublishedBound(
-        value=_lower(gamma / n, e0, orders),
-        label="Theorem 3, sharper",
-        source=formula.SCI,
-        quantity=QUANTITY,
-        validity="certified",
-        direction="lower",
+    return formula.renyi(
+        _lower(gamma / n, e0, orders), "Theorem 3, sharper", validity="certified", direction="lower"
     )
 
 

@@ -22,7 +22,6 @@ from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
-QUANTITY = "Renyi divergence of a round, nats"
 _FIXED_WEIGHT = (
     "given k check-ins the differing client is among them with probability k/n, not gamma; "
     "exact binary randomized response exceeds it"
@@ -33,27 +32,25 @@ _THEOREM_2 = (
 )
 
 
-def settings(
-    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike
-) -> tuple[tuple[int, ...], list[np.ndarray]]:
-    return formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-    )
-
-
 def _summed(
-    kernel, num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike, windows, **static
+    ends_of,
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    windows,
+    **static,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Upper ends of one of the kernels that sum over k, and their distances to the lower ends."""
-    shape, columns = settings(num_clients, rate, epsilon0)
+    """Upper ends of a sum over k, `ends_of` of `series.over_settings`, and their distances to the lower ends."""
+    shape, columns = formula.settings(num_clients, rate, epsilon0)
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
         for (size, single), index in counts.grouped(columns[0], columns[1], windows).items():
-            ready = functools.partial(kernel, size=size, single=single, **static)
+            ready = functools.partial(
+                series.over_settings, ends_of=ends_of, size=size, single=single, **static
+            )
             group = [column[index] for column in columns]
             upper, lower = counts.in_batches(ready, group, tab)
             ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
@@ -89,11 +86,8 @@ def lemma_4(
     checked = formula.whole_orders(orders)
     with float64():
         (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
-    return PublishedBound(
-        value=value[:, : len(checked)].reshape(*shape, len(checked)),
-        label="Lemma 4",
-        source=f"{formula.SCI}; {formula.GDD}",
-        quantity=QUANTITY,
+    return formula.renyi(
+        value[:, : len(checked)].reshape(*shape, len(checked)), "Lemma 4", f"{formula.SCI}; {formula.GDD}"
     )
 
 
@@ -125,40 +119,19 @@ def theorem_1(
     _validate.flag(truncation=truncation)
     _validate.integer(0, counts.WINDOWS[-1], most_values=most_values)
     windows = tuple(size for size in counts.WINDOWS if size <= most_values)
-    value, error = _summed(
-        series.theorem_1_lemma_4,
-        num_clients,
-        rate,
-        epsilon0,
-        orders,
-        windows,
-        fixed_weight=False,
-        lower=truncation,
-    )
-    return PublishedBound(
-        value=value,
-        label="Theorem 1 with Lemma 4",
-        source=formula.SCI,
-        quantity=QUANTITY,
-        truncation_error=error,
-    )
+    setting = num_clients, rate, epsilon0, orders, windows
+    value, error = _summed(series.lemma_4_ends, *setting, option=False, lower=truncation)
+    return formula.renyi(value, "Theorem 1 with Lemma 4", truncation_error=error)
 
 
 def theorem_1_fixed_weight(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
     """`theorem_1` with the weight gamma in place of k/n, as the proof of Theorem 2 has it. Not a bound."""
-    value, error = _summed(
-        series.theorem_1_lemma_4, num_clients, rate, epsilon0, orders, counts.WINDOWS, fixed_weight=True
-    )
-    return PublishedBound(
-        value=value,
-        label="Theorem 1 with weight gamma",
-        source=formula.SCI,
-        quantity=QUANTITY,
-        validity="invalid",
-        reason=_FIXED_WEIGHT,
-        truncation_error=error,
+    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS
+    value, error = _summed(series.lemma_4_ends, *setting, option=True)
+    return formula.renyi(
+        value, "Theorem 1 with weight gamma", validity="invalid", reason=_FIXED_WEIGHT, truncation_error=error
     )
 
 
@@ -169,15 +142,10 @@ def subsampling_only(
 
     Arguments, rounding and errors as `theorem_1`.
     """
-    value, error = _summed(
-        series.theorem_1_subsampling, num_clients, rate, epsilon0, orders, counts.WINDOWS, smaller=False
-    )
-    return PublishedBound(
-        value=value,
-        label="Theorem 1, subsampling only",
-        source=f"{formula.SCI}; {formula.BBG}",
-        quantity=QUANTITY,
-        truncation_error=error,
+    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS
+    value, error = _summed(series.subsampling_ends, *setting, option=False)
+    return formula.renyi(
+        value, "Theorem 1, subsampling only", f"{formula.SCI}; {formula.BBG}", truncation_error=error
     )
 
 
@@ -195,21 +163,12 @@ def theorem_1_smaller(
     Single k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
     """
     _validate.flag(truncation=truncation)
-    value, error = _summed(
-        series.theorem_1_subsampling,
-        num_clients,
-        rate,
-        epsilon0,
-        orders,
-        counts.WINDOWS[:2],
-        smaller=True,
-        lower=truncation,
-    )
-    return PublishedBound(
-        value=value,
-        label="Theorem 1, smaller of Lemma 4 and subsampling for each k",
-        source=f"{formula.SCI}; {formula.BBG}",
-        quantity=QUANTITY,
+    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS[:2]
+    value, error = _summed(series.subsampling_ends, *setting, option=True, lower=truncation)
+    return formula.renyi(
+        value,
+        "Theorem 1, smaller of Lemma 4 and subsampling for each k",
+        f"{formula.SCI}; {formula.BBG}",
         truncation_error=error,
     )
 
@@ -253,20 +212,14 @@ def theorem_2(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        rate=formula.rates(rate),
-        epsilon0=formula.epsilons(epsilon0),
-        spread=formula.reals(0, 1, spread=spread),
-    )
+    spreads = formula.reals(0, 1, spread=spread)
+    shape, columns = formula.settings(num_clients, rate, epsilon0, spread=spreads)
     checked = formula.whole_orders(orders)
     with float64():
         (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
-    return PublishedBound(
-        value=value[:, : len(checked)].reshape(*shape, len(checked)),
-        label="Theorem 2",
-        source=formula.SCI,
-        quantity=QUANTITY,
+    return formula.renyi(
+        value[:, : len(checked)].reshape(*shape, len(checked)),
+        "Theorem 2",
         validity="invalid",
         reason=_THEOREM_2,
     )
@@ -324,19 +277,12 @@ def theorem_2_repaired(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, columns = settings(num_clients, rate, epsilon0)
     if between is not None:
         if not isinstance(between, tuple | list) or len(between) != 2:
             raise TypeError(f"between={_validate.shown(between)}: expected a pair (k1, k2)")
         k1 = formula.wholes(0, formula.MAX_CLIENTS, k1=between[0])
         k2 = formula.wholes(0, formula.MAX_CLIENTS, k2=between[1])
-        shape, columns = formula.broadcast(
-            num_clients=formula.clients(num_clients),
-            rate=formula.rates(rate),
-            epsilon0=formula.epsilons(epsilon0),
-            k1=k1,
-            k2=k2,
-        )
+        shape, columns = formula.settings(num_clients, rate, epsilon0, k1=k1, k2=k2)
         bad = ~((columns[3] < columns[4]) & (columns[4] <= columns[0]))
         if bad.any():
             raise ValueError(
@@ -345,10 +291,11 @@ def theorem_2_repaired(
             )
         candidates = [(columns[3], columns[4])]
     else:
+        shape, columns = formula.settings(num_clients, rate, epsilon0)
         n, gamma, _ = columns
         candidates = []
         for mass in _RADII:
-            radius = mass / 3 + np.sqrt(mass * mass / 9 + 2 * n * gamma * (1 - gamma) * mass)
+            radius = counts.bernstein_radius(n, gamma, mass)
             k2 = np.clip(np.ceil(n * gamma + radius), 1, n)
             candidates.append((np.clip(np.floor(n * gamma - radius), 0, k2 - 1), k2))
     checked = formula.whole_orders(orders)
@@ -361,10 +308,8 @@ def theorem_2_repaired(
             for k1, k2 in candidates:
                 (value,) = counts.in_batches(ready, [*group, k1[index], k2[index]], tab)
                 best[index] = np.minimum(best[index], value[:, : len(checked)])
-    return PublishedBound(
-        value=best.reshape(*shape, len(checked)),
-        label="Theorem 2, repaired",
-        source=formula.SCI,
-        quantity=QUANTITY,
+    return formula.renyi(
+        best.reshape(*shape, len(checked)),
+        "Theorem 2, repaired",
         reason="three ranges of k instead of Lemma 5",
     )

@@ -50,6 +50,11 @@ class Problem:
         return np.asarray(share * self.dimension * self.noise**2 + self.lipschitz**2)
 
 
+def _dummies(value: np.ndarray, label: str) -> PublishedBound:
+    quantity = "expected dummies"
+    return PublishedBound(value=value, label=label, source=formula.RCI, quantity=quantity, direction="exact")
+
+
 def fixed_window_dummies(
     num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
@@ -66,13 +71,7 @@ def fixed_window_dummies(
     formula.broadcast(num_clients=n, num_slots=m, check_in_prob=p0)
     with np.errstate(divide="ignore"):
         value = m * np.exp(n * np.log1p(-p0 / m))
-    return PublishedBound(
-        value=value,
-        label="Proposition 3.4",
-        source=formula.RCI,
-        quantity="expected dummies",
-        direction="exact",
-    )
+    return _dummies(value, "Proposition 3.4")
 
 
 def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> PublishedBound:
@@ -90,13 +89,7 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
         raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
     with np.errstate(divide="ignore"):
         value = (n - m + 1) * np.exp(m * np.log1p(-1 / m))
-    return PublishedBound(
-        value=value,
-        label="Proposition 4.4",
-        source=formula.RCI,
-        quantity="expected dummies",
-        direction="exact",
-    )
+    return _dummies(value, "Proposition 4.4")
 
 
 def fixed_window_steps(

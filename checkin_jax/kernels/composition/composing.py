@@ -43,51 +43,8 @@ def scales(atoms: pld.Atoms, counts: Array, log_delta: Array, order: Array) -> S
     return Scales(far.order, far.log_mgf, counts @ bare, means, variances, bare)
 
 
-class End(NamedTuple):
-    """An end of the bracket on one grid, the numerical part of its delta, and the tilted law's moments."""
-
-    epsilon: Array
-    error: Array
-    mean: Array
-    variance: Array
-
-
 @quietly
-def end(
-    atoms: pld.Atoms,
-    index: Array,
-    counts: Array,
-    spacing: Array,
-    order: Array,
-    first: Array,
-    points: int,
-    upper: bool,
-    delta: Array,
-) -> End:
-    """The end of epsilon at delta for the composed law, on the grid of `pld.compose`, rounded outwards."""
-    tilt = pld.tilt_at(atoms, counts, order)
-    composed = curve(atoms, index, counts, spacing, order, first, points, upper)
-    found = (_smallest if upper else _largest)(composed, delta)
-    return End(*found, tilt.mean, tilt.variance)
-
-
-@quietly
-def curve(
-    atoms: pld.Atoms,
-    index: Array,
-    counts: Array,
-    spacing: Array,
-    order: Array,
-    first: Array,
-    points: int,
-    upper: bool,
-) -> pld.Composed:
-    """The whole profile of the composed law on the grid of `pld.compose`."""
-    tilt = pld.tilt_at(atoms, counts, order)
-    return pld.compose(atoms, index, counts, spacing, tilt, first, points, upper)
-
-
-def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
+def smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Smallest epsilon at which delta, linear in e^epsilon between grid points, meets the target; and its error."""
     epsilon, value, error = composed
     above = ~(value <= delta)
@@ -102,7 +59,8 @@ def _smallest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     return xp.where(unknown, xp.inf, found), xp.where(unknown, 0.0, error[here])
 
 
-def _largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
+@quietly
+def largest(composed: pld.Composed, delta: Array) -> tuple[Array, Array]:
     """Largest epsilon at which the lower bound on delta reaches the target; 0 if there is none.
 
     The law's losses are grid points, so its delta is linear in e^epsilon between them, and so is the lower bound.

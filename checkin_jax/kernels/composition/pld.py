@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
+import numpy as np
 from jax import Array
 from jaxtyping import Float64, Int
 
@@ -117,7 +118,7 @@ def side_lower(
     level = drops < 1e-9 * hull[:-1]
     flat = backend.by_rows(flattest, (c[1:], hull[1:]), chords.size, level)
     slopes = xp.where(level, flat, xp.maximum(drops, 0.0) / steps)
-    slopes = backend.smallest_so_far(xp.minimum(slopes, steepest) if capped else slopes)
+    slopes = np.minimum.accumulate(xp.minimum(slopes, steepest) if capped else slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
     return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
 
@@ -311,7 +312,8 @@ def _later(values: Array, rate: Array) -> Array:
     within = backend.product(table, xp.where(steps > 0, discount, 0.0))
     if size == columns:
         return within.reshape(size)
-    rows = _later(backend.dots(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
+    # Not a matrix product, since OpenBLAS would use threads for larger tables.
+    rows = _later(np.vecdot(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
     back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
     return (within + rows[:, None] * back[None, :]).reshape(size)
 
@@ -347,8 +349,8 @@ def compose(
     log_weight = xp.log(atoms.masses) + order * atoms.losses
     log_total = backend.logsumexp(log_weight, axis=1, keepdims=True)
     weight = xp.exp(log_weight - log_total)
-    dense = backend.added_up(xp.mod(index, points), weight, points)
-    phi = backend.rfft(dense)
+    dense = np.stack([np.bincount(i, w, minlength=points) for i, w in zip(np.mod(index, points), weight)])
+    phi = np.fft.rfft(dense, axis=-1)
     size = xp.abs(phi)
     # Modulus and angle separately: a complex logarithm takes twice as long.
     log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -196,10 +197,13 @@ def _log_weights(
     return logsumexp(jnp.stack([main, rest]), axis=0)
 
 
-def _theorem_1(
+def lemma_4_ends(
     n: Array, gamma: Array, epsilon0: Array, tab: Table, size: int, single: bool, fixed: bool, lower: bool
 ) -> tuple[Array, Array]:
-    """Renyi divergences (upper, lower), [L], of sum_k P[K=k] A_k, for epsilon0 > 0; `lower` as in `_ends`."""
+    """Renyi divergences (upper, lower), [L], of sum_k P[K=k] A_k, for epsilon0 > 0, A_k by Lemma 4.
+
+    fixed: True for the weight gamma in place of k/n. lower: as in `_ends`.
+    """
 
     def over(log_mass: Array, g_count: Array, k: Array) -> Array:
         # The proof of Theorem 2 has gamma in place of k/n.
@@ -209,22 +213,40 @@ def _theorem_1(
     return renyi_above(order_sum(above, tab), tab), renyi_below(order_sum(below, tab), tab)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "single", "fixed_weight", "lower"))
-def theorem_1_lemma_4(
+def subsampling_ends(
+    n: Array, gamma: Array, epsilon0: Array, tab: Table, size: int, single: bool, smaller: bool, lower: bool
+) -> tuple[Array, Array]:
+    """As `lemma_4_ends` with subsampling's moment given k; if `smaller`, the smaller of it and Lemma 4's."""
+
+    def excess(log_mass: Array, g_count: Array, k: Array) -> Array:
+        epsilon = log1p(g_count / n * jnp.expm1(epsilon0))[:, None]
+        sampled = pure_excess(epsilon, tab.orders[None, :])
+        if smaller:
+            weights = _count_weights(_weight(g_count, n), k, epsilon0, tab)
+            sampled = jnp.minimum(sampled, jax.lax.map(lambda w: order_sum(w, tab), weights))
+        return logsumexp(log_mass[:, None] + sampled, axis=0)
+
+    above, below = _ends(binomial.runs(n, gamma, size), excess, size, single, lower)
+    return renyi_above(above, tab), renyi_below(below, tab)
+
+
+@functools.partial(jax.jit, static_argnames=("ends_of", "size", "single", "option", "lower"))
+def over_settings(
     n: Array,
     gamma: Array,
     epsilon0: Array,
     tab: Table,
     *,
+    ends_of: Callable[..., tuple[Array, Array]],
     size: int,
     single: bool,
-    fixed_weight: bool,
+    option: bool,
     lower: bool = True,
 ) -> tuple[Array, Array]:
-    """`_theorem_1` of settings, vectors of one length: [settings, L]."""
+    """`lemma_4_ends` or `subsampling_ends` of settings in vectors: [settings, L]; option: `fixed`, or `smaller`."""
 
     def one(n: Array, gamma: Array, epsilon0: Array) -> tuple[Array, Array]:
-        return _theorem_1(n, gamma, epsilon0, tab, size, single, fixed_weight, lower)
+        return ends_of(n, gamma, epsilon0, tab, size, single, option, lower)
 
     return jax.vmap(one)(n, gamma, epsilon0)
 
@@ -253,37 +275,8 @@ def theorem_1_rdp(
     whole = np.asarray(orders, dtype=np.float64)
     private = epsilon0 > 0
     tab, safe = table(whole), jnp.where(private, epsilon0, 1.0)
-    found, _ = _theorem_1(n, gamma, safe, tab, size, False, False, False)
+    found, _ = lemma_4_ends(n, gamma, safe, tab, size, False, False, False)
     return jnp.where(private, found[: len(whole)], 0.0)
-
-
-@functools.partial(jax.jit, static_argnames=("size", "single", "smaller", "lower"))
-def theorem_1_subsampling(
-    n: Array,
-    gamma: Array,
-    epsilon0: Array,
-    tab: Table,
-    *,
-    size: int,
-    single: bool,
-    smaller: bool,
-    lower: bool = True,
-) -> tuple[Array, Array]:
-    """As `theorem_1_lemma_4` with subsampling's moment given k; if `smaller`, the smaller of it and Lemma 4's."""
-
-    def one(n: Array, gamma: Array, epsilon0: Array) -> tuple[Array, Array]:
-        def excess(log_mass: Array, g_count: Array, k: Array) -> Array:
-            epsilon = log1p(g_count / n * jnp.expm1(epsilon0))[:, None]
-            sampled = pure_excess(epsilon, tab.orders[None, :])
-            if smaller:
-                weights = _count_weights(_weight(g_count, n), k, epsilon0, tab)
-                sampled = jnp.minimum(sampled, jax.lax.map(lambda w: order_sum(w, tab), weights))
-            return logsumexp(log_mass[:, None] + sampled, axis=0)
-
-        above, below = _ends(binomial.runs(n, gamma, size), excess, size, single, lower)
-        return renyi_above(above, tab), renyi_below(below, tab)
-
-    return jax.vmap(one)(n, gamma, epsilon0)
 
 
 def subsampled_shuffle(k: Array, g_count: Array, n: Array, epsilon0: Array, tab: Table) -> Array:

@@ -1,7 +1,8 @@
 """Array functions that return the kind of array that they get: NumPy's, or JAX's (traced or not).
 
-Kernels are written once, with `xp` and the loops below. NumPy evaluates a single setting without compiling. `jax.jit`,
-`jax.vmap` and `jax.grad` apply to the same functions. Error bounds cover both (tests/bounds/test_engines.py).
+Kernels are written with `xp` and the loops below. NumPy evaluates a single setting without compiling. Kernels that are
+compiled, or that users differentiate, use the same functions; those of laws, losses and hidden messages run in NumPy
+only. Error bounds cover both (tests/bounds/test_engines.py).
 """
 
 from __future__ import annotations
@@ -86,15 +87,6 @@ else:
     xp = _Namespace()
 
 
-def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], start: Any) -> Any:
-    """`jax.lax.fori_loop`."""
-    if of_jax(start):
-        return jax.lax.fori_loop(lower, upper, body, start)
-    for i in range(lower, upper):
-        start = body(i, start)
-    return start
-
-
 def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
     """`jax.lax.while_loop`."""
     if of_jax(start):
@@ -116,10 +108,8 @@ def placed(values: Array, at: Array, value: Array) -> Array:
 def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
     """Zero of an increasing function in (low, high), as accurate as `halvings` bisections; an end if there is none.
 
-    value: returns the function and its slope (or NaN). NumPy uses the slope for Newton steps, which are fewer.
+    value: returns the function and its slope (or NaN), for Newton steps. NumPy only.
     """
-    if of_jax(low, high):
-        return halved(lambda at: ~(value(at)[0] < 0), low, high, halvings)
     width, top = (high - low) * 0.5**halvings, high
     middle = 0.5 * (low + high)
     while high - low > width:
@@ -141,18 +131,8 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
 def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
     """Point from which on `beyond` is true, by bisections of (low, high); an end if it is true everywhere or nowhere.
 
-    beyond: a predicate on arrays; NumPy evaluates the middles of _AHEAD bisections at once.
+    beyond: a predicate on NumPy arrays, for the middles of _AHEAD bisections at once.
     """
-    if of_jax(low, high):
-
-        def halve(_: int, ends: tuple[Any, Any]) -> tuple[Any, Any]:
-            low, high = ends
-            middle = 0.5 * (low + high)
-            held = beyond(middle)
-            return xp.where(held, low, middle), xp.where(held, middle, high)
-
-        low, high = fori_loop(0, halvings, halve, (low, high))
-        return 0.5 * (low + high)
     parts = 2**_AHEAD
     for _ in range(0, halvings, _AHEAD):
         step = (high - low) / parts
@@ -165,9 +145,7 @@ def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> 
 
 
 def product(rows: Array, matrix: Array) -> Array:
-    """rows [..., any, k] times matrices [..., k, any]."""
-    if of_jax(rows, matrix):
-        return rows @ matrix
+    """rows [..., any, k] times matrices [..., k, any], in NumPy."""
     # Small products stay in this thread, since starting threads takes longer, especially on a busy machine.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
     most = _SMALL_PRODUCT[matrix.dtype.kind]
@@ -182,11 +160,6 @@ def product(rows: Array, matrix: Array) -> Array:
     some = next((size for size in (64, 32, 16, 8, 4, 2) if size <= most and count % size == 0), 1)
     found = rows.reshape(*rows.shape[:-2], -1, some, inner) @ matrix[..., None, :, :]
     return found.reshape(*found.shape[:-3], count, across)
-
-
-def dots(rows: Array, vector: Array) -> Array:
-    """rows [..., k] times a real vector [k]; row by row, since OpenBLAS would use threads for larger tables."""
-    return rows @ vector if of_jax(rows, vector) else np.vecdot(rows, vector)  # type: ignore[return-value]
 
 
 def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,22 +185,13 @@ def _stacked(rows: list[Any]) -> Any:
     return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
 
-def one_by_one(function: Callable[..., Any], rows: Any, batch: int | None = None) -> Any:
-    """`jax.lax.map` over the leading axis of all leaves of `rows`, `batch` at a time; a loop in NumPy."""
-    if of_jax(*jax.tree.leaves(rows)):
-        return jax.lax.map(function, rows, batch_size=batch)
-    return vmap(function)(rows)
-
-
 def by_rows(
     function: Callable[..., Array], rows: tuple[Array, ...], across: int, wanted: Array | None = None
 ) -> Array:
     """Applies a row-wise function to arrays with equally many rows; `across`: numbers that it needs per row.
 
-    NumPy evaluates blocks of rows that fit into the CPU cache, and only the rows that are `wanted`; others are zero.
+    NumPy only: blocks of rows that fit into the CPU cache, and only the rows that are `wanted`; others are zero.
     """
-    if of_jax(*rows):
-        return function(*rows)
     place = np.arange(len(rows[0])) if wanted is None else np.flatnonzero(wanted)
     found, some = np.zeros(len(rows[0])), max(_IN_CACHE // across, 1)
     for start in range(0, len(place), some):
@@ -237,9 +201,7 @@ def by_rows(
 
 
 def largest_from_here(values: Array, axis: int = -1) -> Array:
-    """Maximum of each value and all later ones along the axis."""
-    if of_jax(values):
-        return jax.lax.cummax(values, axis=axis % values.ndim, reverse=True)
+    """Maximum of each value and all later ones along the axis, in NumPy."""
     if axis % values.ndim == values.ndim - 1:
         return np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]  # type: ignore[return-value]
     # Along other axes `accumulate` is slow.
@@ -247,11 +209,6 @@ def largest_from_here(values: Array, axis: int = -1) -> Array:
     for row, after in zip(found[-2::-1], found[:0:-1]):
         np.maximum(row, after, out=row)
     return np.moveaxis(found, 0, axis)  # type: ignore[return-value]
-
-
-def smallest_so_far(values: Array) -> Array:
-    """Cumulative minimum along the first axis."""
-    return jax.lax.cummin(values, axis=0) if of_jax(values) else np.minimum.accumulate(values)  # type: ignore[return-value]
 
 
 def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
@@ -269,13 +226,6 @@ def logsumexp(values: Array, axis: int, keepdims: bool = False) -> Array:
     return total if keepdims else np.squeeze(total, axis=axis)
 
 
-def added_up(index: Array, weights: Array, size: int) -> Array:
-    """For each row, a vector of `size` entries: sums of weights [rows, any] by whole index in [0, size)."""
-    if not of_jax(index, weights):
-        return np.stack([np.bincount(i, w, minlength=size) for i, w in zip(index, weights)])  # type: ignore[return-value]
-    return jax.vmap(lambda i, w: jnp.zeros(size).at[i].add(w))(index, weights)
-
-
 def complex_of(real: Array, imaginary: Array) -> Array:
     """real + i imaginary, float64."""
     if of_jax(real, imaginary):
@@ -285,13 +235,8 @@ def complex_of(real: Array, imaginary: Array) -> Array:
     return out  # type: ignore[return-value]
 
 
-def rfft(values: Array) -> Array:
-    """The discrete Fourier transform of real rows."""
-    return jnp.fft.rfft(values, axis=-1) if of_jax(values) else np.fft.rfft(values, axis=-1)  # type: ignore[return-value]
-
-
 def irfft(values: Array, size: int) -> Array:
-    """Inverse of `rfft`: real rows of this size, a power of two."""
+    """Inverse of the Fourier transform of real rows of this size, a power of two."""
     return jnp.fft.irfft(values, n=size, axis=-1) if of_jax(values) else np.fft.irfft(values, n=size, axis=-1)  # type: ignore[return-value]
 
 
@@ -301,23 +246,6 @@ def leading_bits(value: Array) -> Array:
         return jax.lax.reduce_precision(value, exponent_bits=11, mantissa_bits=23)
     mantissa, exponent = np.frexp(value)
     return np.ldexp(np.rint(mantissa * 2.0**24) * 2.0**-24, exponent)  # type: ignore[return-value]
-
-
-def log_ndtr(x: Array) -> Array:
-    """log of the standard normal distribution function."""
-    if of_jax(x):
-        return jax.scipy.special.log_ndtr(x, series_order=10)
-    return scipy.special.log_ndtr(x)
-
-
-def erfcx(x: Array) -> Array:
-    """e^{x^2} erfc(x) for x up to about 25; beyond, XLA flushes erfc to zero."""
-    return jnp.exp(jnp.square(x)) * jax.scipy.special.erfc(x) if of_jax(x) else scipy.special.erfcx(x)
-
-
-def ndtr(x: Array) -> Array:
-    """The standard normal distribution function."""
-    return jax.scipy.special.ndtr(x) if of_jax(x) else scipy.special.ndtr(x)
 
 
 def ndtri(share: Array) -> Array:

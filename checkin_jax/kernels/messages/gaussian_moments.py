@@ -23,7 +23,7 @@ from jax import Array
 
 from checkin_jax.kernels import gaussian_profile, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.backend import logsumexp, quietly, smallest_so_far, xp
+from checkin_jax.kernels.execution.backend import logsumexp, quietly, xp
 from checkin_jax.kernels.messages.subsampled_gaussian import stretch
 
 # Rounding errors: relative error of A - 1, whose chords are differences, and absolute error of its logarithm.
@@ -111,7 +111,7 @@ def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array)
     """
     require_float64(losses, log_values, orders)
     # Profiles decrease: a bound at a node holds at all later nodes.
-    log_values = smallest_so_far(log_values)
+    log_values = np.minimum.accumulate(log_values)
     change = xp.minimum(log_values[1:] - log_values[:-1], 0.0)
     drop = log_values[:-1] + xp.log(-xp.expm1(change))
     log_fall = drop - losses[:-1] - xp.log(xp.expm1(xp.diff(losses)))

@@ -30,9 +30,7 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import (
     complex_of,
-    dots,
     largest_from_here,
-    of_jax,
     product,
     quietly,
     vmap,
@@ -176,7 +174,7 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
     scale = steps.left_mean / xp.cumsum(falls * xp.diff(steps.right))
     right = (before + falls[None, :] * part) * xp.maximum(scale, 1.0)[None, :]
     part = _second(-orders[:, None] * steps.left[None, :])
-    left = dots(part, steps.left_weights * xp.square(steps.left))
+    left = np.vecdot(part, steps.left_weights * xp.square(steps.left))
     log_m = count * log1p(rate * xp.square(orders)[:, None] * (right + left[:, None]))
     # Overflow gives no bound.
     log_m = xp.where(xp.isnan(log_m), math.inf, log_m)
@@ -254,22 +252,15 @@ def powers(turn: Array, last: int) -> Array:
     """(1 + turn)^k - 1, k = 0 .. last, a power of two, within 30 roundings of k |turn|;
     [last + 1, places].
     """
-    if not of_jax(turn):
-        found = np.zeros((last + 1, turn.size), dtype=turn.dtype)
-        size = 1
-        while size < last:
-            rows, more = found[:size], found[size : 2 * size]
-            np.add(np.multiply(rows, turn, out=more), turn, out=more)
-            np.add(more, rows, out=more)
-            turn, size = turn + (turn + turn * turn), 2 * size
-        found[last] = turn
-        return found  # type: ignore[return-value]
-    rows = xp.zeros_like(turn)[None]
-    while rows.shape[0] < last:
-        one = turn[None]
-        rows = xp.concatenate([rows, rows + (one + rows * one)])
-        turn = turn + (turn + turn * turn)
-    return xp.concatenate([rows, turn[None]])
+    found = np.zeros((last + 1, turn.size), dtype=turn.dtype)
+    size = 1
+    while size < last:
+        rows, more = found[:size], found[size : 2 * size]
+        np.add(np.multiply(rows, turn, out=more), turn, out=more)
+        np.add(more, rows, out=more)
+        turn, size = turn + (turn + turn * turn), 2 * size
+    found[last] = turn
+    return found  # type: ignore[return-value]
 
 
 def _row(at: Array, base: Array, tilted: Array) -> Array:
@@ -278,9 +269,8 @@ def _row(at: Array, base: Array, tilted: Array) -> Array:
     k = _SIDE a + b with |b| <= _SIDE / 2. The products of cosines and sines are real, and the same for b and
     -b.
     """
-    if not of_jax(tilted):
-        counted = xp.any(tilted != 0.0, axis=0)
-        at, tilted = at[counted], tilted[:, counted]
+    counted = xp.any(tilted != 0.0, axis=0)
+    at, tilted = at[counted], tilted[:, counted]
     phase, half = base * at, _SIDE // 2
     fast, slow = powers(_turn(_SIDE * phase), _SIDE), powers(_turn(phase), half)
     slow = xp.concatenate([xp.real(slow), xp.imag(slow)])

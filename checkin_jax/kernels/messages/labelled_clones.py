@@ -11,21 +11,18 @@ points differ.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64
 from checkin_jax.kernels.messages import staged_games
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Stages
 
 
-class LabelledCounts(NamedTuple):
+class Labelled(NamedTuple):
     """m; real n_i > 0 and their masses, [parts]; lost: probability of the outcomes in no part."""
 
     slots: Array
@@ -34,9 +31,10 @@ class LabelledCounts(NamedTuple):
     lost: Array
 
 
-def _one(
-    rules: Game, nodes: int, step_counts: LabelledCounts, stages: Stages, message: Message, loss: Array
+def labelled(
+    rules: Game, nodes: int, step_counts: Labelled, stages: Stages, message: Message, loss: Array
 ) -> Array:
+    """T2++ at one loss; stages: for m steps."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     middle = -(step_counts.masses @ step_counts.clients) / jnp.sum(step_counts.masses) * c_minus_1 / unit
     end = staged_games.play(rules, nodes, message, stages, loss, step_counts.slots, middle)
@@ -50,26 +48,4 @@ def _one(
     alone = message.alone(loss)
     parts = jax.vmap(part)(step_counts.clients)
     parts = jnp.where(parts >= 0.0, jnp.minimum(parts, alone), alone)
-    value = step_counts.masses @ parts + step_counts.lost * alone
-    value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
-
-
-@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
-def profile_upper(
-    step_counts: LabelledCounts,
-    message: Message,
-    stages: Stages,
-    losses: Float64[Array, " losses"],
-    rules: Game = HEXAGON,
-    nodes: int = staged_games.USUAL,
-) -> Float64[Array, " losses"]:
-    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
-
-    Args:
-      stages, rules, nodes: as in `staged_games.profile_upper`, for m steps.
-    """
-    require_float64(step_counts, message, stages, losses)
-    return staged_games.over_losses(
-        functools.partial(_one, rules, nodes, step_counts, stages), message, losses
-    )
+    return staged_games.clipped(step_counts.masses @ parts + step_counts.lost * alone, alone)

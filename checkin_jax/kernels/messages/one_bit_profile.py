@@ -30,7 +30,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.backend import one_by_one, placed, xp
+from checkin_jax.kernels.execution.backend import placed, xp
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message, one_bit_laws, one_bit_places
 from checkin_jax.kernels.round_off import UNIT
@@ -263,7 +263,7 @@ def profile_upper(
     """
     require_float64(clients, rate, message, losses, ceilings)
     one = functools.partial(_one, clients, rate, message)
-    return one_by_one(one, (losses, ceilings))
+    return jax.lax.map(one, (losses, ceilings))
 
 
 def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
@@ -287,7 +287,7 @@ def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array
         value = value * (1.0 + equal_steps.PLACED) + xp.exp(size * xp.log(pool.theta)) * alone
         return xp.where(xp.isfinite(value), xp.minimum(value, alone), alone)
 
-    values = xp.where(pool.masses > 0, one_by_one(part, pool.sizes), 0.0)
+    values = xp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
     return (pool.masses @ values) * (1.0 + ROUNDING) + FLUSHED
 
 
@@ -297,4 +297,4 @@ def pooled_upper(
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses at unequal rates (B0h), 0 <= losses < epsilon0; [losses]."""
     require_float64(pool, message, losses)
-    return one_by_one(functools.partial(_pooled, pool, message), losses)
+    return jax.lax.map(functools.partial(_pooled, pool, message), losses)

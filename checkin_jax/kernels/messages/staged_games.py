@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -427,121 +427,97 @@ def over_losses(
     return jax.lax.map(at, (message.own, losses), batch_size=BATCH)
 
 
-def _one(
-    rules: Game,
-    binomial: bool,
-    nodes: int,
-    step_counts: StepCounts,
-    everybody: Array,
-    stages: Stages,
-    message: Message,
-    loss: Array,
+def clipped(value: Array, most: Array) -> Array:
+    """The value rounded up, or `most` where that is smaller or no bound was found."""
+    value = value * (1.0 + ROUNDING) + FLUSHED
+    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, most), most)
+
+
+class Round(NamedTuple):
+    """The sums that bound a round; everybody: upper bound on the probability that no other client hides the target."""
+
+    step_counts: StepCounts
+    everybody: Array
+
+
+def _round(
+    binomial: bool, rules: Game, nodes: int, of: Round, stages: Stages, message: Message, loss: Array
 ) -> Array:
+    step_counts, everybody = of
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     mean = step_counts.rate * (step_counts.masses @ step_counts.counts)
     x = -step_counts.clients * c_minus_1 / unit
     end = play(rules, nodes, message, stages, loss, mean, x)
     if binomial:
-        counted = step_counts.counts[0], step_counts.rate, stages.before, x, jnp.zeros_like(x)
-        value, early = _binomial(end, *counted)
+        n, rate = step_counts.counts[0], step_counts.rate
+        value, early = _binomial(end, n, rate, stages.before, x, jnp.zeros_like(x))
     else:
         value, early = _counted(end, step_counts, stages.before, x)
     # For K < J, and for K = n (no absent client hides the target), the divergence of one message is the
     # bound.
     alone = message.alone(loss)
-    value = value * unit / step_counts.clients + (early + everybody) * alone
-    value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
+    return clipped(value * unit / step_counts.clients + (early + everybody) * alone, alone)
 
 
-@functools.partial(jax.jit, static_argnames=("rules", "binomial", "nodes"))
-def profile_upper(
-    step_counts: StepCounts,
-    message: Message,
-    everybody: Float64[Array, ""],
-    stages: Stages,
-    losses: Float64[Array, " losses"],
-    rules: Game = HEXAGON,
-    binomial: bool = True,
-    nodes: int = USUAL,
-) -> Float64[Array, " losses"]:
-    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
-
-    Args:
-      step_counts: the sums that bound the round. binomial: step_counts.counts is [n], and the number of steps is Bin(n,
-        step_counts.rate) with rate < 1; else the rate is 1. everybody: upper bound on the probability that no other
-        client hides the target.
-      stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
-        one.
-      rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
-    """
-    require_float64(step_counts, message, everybody, stages, losses)
-    one = functools.partial(_one, rules, binomial, nodes, step_counts, everybody, stages)
-    return over_losses(one, message, losses)
+# T1+ if step_counts.counts is [n], the number of steps being Bin(n, step_counts.rate) with rate < 1; and at rate 1.
+sampled, counted = functools.partial(_round, True), functools.partial(_round, False)
 
 
-class PoolCounts(NamedTuple):
+class Pool(NamedTuple):
     """Pool of other clients of rate theta who hide a client of rate g <= theta: docs/theory_rates.md, T1h+.
 
-    number: n' + 1, [parts]. masses: of the parts, [parts]. theta, rate: scalars.
+    number: n' + 1, [parts]. masses: of the parts, [parts]. theta, rate: scalars. lost: upper bound on the probability
+    that the target takes part and the pool, all present or empty, does not hide it.
     """
 
     number: Array
     masses: Array
     theta: Array
     rate: Array
+    lost: Array
 
 
-def _pooled(
-    rules: Game,
-    nodes: int,
-    lost: Array,
-    step_counts: PoolCounts,
-    stages: Stages,
-    message: Message,
-    loss: Array,
-) -> Array:
+def pooled(rules: Game, nodes: int, pool: Pool, stages: Stages, message: Message, loss: Array) -> Array:
+    """T1h+ at one loss; stages: for the smallest pool of positive mass."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     alone = message.alone(loss)
-    beta = step_counts.rate / step_counts.theta
+    beta = pool.rate / pool.theta
     # (n - k)(1 - c) / rho + k (1 - c) increases in k.
-    per_absent = (1.0 - step_counts.rate) / (1.0 - step_counts.theta) / beta
+    per_absent = (1.0 - pool.rate) / (1.0 - pool.theta) / beta
     shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
-    middle = jnp.max(jnp.where(step_counts.masses > 0, step_counts.number, 1.0))
+    middle = jnp.max(jnp.where(pool.masses > 0, pool.number, 1.0))
     start = -middle / beta * c_minus_1 / unit
-    end = play(rules, nodes, message, stages, loss, step_counts.theta * middle, start)
+    end = play(rules, nodes, message, stages, loss, pool.theta * middle, start)
 
     def part(number: Array) -> Array:
         x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
-        counted = number, step_counts.theta, stages.before, x, shift
-        value, early = _binomial(end, *counted)
-        return value * unit * beta / number + early * step_counts.rate * alone
+        value, early = _binomial(end, number, pool.theta, stages.before, x, shift)
+        return value * unit * beta / number + early * pool.rate * alone
 
-    value = step_counts.masses @ jax.vmap(part)(step_counts.number) + lost * alone
-    value = value * (1.0 + ROUNDING) + FLUSHED
-    most = step_counts.rate * alone * (1.0 + ROUNDING)
+    value = pool.masses @ jax.vmap(part)(pool.number) + pool.lost * alone
     # For larger phases the rounding of the shift is not counted.
     turned = jnp.max(jnp.imag(end.game.theta)) * shift
-    return jnp.where(jnp.isfinite(value) & (value >= 0.0) & (turned < 16.0), jnp.minimum(value, most), most)
+    return clipped(jnp.where(turned < 16.0, value, jnp.inf), pool.rate * alone * (1.0 + ROUNDING))
 
 
-@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
-def pool_upper(
-    step_counts: PoolCounts,
+@functools.partial(jax.jit, static_argnames=("value", "rules", "nodes"))
+def profile_upper(
+    value: Callable[..., Array],
+    of: Any,
     message: Message,
-    lost: Float64[Array, ""],
-    stages: Stages,
+    stages: Stages | tuple[Stages, Stages],
     losses: Float64[Array, " losses"],
     rules: Game = HEXAGON,
     nodes: int = USUAL,
 ) -> Float64[Array, " losses"]:
-    """T1h+: upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
+    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      lost: upper bound on the probability that the target takes part and the pool, all present or empty, does
-        not hide it.
-      stages: as in `profile_upper`, for the smallest pool of positive mass. rules, nodes: as in
-        `profile_upper`.
+      value: the bound at one loss: `sampled`, `counted`, `pooled`, `weighted_clones.weighted` or
+        `labelled_clones.labelled`. of: its `Round`, `Pool`, `Weighted` or `Labelled`.
+      stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
+        one.
+      rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
-    require_float64(step_counts, message, lost, stages, losses)
-    return over_losses(functools.partial(_pooled, rules, nodes, lost, step_counts, stages), message, losses)
+    require_float64(of, message, stages, losses)
+    return over_losses(functools.partial(value, rules, nodes, of, stages), message, losses)

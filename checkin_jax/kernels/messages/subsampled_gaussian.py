@@ -13,6 +13,7 @@ nonincreasing.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian_profile
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.execution.blockwise import at_losses, in_blocks
+from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.kernels.round_off import UNIT
 
 
@@ -99,12 +100,7 @@ def stretch(loss: Array, inverse_rate: Array) -> Array:
 
 def profile_upper(mix: GaussianBuckets, loss: np.ndarray) -> np.ndarray:
     """Upper bound on H at e^loss for one round, both directions, at any number of losses >= 0; [losses]."""
-    return at_losses(lambda *at: _profile(mix, *at), loss)
-
-
-@quietly
-def _profile(mix: GaussianBuckets, loss: Array, count: Array) -> Array:
-    return in_blocks(lambda some: (profile_at(mix, some),), loss, count)[0]
+    return at_losses(functools.partial(profile_at, mix), loss)
 
 
 def profile_at(mix: GaussianBuckets, loss: Array) -> Array:
@@ -121,15 +117,9 @@ def lines_lower(
     The second pair exchanges P and Q, for A = {loss of P||Q < -loss}.
     """
     forward, backward = (
-        at_losses(lambda *at, reverse=reverse: _lines(mix, *at, np.asarray(reverse)), loss)
-        for reverse in (False, True)
+        at_losses(functools.partial(lines_at, mix, reverse=reverse), loss) for reverse in (False, True)
     )
     return forward, backward
-
-
-@quietly
-def _lines(mix: GaussianBuckets, loss: Array, count: Array, reverse: Array) -> tuple[Array, Array]:
-    return in_blocks(lambda some: lines_at(mix, some, reverse), loss, count)  # type: ignore[return-value]
 
 
 def lines_at(mix: GaussianBuckets, loss: Array, reverse: Array | bool) -> tuple[Array, Array]:

@@ -11,21 +11,19 @@ after some steps of one kind also does so after further independent steps of the
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels import stop_loss
 from checkin_jax.kernels.messages import staged_games
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Stages
 
 
-class WeightedCounts(NamedTuple):
+class Weighted(NamedTuple):
     """Real n > 0; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
 
     clients: Array
@@ -35,14 +33,15 @@ class WeightedCounts(NamedTuple):
     weight: Array
 
 
-def _one(
+def weighted(
     rules: Game,
     nodes: int,
-    step_counts: WeightedCounts,
+    step_counts: Weighted,
     stages: tuple[Stages, Stages],
     message: Message,
     loss: Array,
 ) -> Array:
+    """T2+ at one loss; stages: of each kind."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     x = -step_counts.clients * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
@@ -88,26 +87,4 @@ def _one(
     value = jnp.sum(jnp.where(late, step_counts.masses * values, 0.0))
     alone = message.alone(loss)
     value = value * unit / step_counts.clients + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone
-    value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, alone), alone)
-
-
-@functools.partial(jax.jit, static_argnames=("rules", "nodes"))
-def profile_upper(
-    step_counts: WeightedCounts,
-    message: Message,
-    stages: tuple[Stages, Stages],
-    losses: Float64[Array, " losses"],
-    rules: Game = HEXAGON,
-    nodes: int = staged_games.USUAL,
-) -> Float64[Array, " losses"]:
-    """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
-
-    Args:
-      stages: of each kind, from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound.
-      rules, nodes: as in `staged_games.profile_upper`.
-    """
-    require_float64(step_counts, message, stages, losses)
-    return staged_games.over_losses(
-        functools.partial(_one, rules, nodes, step_counts, stages), message, losses
-    )
+    return staged_games.clipped(value, alone)

@@ -1,26 +1,31 @@
 """Covers: the sums of independent, equal steps that hide one message, behind a shuffler or in slots.
 
-A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), and the numbers of draws
-for instances. One record is replaced. Call inside `devices.float64()`.
+A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), the law of its clones, and
+the numbers of draws for instances. Of every cover, `used` is the largest probability that the target's message is
+observed, `everybody` an upper bound on the probability that the messages of all clients are observed, `number` the
+approximate number of messages, `known` True if that is fixed, `variance` that of the loss up to a common factor, and
+`drift` the contribution of absent clients to the clones' spread. One record is replaced. Call inside
+`devices.float64()`.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import KNOWN_BUCKETS
-from checkin_jax.kernels import binary_response, host
+from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy
 
-# Buckets of the number of messages in the binary instance.
-_BUCKETS = 256
+# Buckets of the number of messages in the binary instance, if it is random and if it is fixed.
+BUCKETS, _KNOWN_BUCKETS = 256, 16
+_occupied = functools.lru_cache(maxsize=16)(occupancy.law)
 
 
 class Draws(NamedTuple):
@@ -33,32 +38,6 @@ class Draws(NamedTuple):
     used: np.ndarray
     weight: np.ndarray
     rate: float
-
-
-class StepCover(Protocol):
-    """The cover of one unit of a protocol."""
-
-    @property
-    def used(self) -> float:
-        """Largest probability that the target's message is observed."""
-        ...
-
-    @property
-    def everybody(self) -> float:
-        """Upper bound on the probability that the messages of all clients are observed, so that no client is absent."""
-        ...
-
-    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
-        """Sums of steps, rounded for upper bounds."""
-        ...
-
-    def draws(self, log_inverse_mass: float) -> Draws:
-        """Draws of instances, rounded for lower bounds."""
-        ...
-
-    def messages(self, epsilon0: float, log_inverse_mass: float) -> binary_response.Messages:
-        """Messages of the instance of binary randomized response."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +53,23 @@ class Shuffled:
 
     used = 1.0
 
+    @property
+    def number(self) -> float:
+        return self.num_clients * self.rate
+
+    @property
+    def variance(self) -> float:
+        return 1.0 / self.number
+
+    @property
+    def drift(self) -> float:
+        # Proportional to gamma (1 - gamma) / n.
+        return self.rate * (1.0 - self.rate) / self.num_clients
+
+    @property
+    def known(self) -> bool:
+        return self.rate == 1.0
+
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)
         _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
@@ -83,27 +79,47 @@ class Shuffled:
         return min(math.exp(self.num_clients * math.log(self.rate)) * (1.0 + 1e-9), 1.0)
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
+        """Sums of steps, rounded for upper bounds."""
         n = float(self.num_clients)
         return equal_steps.StepCounts(host(n), host(self.rate), host([n]), host([1.0]))
 
     def draws(self, log_inverse_mass: float) -> Draws:
+        """Draws of instances, rounded for lower bounds."""
         return Draws(np.asarray([float(self.num_clients)]), np.ones(1), np.ones(1), self.rate)
 
-    def messages(self, epsilon0: float, log_inverse_mass: float) -> binary_response.Messages:
-        buckets = KNOWN_BUCKETS if self.rate == 1.0 else _BUCKETS
+    def messages(
+        self, epsilon0: float, log_inverse_mass: float, buckets: int = BUCKETS
+    ) -> binary_response.Messages:
+        """Messages of the instance of binary randomized response; buckets: of their number, if it is random."""
         numbers = (host(v) for v in (self.num_clients, self.rate, epsilon0, log_inverse_mass))
-        return binary_response.check_in_messages(*numbers, buckets)
+        return binary_response.check_in_messages(*numbers, _KNOWN_BUCKETS if self.known else buckets)
+
+    def clones(self, epsilon0: float, log_inverse_mass: float, upper: bool) -> mixture_profiles.Law:
+        """Law of the clones of any eps0-LDP message, or of 3-ary randomized response from below."""
+        law = clones.upper_law if upper else clones.lower_law
+        return law(host(self.num_clients), host(self.rate), host(epsilon0))
 
 
 class _InSlots(abc.ABC):
     """Base of covers all of whose draws send a message."""
 
-    @abc.abstractmethod
-    def draws(self, log_inverse_mass: float) -> Draws: ...
+    drift = 0.0
 
-    def messages(self, epsilon0: float, log_inverse_mass: float) -> binary_response.Messages:
-        number, used, weight, _ = self.draws(log_inverse_mass)
-        return binary_response.slot_messages(host(number), host(used), host(weight), host(epsilon0))
+    @abc.abstractmethod
+    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Messages, the probability that the target's is one of them, and weight, [parts], rounded to one side."""
+
+    def draws(self, log_inverse_mass: float) -> Draws:
+        return Draws(*self._shown(log_inverse_mass, False), 1.0)
+
+    def messages(
+        self, epsilon0: float, log_inverse_mass: float, buckets: int = BUCKETS
+    ) -> binary_response.Messages:
+        del buckets
+        return binary_response.slot_messages(*map(host, self._shown(log_inverse_mass, False)), host(epsilon0))
+
+    def clones(self, epsilon0: float, log_inverse_mass: float, upper: bool) -> mixture_profiles.Law:
+        return clones.slots_law(*map(host, self._shown(log_inverse_mass, upper)), host(epsilon0), upper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +135,15 @@ class Slots(_InSlots):
     used: float
     used_lower: float
 
-    everybody = 0.0
+    everybody, known = 0.0, True
+
+    @property
+    def number(self) -> float:
+        return float(self.slots)
+
+    @property
+    def variance(self) -> float:
+        return self.used**2 / self.slots
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, slots=self.slots)
@@ -131,8 +155,9 @@ class Slots(_InSlots):
         # Rounded down: the bound grows with rho.
         return equal_steps.StepCounts(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
 
-    def draws(self, log_inverse_mass: float) -> Draws:
-        return Draws(np.asarray([float(self.slots)]), np.asarray([self.used_lower]), np.ones(1), 1.0)
+    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        used = self.used if upper else self.used_lower
+        return np.asarray([float(self.slots)]), np.asarray([used]), np.ones(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +171,17 @@ class Occupied(_InSlots):
     num_clients: int
     num_slots: int
     prob: float
+
+    known = False
+
+    @property
+    def number(self) -> float:
+        return float(min(self.num_clients, self.num_slots))
+
+    @property
+    def variance(self) -> float:
+        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
+        return mean / float(self.num_clients) ** 2
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)
@@ -164,15 +200,15 @@ class Occupied(_InSlots):
         # All clients take part, no two in the same slot: p_0^n (1 - 1/m) ... (1 - (n-1)/m).
         return min(math.exp(n * math.log(self.prob) - 0.5 * n * (n - 1.0) / m) * (1.0 + 1e-9), 1.0)
 
-    def _law(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray]:
-        values, masses = occupancy.law(self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper)
+    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        values, masses = _occupied(self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper)
         # No message is observed if no slot is occupied.
-        return np.maximum(values, 1.0), np.where(values > 0, masses, 0.0)
+        number = np.maximum(values, 1.0)
+        return number, number / self.num_clients, np.where(values > 0, masses, 0.0)
 
     def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
-        values, masses = self._law(log_inverse_mass, True)
+        values, _, masses = self._shown(log_inverse_mass, True)
         return equal_steps.StepCounts(host(self.num_clients), host(1.0), host(values), host(masses))
 
-    def draws(self, log_inverse_mass: float) -> Draws:
-        values, masses = self._law(log_inverse_mass, False)
-        return Draws(values, values / self.num_clients, masses, 1.0)
+
+StepCover = Shuffled | Slots | Occupied

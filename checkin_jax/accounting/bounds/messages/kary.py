@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
+from checkin_jax.accounting.bounds.interface import Instance
 from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
@@ -22,21 +22,6 @@ from checkin_jax.kernels.messages import equal_steps
 
 # Fewest buckets of the number of messages that show one of the two records.
 _BUCKETS = 256
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ThirdRecord:
-    """Instance: k-ary randomized response, k >= 3, all other clients (and dummies) at a third record. Symmetric."""
-
-    scale: UnitBound
-    mixture: Mixture
-
-    name = "k-ary randomized response, all others at a third record"
-    symmetric = True
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        lines = self.mixture.lower(loss)
-        return lines, lines
 
 
 def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
@@ -98,7 +83,8 @@ class KaryBound(HiddenSteps):
             host(draws.weight),
             host(ones),
         )
-        return ThirdRecord(self, Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS))
+        mixture = Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS)
+        return OfMixture(self, mixture, "k-ary randomized response, all others at a third record")
 
     @property
     def instances(self) -> tuple[Instance, ...]:

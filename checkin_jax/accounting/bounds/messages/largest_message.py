@@ -61,18 +61,13 @@ class LargestMessage:
             1.0 + ROUNDING
         )
         not_exceeding = np.minimum(np.exp(most) * (1.0 - far * low) * (1.0 + ROUNDING), 1.0)
-        # The empty event.
-        return np.append(gained, 0.0), np.append(exceeding, 0.0), np.append(not_exceeding, 0.0)
+        return gained, exceeding, not_exceeding
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         difference, exceeding, not_exceeding = self._lines
-        above = np.expm1(np.asarray(loss))
-
-        def best(mass: np.ndarray) -> Lines:
-            at = convex.highest(difference, mass, above)
-            return difference[at], mass[at]
-
-        return best(exceeding), best(not_exceeding)
+        return convex.best_event(difference, exceeding, loss), convex.best_event(
+            difference, not_exceeding, loss
+        )
 
 
 def largest_instances(

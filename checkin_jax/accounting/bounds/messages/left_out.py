@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import AllCut
+from checkin_jax.accounting.bounds.full_participation import AllCut, TabulatedMessages
 from checkin_jax.accounting.bounds.interface import (
     Instance,
     LocalGaussian,
@@ -27,7 +27,6 @@ from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, s
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, OneInSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
-from checkin_jax.accounting.bounds.tabulated import TabulatedMessages
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex, left_out_clones
 

@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
+from checkin_jax.accounting.bounds.interface import Instance, UnitBound
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import (
     HiddenSteps,
@@ -27,46 +27,33 @@ from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 
-# Fewest buckets of the number of messages in `FairBits`.
+# Fewest buckets of the number of messages in `fair_bits`.
 _BUCKETS = 256
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FairBits:
+def fair_bits(scale: UnitBound, step_cover: StepCover, epsilon0: float, log_inverse_mass: float) -> OfMixture:
     """Instance: opposite records among zero updates, whose messages, like dummies, are fair bits. Symmetric.
 
     The likelihood ratio depends on the sum of the bits only, which is observed even where the number of messages is
     not.
     """
-
-    scale: UnitBound
-    step_cover: StepCover
-    epsilon0: float
-    log_inverse_mass: float
-
-    name = "one bit (in one dimension, say), all others and dummies at zero updates"
-    symmetric = True
-
-    @functools.cached_property
-    def _mixture(self) -> Mixture:
-        # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
-        draws, rare = self.step_cover.draws(self.log_inverse_mass), 1.0 / (1.0 + math.exp(self.epsilon0))
-        ones = np.ones_like(draws.number)
-        law = mixture_profiles.Law(
-            host(draws.number),
-            host(draws.rate * ones),
-            host(ones),
-            host(0.0 * ones),
-            host(draws.number * (1.0 - draws.used) / draws.used / (2.0 * rare)),
-            host(draws.used * (2.0 * rare)),
-            host(draws.weight),
-            host(0.5 / rare * ones),
-        )
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, coarsest=_BUCKETS)
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        lines = self._mixture.lower(loss)
-        return lines, lines
+    # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
+    draws, rare = step_cover.draws(log_inverse_mass), 1.0 / (1.0 + math.exp(epsilon0))
+    ones = np.ones_like(draws.number)
+    law = mixture_profiles.Law(
+        host(draws.number),
+        host(draws.rate * ones),
+        host(ones),
+        host(0.0 * ones),
+        host(draws.number * (1.0 - draws.used) / draws.used / (2.0 * rare)),
+        host(draws.used * (2.0 * rare)),
+        host(draws.weight),
+        host(0.5 / rare * ones),
+    )
+    mixture = Mixture(law, epsilon0, log_inverse_mass, coarsest=_BUCKETS)
+    return OfMixture(
+        scale, mixture, "one bit (in one dimension, say), all others and dummies at zero updates"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import Instance, UnitBound, bucket_count
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
-from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, of_profile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 
@@ -97,13 +97,7 @@ class HiddenMessages(HiddenSum):
         mix = subsampled_gaussian.buckets_upper(
             *(host(v) for v in (n, rate, 1.0, self.log_inverse_mass)), bucket_count(n * rate), False
         )
-        inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
-        with np.errstate(divide="ignore"):
-            above = np.log(np.expm1(losses))[None, :]
-        # log(1 + (c - 1) r)
-        stretched = np.logaddexp(above + np.log(inverse), 0.0)
-        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
-        return np.minimum(value, rate * self.profile.delta(losses) * (1.0 + ROUNDING))
+        return of_profile(mix, rate, self.profile, losses)
 
 
 class OneInSlots(HiddenSum):

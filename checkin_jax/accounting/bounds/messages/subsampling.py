@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -164,10 +165,10 @@ class ShuffledGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianSum:
-    """Instance: the sum of Gaussian messages, all other clients at one record."""
+    """Instance: the sum of Gaussian messages, all other clients at one record; `messages` has a `mixture_below`."""
 
     scale: UnitBound
-    messages: ShuffledGaussian
+    messages: Any
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
@@ -198,13 +199,17 @@ class SubsampledMessages:
         return self.profile.top
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        shape = np.shape(loss)
-        losses, mix = np.asarray(loss, dtype=np.float64).ravel(), self.counted.mixture
-        inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
-        with np.errstate(divide="ignore"):
-            above = np.log(np.expm1(losses))[None, :]
-        # log(1 + (c - 1) / q)
-        stretched = np.logaddexp(above + np.log(inverse), 0.0)
-        value = weight @ self.profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
-        alone = self.rate * self.profile.delta(losses) * (1.0 + ROUNDING)
-        return np.where(losses >= self.top, 0.0, np.minimum(value, alone)).reshape(shape)
+        losses = np.asarray(loss, dtype=np.float64).ravel()
+        value = of_profile(self.counted.mixture, self.rate, self.profile, losses)
+        return np.where(losses >= self.top, 0.0, value).reshape(np.shape(loss))
+
+
+def of_profile(mix: GaussianBuckets, rate: float, profile: Profile, losses: np.ndarray) -> np.ndarray:
+    """Upper bounds for messages of this profile under the labels of `mix`, sent with probability `rate`; [losses]."""
+    inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
+    with np.errstate(divide="ignore"):
+        above = np.log(np.expm1(losses))[None, :]
+    # log(1 + (c - 1) / q)
+    stretched = np.logaddexp(above + np.log(inverse), 0.0)
+    value = weight @ profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
+    return np.minimum(value, rate * profile.delta(losses) * (1.0 + ROUNDING))

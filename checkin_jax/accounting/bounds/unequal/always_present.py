@@ -1,4 +1,4 @@
-"""clones for eps0-LDP messages among clients of check-in rate 1 (S, T1m), and for slots with colluders (T2c).
+"""clones for eps0-LDP messages among clients of check-in rate 1 (T1m), and for slots with colluders (T2c).
 
 Upper bounds only; instances are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
 """
@@ -13,11 +13,10 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
 from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalBase
+from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
-from checkin_jax.numerics.counts.pools import Pool
 
 # Ends of the runs of k, and points of the share of pool members, in standard deviations.
 _RUNS = (-3.2, -2.2, -1.5, -1.0, -0.6, -0.2, 0.2, 0.6, 1.0, 1.5, 2.2, 3.2)
@@ -29,40 +28,7 @@ _FINEST = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RevealedParticipants(UnequalBase):
-    """S: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the number of other participants.
-
-    The participants are revealed, so the others may depend on each other.
-
-    Attributes: rate: g in (0, 1]. present: the law of J (`numerics.counts.pools`).
-    """
-
-    rate: float
-    present: Pool
-    epsilon0: float
-    log_inverse_mass: float
-    others: Others | None = None
-
-    name = "clones"
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        return self.rate / (self.present.mean + 1.0)
-
-    @functools.cached_property
-    def _above(self) -> Mixture:
-        sizes = self.present.sizes + 1.0
-        parts = host(sizes), host(np.ones_like(sizes)), host(self.rate * self.present.masses)
-        law = clones.slots_law(*parts, host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return self._above.upper(loss)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class AlwaysPresentOthers(UnequalBase):
+class AlwaysPresentOthers(UnequalPureLDP):
     """T1m: a pool of n' others of rate theta, and M others of rate 1; one randomizer, not adaptive within a round.
 
     Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The
@@ -70,19 +36,10 @@ class AlwaysPresentOthers(UnequalBase):
     least k (fewer messages) and the largest q. X is replaced by a binomial (larger in convex order), and that by a
     law on few points with the same mean.
 
-    Attributes: rate: g in (0, 1]. theta: in (0, 1). pool: law of n', stochastically from below. sure: lower bound on
-    M >= 1.
+    Attributes: those of `UnequalPureLDP`, theta < 1; always_present: lower bound on M >= 1.
     """
 
-    rate: float
-    theta: float
-    pool: Pool
-    always_present: float
-    epsilon0: float
-    log_inverse_mass: float
-    others: Others | None = None
-
-    name = "clones"
+    always_present: float = 1.0
 
     @property
     def variance(self) -> float:

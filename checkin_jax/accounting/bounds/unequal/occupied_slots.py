@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, SlotsPureLDP, Ternary
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture, OfMixture
 from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
+from checkin_jax.accounting.bounds.messages.cover import Slots
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
@@ -156,9 +157,9 @@ class UnequalOccupied:
         return self._above.upper(loss) + self._parts[3] * np.asarray(alone) * (1.0 + 1e-12)
 
     @functools.cached_property
-    def _shown(self) -> SlotsPureLDP:
+    def _shown(self) -> Clones:
         number, used = self.shown_slots
-        return SlotsPureLDP(number, self.rate, used, self.epsilon0, self.log_inverse_mass)
+        return Clones(Slots(number, self.rate, used), self.epsilon0, self.log_inverse_mass)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -168,7 +169,7 @@ class UnequalOccupied:
     def _found(self) -> tuple[Instance, ...]:
         return tuple(dataclasses.replace(each, scale=self) for each in self._shown.instances)  # type: ignore[type-var]
 
-    def ternary(self) -> Ternary:
+    def ternary(self) -> OfMixture:
         """Instance of 3-ary randomized response."""
         return dataclasses.replace(self._shown.ternary(), scale=self)
 

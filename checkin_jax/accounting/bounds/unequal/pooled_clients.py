@@ -1,4 +1,4 @@
-"""clones for unequal check-in rates (T1h): eps0-LDP messages, with the instances L1h [docs/theory_rates.md, 1].
+"""clones for unequal check-in rates (T1h, S), with the instances L1h; eps0-LDP messages [docs/theory_rates.md].
 
 The target's rate is at most g. Of the others all rates are known, or only an upper bound on each and a lower bound on
 their sum. Call inside `devices.float64()`.
@@ -6,7 +6,6 @@ their sum. Call inside `devices.float64()`.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
@@ -44,26 +43,64 @@ class Others:
         return float(self.counts.sum())
 
 
-class UnequalBase(abc.ABC):
-    """Base of bounds on eps0-LDP messages of a target of rate at most g: their instances.
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalPureLDP:
+    """T1h: eps0-LDP messages behind a shuffler; a pool of n' others of check-in rate theta hides the target.
 
-    Attributes of subclasses: rate: g, in (0, 1]. others: all others' rates; None if unknown: then there are no
-    instances.
-    log_inverse_mass: -log of the negligible mass.
+    At theta = 1 (S) the participants are revealed: H_c <= g E Psi_{J+1,J+1}(c), J a stochastic lower bound on the
+    number of other participants.
+
+    Attributes:
+      rate: g, the largest rate of a target, in (0, 1]. theta: in (0, 1].
+      pool: law of n', `numerics.counts.pools`; at theta = 1 of J.
+      others: all others' rates; None if unknown: then there are no instances.
     """
 
     rate: float
+    theta: float
+    pool: Pool
     epsilon0: float
     log_inverse_mass: float
-    others: Others | None
-    name: str
+    others: Others | None = None
+
+    name = "clones"
 
     @property
     def top(self) -> float:
         return self.epsilon0
 
-    @abc.abstractmethod
-    def upper(self, loss: np.ndarray) -> Values: ...
+    @property
+    def variance(self) -> float:
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
+        if self.theta == 1.0:
+            return self.rate / (self.pool.mean + 1.0)
+        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The mixture of a hidden target, whose moments are known."""
+        return None if self.theta == 1.0 else self._above
+
+    @functools.cached_property
+    def _above(self) -> Mixture:
+        if self.theta == 1.0:
+            number = self.pool.sizes + 1.0
+            parts = host(number), host(np.ones_like(number)), host(self.rate * self.pool.masses)
+            law = clones.slots_law(*parts, host(self.epsilon0), True)
+            return Mixture(law, self.epsilon0, self.log_inverse_mass)
+        law = clones.pool_law(
+            host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
+        )
+        # Relative contribution of the absent to the spread; gamma (1 - gamma) / n if all rates are equal.
+        spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
+        if self.pool.sizes.size == 1:
+            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+        # Finer buckets gain nothing: the values of n' differ by more.
+        spread = spread if spread > _SPREAD else 0.0
+        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return self._above.upper(loss)
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -87,44 +124,6 @@ class UnequalBase(abc.ABC):
         if binary:
             found += self.binary()
         return tuple(found)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalPureLDP(UnequalBase):
-    """T1h: eps0-LDP messages behind a shuffler; a pool of n' others of check-in rate theta hides the target.
-
-    Attributes: those of `UnequalBase`; theta: in (0, 1). pool: law of n', `numerics.counts.pools`.
-    """
-
-    rate: float
-    theta: float
-    pool: Pool
-    epsilon0: float
-    log_inverse_mass: float
-    others: Others | None = None
-
-    name = "clones"
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
-
-    @functools.cached_property
-    def mixture(self) -> Mixture:
-        law = clones.pool_law(
-            host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
-        )
-        # Relative contribution of the absent to the spread; gamma (1 - gamma) / n if all rates are equal.
-        spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
-        if self.pool.sizes.size == 1:
-            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
-        # Finer buckets gain nothing: the values of n' differ by more.
-        spread = spread if spread > _SPREAD else 0.0
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return self.mixture.upper(loss)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +151,8 @@ class UnequalTernary:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         mix, tables, exact = self._below
-        lines = at_losses(lambda *at: clones.lines_lower(mix, tables, *at, host(self.epsilon0), exact), loss)
+        epsilon0 = host(self.epsilon0)
+        lines = at_losses(lambda some: clones.lines_lower(mix, tables, some, epsilon0, exact), loss)
         return lines, lines
 
 

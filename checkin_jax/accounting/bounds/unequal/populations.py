@@ -20,7 +20,6 @@ from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessage
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
-    RevealedParticipants,
     SlotsWithColluders,
 )
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
@@ -253,9 +252,8 @@ def s(unit: Unit) -> UnitBound | None:
     found = covering_population(unit)
     if found is None or unit.epsilon0 is None or (found.always_present == 0.0 and found.many_absent):
         return None
-    return RevealedParticipants(
-        found.rate, found.present(), unit.epsilon0, unit.log_inverse_mass, found.theirs
-    )
+    setting = unit.epsilon0, unit.log_inverse_mass, found.theirs
+    return UnequalPureLDP(found.rate, 1.0, found.present(), *setting)
 
 
 def t1m(unit: Unit) -> UnitBound | None:
@@ -265,11 +263,8 @@ def t1m(unit: Unit) -> UnitBound | None:
         return None
     if found.always_present == 0.0 or not found.thetas:
         return None
-    theta = found.thetas[0]
-    law = found.pool(theta)
-    return AlwaysPresentOthers(
-        found.rate, theta, law, found.always_present, unit.epsilon0, unit.log_inverse_mass, found.theirs
-    )
+    theta, setting = found.thetas[0], (unit.epsilon0, unit.log_inverse_mass, found.theirs)
+    return AlwaysPresentOthers(found.rate, theta, found.pool(theta), *setting, found.always_present)
 
 
 def t2c(unit: Unit) -> UnitBound | None:

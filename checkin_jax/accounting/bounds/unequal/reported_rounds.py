@@ -15,7 +15,6 @@ from checkin_jax.accounting.bounds.interface import (
     Lines,
     UnitBound,
     Values,
-    is_sharp,
     least,
 )
 
@@ -44,7 +43,7 @@ class Reported:
 
     @property
     def sharp(self) -> bool:
-        return is_sharp(self.bound)
+        return getattr(self.bound, "sharp", False)
 
     @property
     def instances(self) -> tuple[Instance, ...]:

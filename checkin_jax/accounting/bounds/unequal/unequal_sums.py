@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound
-from checkin_jax.accounting.bounds.messages.subsampling import Subsampled
+from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.messages.subsampling import GaussianSum, Subsampled
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.pools import Pool, Runs
@@ -99,6 +98,22 @@ class UnequalGaussian(Subsampled):
             host(cells.missing_mass),
         )
 
+    @functools.cached_property
+    def mixture_below(self) -> GaussianBuckets:
+        """Mixture that the sum dominates, for lower bounds."""
+        law, g = self.law, self.rate
+        runs = Runs(law, _RUNS)
+        positive = runs.lower > 0
+        mean = np.where(positive, runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
+        weight = g * np.where(positive, runs.lower, 0.0)
+        pad = (0, _RUNS - mean.size)
+        return GaussianBuckets(
+            host(np.pad(self.spread(runs.last), pad, mode="edge")),
+            host(np.pad(1.0 + (1.0 - g) / g * mean, pad, mode="edge")),
+            host(np.pad(weight, pad)),
+            host(0.0),
+        )
+
     def alone(self) -> GaussianBuckets:
         """Mixture without other clients: the message is identified."""
         first, none = np.full(2 * _RUNS, self.mu), np.zeros(2 * _RUNS)
@@ -108,7 +123,7 @@ class UnequalGaussian(Subsampled):
     @property
     def instances(self) -> tuple[Instance, ...]:
         summed = self if self.summed else dataclasses.replace(self, summed=True)
-        return (UnequalGaussianSum(summed, summed),)
+        return (GaussianSum(summed, summed),)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,32 +164,3 @@ class PooledGaussian(Subsampled):
     @property
     def instances(self) -> tuple[Instance, ...]:
         return self.within.instances
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalGaussianSum:
-    """Instance: the sum of Gaussian messages at unequal rates, all other clients at one record."""
-
-    scale: UnitBound
-    messages: UnequalGaussian
-
-    name = "subsampled Gaussian sum, all others at one record"
-    symmetric = False
-
-    @functools.cached_property
-    def _below(self) -> GaussianBuckets:
-        law, g = self.messages.law, self.messages.rate
-        runs = Runs(law, _RUNS)
-        positive = runs.lower > 0
-        mean = np.where(positive, runs.next_upper / np.where(positive, runs.lower, 1.0), 0.0)
-        weight = g * np.where(positive, runs.lower, 0.0)
-        pad = (0, _RUNS - mean.size)
-        return GaussianBuckets(
-            host(np.pad(self.messages.spread(runs.last), pad, mode="edge")),
-            host(np.pad(1.0 + (1.0 - g) / g * mean, pad, mode="edge")),
-            host(np.pad(weight, pad)),
-            host(0.0),
-        )
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        return subsampled_gaussian.lines_lower(self._below, loss)

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance, Lines, OneSided, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 
@@ -31,7 +31,7 @@ _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Allocation(OneSided):
+class _Allocation(Directed):
     """Base of bounds on one client's message in a uniform one of m slots; upper bounds on both profiles.
 
     Attributes:

@@ -1,6 +1,7 @@
-"""clones (T2) and hexagon (T2+) in slots with contention: the target would not be drawn in every slot.
+"""clones (T2) and hexagon (T2+, T2++) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2]. Call inside `devices.float64()`.
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2, 3].
+Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import Mixture, SlotsPureLDP
 from checkin_jax.accounting.bounds.hexagon import Staged
-from checkin_jax.kernels import clones, host
+from checkin_jax.accounting.bounds.messages.cover import Slots
 from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.counts import chernoff, labels
 from checkin_jax.numerics.staged_clones import Steps
 
 # Levels of the numbers of slots, as -log of the mass beyond.
@@ -47,27 +47,25 @@ def slots_won(slots: int, others: int, pick: float, log_inverse_mass: float) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class ContestedSlots(SlotsPureLDP):
+class Contested(Slots):
     """T2 with the number of slots in which the target would win against the others there [docs/theory.md, 6].
 
     Attributes:
       others, pick: number of other clients that may be in each slot, and their probability, independently.
     """
 
-    others: int = 0
-    pick: float = 0.0
+    others: int
+    pick: float
 
     @property
     def variance(self) -> float:
         return super().variance * win_prob(self.others, self.pick)
 
-    @functools.cached_property
-    def mixture(self) -> Mixture:
-        values, masses = slots_won(self.slots, self.others, self.pick, self.log_inverse_mass)
-        parts = (host(values), host(self.used * values / self.slots), host(masses))
-        return Mixture(
-            clones.slots_law(*parts, host(self.epsilon0), True), self.epsilon0, self.log_inverse_mass
-        )
+    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not upper:
+            return super()._shown(log_inverse_mass, upper)
+        values, masses = slots_won(self.slots, self.others, self.pick, log_inverse_mass)
+        return values, self.used * values / self.slots, masses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +75,7 @@ class WeightedSlots(Staged):
     With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
 
     Attributes:
-      slots, used: as in T2. others, pick: as in `ContestedSlots`.
+      slots, used: as in T2. others, pick: as in `Contested`.
     """
 
     slots: int
@@ -108,3 +106,37 @@ class WeightedSlots(Staged):
 
     def _stated(self) -> staged_clones.Problem | None:
         return staged_clones.weighted(self.weights(), self.steps, self.log_inverse_mass)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledSlots(Staged):
+    """T2++, or own-laws: n clients in m common slots with hidden dummies; one record is replaced.
+
+    Attributes:
+      num_clients, slots, prob: n > 1, m and p_0.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    steps: Steps
+    log_inverse_mass: float
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        """T2+, which `select` drops if this bound exceeds it by rounding and ranges of occupied slots at most."""
+        return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
+
+    @property
+    def _observed_prob(self) -> float:
+        return self.prob
+
+    @functools.cached_property
+    def shares(self) -> labels.Labelled | None:
+        """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
+        return labels.labelled(self.num_clients, self.slots, self.prob, self.log_inverse_mass)
+
+    def _stated(self) -> staged_clones.Problem | None:
+        if self.shares is None:
+            return None
+        return staged_clones.labelled(self.slots, self.shares, self.steps, self.log_inverse_mass)

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -96,7 +96,7 @@ class OppositeRecords(OneInSlots):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Displacing(OneSided):
+class _Displacing(Directed):
     """The pair (1 - r) Q + r P against Q, with P and Q of `OppositeRecords` at rho = 1.
 
     With probability r = `used` the target is in a uniform slot, in place of the other client under Q.

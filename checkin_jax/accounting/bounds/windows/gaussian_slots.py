@@ -100,7 +100,7 @@ def r2(unit: Unit) -> UnitBound | None:
     if not unit.replaced:
         return None
     log_inverse_mass = unit.log_inverse_mass
-    steps: list[tuple[Reduction, float, R2TwoSteps]] = []
+    steps: list[tuple[Reduction, float, UnitBound]] = []
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
@@ -110,13 +110,7 @@ def r2(unit: Unit) -> UnitBound | None:
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             pair = AllocationGaussian(way.number, way.used, way.mu, log_inverse_mass)
             steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.rest)))
-    found = []
-    for left in (False, True):
-        known = [step for step in steps if bool(step[0].left) == left]
-        if known:
-            way, _, two = min(known, key=lambda step: step[0].used * step[1] / math.sqrt(step[0].number))
-            found.append(_with_left(way, two, _one_step(way)))
-    return _smallest(found)
+    return _narrowest(steps)
 
 
 def r3(unit: Unit) -> UnitBound | None:
@@ -132,14 +126,17 @@ def r3(unit: Unit) -> UnitBound | None:
     if not _hides_empty(unit):
         # A sum with an empty slot has less noise, which the `rest` of R3 does not count.
         ways = [way for way in ways if way.mu == mu]
-    found = []
-    for left in (False, True):
-        here = [way for way in ways if bool(way.left) == left and way.number and way.mu <= MOST_HIDDEN_MU]
-        if here:
-            way = min(here, key=lambda way: way.used * _spread(way.mu) / math.sqrt(way.number))
-            hidden = HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest)
-            found.append(_with_left(way, hidden, _one_step(way)))
-    return _smallest(found)
+    return _narrowest(
+        [
+            (
+                way,
+                _spread(way.mu),
+                HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest),
+            )
+            for way in ways
+            if way.number and way.mu <= MOST_HIDDEN_MU
+        ]
+    )
 
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
@@ -246,6 +243,17 @@ def _smallest(found: list[UnitBound]) -> UnitBound | None:
     if len(found) <= 1:
         return found[0] if found else None
     return least(found)
+
+
+def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | None:
+    """The smaller of the narrowest of (reduction, spread of one term, bound) with and without shares left."""
+    found = []
+    for left in (False, True):
+        known = [each for each in made if bool(each[0].left) == left]
+        if known:
+            way, _, whole = min(known, key=lambda each: each[0].used * each[1] / math.sqrt(each[0].number))
+            found.append(_with_left(way, whole, _one_step(way)))
+    return _smallest(found)
 
 
 def _alone(unit: Unit) -> Callable[[float], UnitBound]:

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
@@ -34,7 +34,7 @@ _excess = functools.lru_cache(maxsize=128)(allocation_losses.Excess)
 
 
 @dataclasses.dataclass(frozen=True)
-class CompetingClients(OneSided):
+class CompetingClients(Directed):
     """G7: n clients, one of which is added or removed, in m common slots with hidden dummies.
 
     Attributes:

@@ -10,9 +10,7 @@ from checkin_jax.accounting.bounds.interface import (
     MAX_LOSS,
     Directed,
     Instance,
-    OneSided,
     UnitBound,
-    upper_side,
     upper_sides,
 )
 from checkin_jax.kernels import ROUNDING
@@ -47,12 +45,15 @@ class Mixture(Directed):
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         found = np.zeros(np.shape(loss))
         for weight, part in self.parts:
-            found = found + weight * np.asarray(upper_side(part, loss, backward))
+            alone = (
+                part.side(loss, backward) if isinstance(part, Directed) else upper_sides(part, loss)[backward]
+            )
+            found = found + weight * np.asarray(alone)
         return found * (1.0 + ROUNDING)
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoKinds(OneSided):
+class TwoKinds(Directed):
     """The target in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold split between the kinds.
 
         E(A + B - x)_+ <= E(A - x1)_+ + E(B - x2)_+ ,    x1 + x2 = x = c - 1 ,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.windows.contention import slots_won, win_prob
@@ -157,7 +157,7 @@ class _Part(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class RemovedClient(OneSided):
+class RemovedClient(Directed):
     """T2r: one client is added or removed; every slot shows one message, a client's or a dummy's. P has the client.
 
     Others that choose among common slots are counted as a Poisson number of them, so that loads are independent, or by

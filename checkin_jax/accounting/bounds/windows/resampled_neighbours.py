@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, OneSided, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LATTICE_MU,
@@ -38,7 +38,7 @@ _NEAR = 1e-11
 
 
 @dataclasses.dataclass(frozen=True)
-class ResampledNeighbours(OneSided):
+class ResampledNeighbours(Directed):
     """G9: add-or-remove; co-occupants of the target's slot are resampled. Backward, G3.
 
     Attributes:
