@@ -177,15 +177,14 @@ def settings_once(entries: Iterable[Entry]) -> list[str]:
     first: dict[Any, int] = {}
     found = []
     for each in entries:
-        number = each.id
+        words = each.words
         if each.unit is not None:
             protocol, randomizer, view = each.unit[0]
             number = first.setdefault((protocol.setting, randomizer, view), each.id)
-        if number == each.id:
-            found.append(each.words)
-        else:
-            kind = "round" if hasattr(protocol, "num_rounds") else "window"
-            found.append(f"{counted(each.num_rounds, kind)} in the setting of entry {number}")
+            if number != each.id:
+                kind = "round" if hasattr(protocol, "num_rounds") else "window"
+                words = f"{counted(each.num_rounds, kind)} in the setting of entry {number}"
+        found.append(words)
     return found
 
 
