@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,7 +32,13 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile, LabelProfile, one_message
+from checkin_jax.accounting.bounds.profiles import (
+    MOST_SHIFT,
+    GaussianProfile,
+    LabelProfile,
+    Profile,
+    one_message,
+)
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
@@ -343,17 +349,22 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
             return []
         return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
     if isinstance(step_cover, Occupied):
-        return _by_number(step_cover, law, mass)
+        return _by_number(step_cover, profile, mass, lambda messages: LabelMessages(messages, law))
     shown = _shown(unit)
     return [] if shown is None else [LabelMessages(HiddenSlots(*shown, profile, mass), law)]
 
 
-def _by_number(step_cover: Occupied, law: LabelLaws, mass: float) -> list[Instance]:
+def _by_number(
+    step_cover: Occupied,
+    profile: Profile,
+    mass: float,
+    of_slots: Callable[[HiddenSlots], LabelMessages | GaussianMessages],
+) -> list[Instance]:
     """The instance of the occupied slots' messages by their number; some of the slots are dropped."""
-    clients, profile = step_cover.num_clients, LabelProfile(law)
+    clients = step_cover.num_clients
     few, _ = occupancy.levels(clients, step_cover.num_slots, step_cover.prob, mass, False)
     parts = tuple(
-        (weight * (1.0 - 2e-9), LabelMessages(HiddenSlots(number, number / clients, profile, mass), law))
+        (weight * (1.0 - 2e-9), of_slots(HiddenSlots(number, number / clients, profile, mass)))
         for number, weight in few
         if number > 0 and weight > 0.0
     )
@@ -370,15 +381,22 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
 
 
 def _of_gaussians(unit: Unit) -> list[Instance]:
-    """Instances of Gaussian messages at unequal rates: all others at one of the two records."""
+    """Instances of Gaussian messages, all others at one of the two records: unequal rates, few in visible slots."""
     mu, mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []
     population = populations.covering_population(unit)
     if population is not None:
         return [UnequalMessagesOfOne(population.rate, population.theirs, mass, mu)]
-    shown = None if unit.slots is None or unit.slots.hidden else _shown(unit)
-    if shown is None or unit.summed_slots:
+    if unit.slots is None or unit.slots.hidden or unit.summed_slots:
         return []
-    messages = HiddenSlots(*shown, GaussianProfile(mu), mass)
-    return [GaussianMessages(messages, messages, mu)]
+    shown, choices, profile = _shown(unit), unit.protocol.used_slot_choices, GaussianProfile(mu)
+    if shown is not None:
+        messages = HiddenSlots(*shown, profile, mass)
+        return [GaussianMessages(messages, messages, mu)]
+    if choices is None or not unit.replaced or choices.num_clients * choices.prob > _FEW:
+        return []
+    # Where many are occupied, the rare event that fewer are costs less than a sum for every number.
+    return _by_number(
+        Occupied(*choices), profile, mass, lambda messages: GaussianMessages(messages, messages, mu)
+    )

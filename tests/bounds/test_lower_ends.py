@@ -11,10 +11,13 @@ import pytest
 from oracles import exact_rounds
 
 import checkin_jax as cj
+from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import compose
+from checkin_jax.kernels.execution.devices import float64
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -257,3 +260,34 @@ def test_instances_that_are_left_out_change_nothing(run, bounds, monkeypatch):
         every.lower_method,
     )
     assert few < len(asked) - few
+
+
+def test_few_gaussian_messages_in_visible_slots_count_by_their_number():
+    """Two clients in two slots: one slot is occupied half of the time, and then either client may be used."""
+    mu, losses = 1.3, np.array([0.0, 0.2, 0.6, 1.0])
+    run = cj.FixedWindow(num_clients=2, num_slots=2, check_in_prob=1.0, empty_slots="visible")
+    unit = Unit(run, cj.Gaussian(noise_multiplier=2.0 / mu), "messages", "replace-one", 40.0)
+    at = np.linspace(-9.0, 9.0 + mu, 3001)
+    normal = np.exp(-0.5 * np.square(at)) / math.sqrt(2.0 * math.pi) * (at[1] - at[0])
+    ratio = np.exp(mu * at - 0.5 * mu * mu)
+    with float64():
+        (instance,) = witnesses._of_gaussians(unit)
+        lines = instance.lower(losses)
+    for (apart, mass), turned in zip(lines, (False, True)):
+        for loss, found in zip(losses, apart - np.expm1(losses) * mass):
+            c = math.exp(loss)
+            one = 0.5 + 0.5 * ratio
+            two = 0.5 * (ratio[:, None] + ratio[None, :])
+            exact = sum(
+                0.5 * float((np.maximum(1.0 - c * each if turned else each - c, 0.0) * weight).sum())
+                for each, weight in ((one, normal), (two, normal[:, None] * normal[None, :]))
+            )
+            assert found <= exact * (1.0 + 1e-6)
+            # Contours of sums of one or two terms are loose.
+            assert found >= 0.5 * exact
+    g = cj.account(
+        cj.FixedWindow(num_clients=50, num_slots=4, check_in_prob=0.5, num_epochs=10, empty_slots="visible"),
+        cj.Gaussian(noise_multiplier=1.0),
+        delta=1e-6,
+    )
+    assert 0.9 * g.epsilon < g.lower < g.epsilon

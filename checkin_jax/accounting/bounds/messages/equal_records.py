@@ -208,7 +208,7 @@ class MessagesByNumber:
     parts: (probability, messages of this number); the missing probability contributes nothing.
     """
 
-    parts: tuple[tuple[float, LabelMessages], ...]
+    parts: tuple[tuple[float, LabelMessages | GaussianMessages], ...]
 
     symmetric = False
     below_scale = True
