@@ -6,6 +6,7 @@ Kernels and host numerics count the same errors.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def of_fft(points: int) -> float:
     return _FFT * UNIT * math.log2(points)
 
 
-def of_power(size: np.ndarray, off: np.ndarray | float, counts: np.ndarray, points: int) -> np.ndarray:
+def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
     """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
     If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
@@ -46,7 +47,7 @@ def of_power(size: np.ndarray, off: np.ndarray | float, counts: np.ndarray, poin
     return np.exp(summed(log_padded)) * relative
 
 
-def of_powers(size: np.ndarray, off: np.ndarray | float, counts: np.ndarray, points: int) -> np.ndarray:
+def of_powers(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
     """Bound on the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power` and Parseval.
 
     Args:

@@ -248,7 +248,7 @@ class _Composer(Search):
     def of(self, instances: Sequence[Instance]) -> _Composer:
         """A copy for these instances, with knots beside the losses of their outcomes if these are few."""
         found = copy.copy(self)
-        kinks = [getattr(one, "kinks", ()) for one in instances]
+        kinks = [getattr(one, "kinks", np.empty(0)) for one in instances]
         if all(0 < len(each) <= MOST_KINKS for each in kinks):
             found.kinks = kinks
         return found

@@ -110,8 +110,8 @@ class Search:
     def _end(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Found, pld.Tilt]:
         """The end at delta on this grid, rounded outwards, and the law's tilt."""
         composed, tilt = self._composed(grid, atoms, tilt, upper)
-        end = (composing.smallest if upper else composing.largest)(composed, host(self.delta))
-        return Found(*map(float, end), grid.losses, atoms), tilt
+        epsilon, error = (composing.smallest if upper else composing.largest)(composed, host(self.delta))
+        return Found(float(epsilon), float(error), grid.losses, atoms), tilt
 
     def _grid(self, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> Grid | None:
         """The grid of a window up to where Chernoff's bound is 1e-7 delta, resolved on the scale of one unit.

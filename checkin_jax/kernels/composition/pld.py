@@ -120,7 +120,7 @@ def side_lower(
     slopes = xp.where(level, flat, xp.maximum(drops, 0.0) / steps)
     slopes = np.minimum.accumulate(xp.minimum(slopes, steepest) if capped else slopes)
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
-    return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
+    return Side(far * c[1:], far, xp.sum(slopes * steps), lost)  # type: ignore[arg-type]
 
 
 class Atoms(NamedTuple):

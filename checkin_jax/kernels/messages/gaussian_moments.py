@@ -111,7 +111,7 @@ def log_moments(labels: Labels, losses: Array, log_values: Array, orders: Array)
     """
     require_float64(losses, log_values, orders)
     # Profiles decrease: a bound at a node holds at all later nodes.
-    log_values = np.minimum.accumulate(log_values)
+    log_values = np.minimum.accumulate(log_values)  # type: ignore[assignment]
     change = xp.minimum(log_values[1:] - log_values[:-1], 0.0)
     drop = log_values[:-1] + xp.log(-xp.expm1(change))
     log_fall = drop - losses[:-1] - xp.log(xp.expm1(xp.diff(losses)))
