@@ -213,10 +213,10 @@ class RemovedClient(Directed):
         """(losses, upper bounds) of P||Q and of Q||P, linear in e^loss between losses."""
         forward = self._sums(False)
         losses = max((one.losses for _, one in forward), key=lambda each: each[-1])
-        ahead = sum(mass * one.at(losses) for mass, one in forward)
+        ahead = np.sum([mass * one.at(losses) for mass, one in forward], axis=0)
         # H(Q||P) = c E(-(1 - 1/c) - ...)_+, and 1 - 1/c is e^l - 1 at these l.
         turned = np.log1p(-np.expm1(-losses))
-        behind = np.exp(losses) * sum(mass * one.at(turned) for mass, one in self._sums(True))
+        behind = np.exp(losses) * np.sum([mass * one.at(turned) for mass, one in self._sums(True)], axis=0)
 
         def table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), 1.0))
