@@ -50,6 +50,7 @@ def alone(run, randomizer, delta):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.turns(3)
 def test_best_is_the_smallest_of_all(name):
     run, randomizer, delta = SETTINGS[name]
     best = cj.account(run, randomizer, delta=delta)
@@ -62,6 +63,7 @@ def test_best_is_the_smallest_of_all(name):
 
 @pytest.mark.parametrize("view", ["messages", "aggregate"])
 @pytest.mark.parametrize("name", list(SETTINGS)[:3])
+@pytest.mark.turns(3)
 def test_account_is_never_above_moments(name, view):
     run, randomizer, delta = SETTINGS[name]
     best = cj.account(run, randomizer, delta=delta, view=view)

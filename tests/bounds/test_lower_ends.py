@@ -104,6 +104,7 @@ def test_sums_of_the_l2_mechanism_tell_all_where_it_is_seen_how_many_there_are()
 
 @pytest.mark.parametrize("randomizer", [cj.Laplace(epsilon0=1.0), cj.Rappor(epsilon0=2.0)])
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+@pytest.mark.turns(3)
 def test_a_dummy_that_may_be_any_record_gives_a_lower_end(randomizer, relation):
     run = cj.FixedWindow(num_clients=200, num_slots=200)
     g = cj.account(run, randomizer, delta=1e-4, neighboring_relation=relation)

@@ -74,6 +74,7 @@ def test_who_sees_less_never_learns_more(seed):
     ],
 )
 @pytest.mark.thorough
+@pytest.mark.turns(2)
 def test_t_star_is_finite_where_subsampling_is(protocol, noise, delta, local):
     """The last knot of T* stood for all larger losses: infinity at deltas below it (found by readers)."""
     found = cj.account(protocol, cj.Gaussian(noise_multiplier=noise), delta=delta, bounds="best")

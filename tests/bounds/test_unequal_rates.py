@@ -138,6 +138,7 @@ def test_limits_are_above_every_fleet_within_them():
     ],
 )
 @pytest.mark.thorough(but=4)
+@pytest.mark.turns(2)
 def test_windows_have_brackets_that_say_whom_they_cover(protocol, randomizer, view):
     g = cj.account(protocol, randomizer, delta=DELTA, view=view, bounds="fast")
     assert 0 <= g.lower <= g.epsilon < math.inf
@@ -283,6 +284,7 @@ def test_every_theorem_has_its_proof_in_the_documentation():
 @pytest.mark.parametrize("values", [(0.2, 0.4, 0.9), (0.05, 0.3, 0.3, 0.8), (0.1, 1.0, 1.0)])
 @pytest.mark.parametrize("k", [3, 4])
 @pytest.mark.thorough(but=1)
+@pytest.mark.turns(2)
 def test_known_messages_at_unequal_rates_are_above_brute_force(k, values):
     """A and t_k by T1h; what is said of one value more is below the truth."""
     p, rate, cs = 3.0, max(values), np.array([1.0, 1.1, 1.3, 1.7, 2.6])

@@ -174,6 +174,7 @@ def metrics_of(folder):
 @pytest.mark.parametrize(
     "optimizer", [None, optax.adam(optax.cosine_decay_schedule(0.05, 12))], ids=["default", "adam, cosine"]
 )
+@pytest.mark.turns(2)
 def test_models_of_any_framework_learn_with_any_optimizer(tmp_path, name, optimizer):
     model, folder = MODELS[name](), tmp_path / "run"
     run = cj.training.PrivateRun(protocol=ROUNDS, randomizer=GAUSSIAN, clip_norm=1.0)

@@ -166,6 +166,7 @@ def test_a_sweep_goes_on_once_there_is_space(folder, capsys, monkeypatch, swept,
 # Orbax drops what it still had to write.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("share", SHARES)
+@pytest.mark.turns(2)
 def test_a_run_goes_on_once_there_is_space(folder, capsys, monkeypatch, trained, share):
     with monkeypatch.context() as patch:
         disk = Disk(patch, folder)

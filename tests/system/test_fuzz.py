@@ -888,6 +888,7 @@ def randomizing(matrix, clipping, noise, seed):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.turns(2)
 def test_a_result_or_a_refusal(name, record_property):
     try_few(CASES[name], record_property)
 

@@ -338,6 +338,7 @@ def first_page(shown):
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("subject", ["fleet.toml", "year.json", "run"])
 @pytest.mark.parametrize("form", ["text", "html"])
+@pytest.mark.turns(2)
 def test_the_first_page_is_for_a_decider(subjects, run_dir, subject, declared, form):
     """250 words, no name of a theorem, no factor above 1,000; verdict, beliefs, trust, blanks and a decision."""
     said = ["--deployment", "said.toml"]

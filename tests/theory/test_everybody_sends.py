@@ -48,6 +48,7 @@ def cases(seed: int, count: int, cut: float = 0.0):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cut", SHARES)
+@pytest.mark.turns(3)
 def test_e_star_is_above_an_adversary_that_sees_the_slots(seed, cut):
     ratios = [truth / (first + second) for first, second, truth in cases(seed, 25, cut)]
     assert len(ratios) > 500

@@ -200,6 +200,7 @@ def _correlations(first, second):
 
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("simulate", ["aggregate", "messages"])
+@pytest.mark.turns(2)
 def test_coins_belong_to_the_place_of_a_message_in_its_round(width, simulate):
     rows = np.zeros((100, width), np.int32)  # equal records: the coins alone differ
     sent = _messages(_coins, rows)

@@ -328,6 +328,7 @@ FLAX = {
 @pytest.mark.parametrize("name", FLAX)
 @pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.thorough(but=2)
+@pytest.mark.turns(2)
 def test_models_of_flax_are_differentiated_layer_by_layer(name, records):
     build, expected = FLAX[name]
     parameters, apply = networks.functional(build(nnx.Rngs(0)))
@@ -435,6 +436,7 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.thorough(but=4)
+@pytest.mark.turns(3)
 def test_convolutions_of_every_form(name):
     sides, kernel, options, expected = CONVOLUTIONS[name]
     axes = "DHW"[-len(sides) :]

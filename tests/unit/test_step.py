@@ -73,6 +73,7 @@ def test_the_sum_of_gradients_equals_a_plain_reference(count):
     "randomizer", [Gaussian(noise_multiplier=2.0), PureLDP(epsilon0=2.0)], ids=lambda r: type(r).__name__
 )
 @pytest.mark.thorough(but=1)
+@pytest.mark.turns(3)
 def test_an_overfull_round_takes_several_passes_with_the_same_result(randomizer, simulate):
     mechanism = mechanism_of(randomizer, clip_norm=CLIP, simulate=simulate)
     records = np.arange(203)
