@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import getpass
 import json
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from checkin_jax.cli.options import (
 from checkin_jax.cli.pages import say
 from checkin_jax.cli.parsing import UsageError, option
 from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
@@ -316,12 +318,12 @@ def _left_words(found: LedgerFile, left: int | None) -> list[str]:
     weeks = _weeks(found, left)
     whole = f"{down(left / max(last.num_rounds, 1), 3)} times its {counted(last.num_rounds, 'round')}"
     if weeks is not None:
-        whole = (
-            f"or {down(weeks, 3)} weeks at {found.rounds_a_week:.4g} rounds a week, as the entries' days tell"
-        )
-    return [
-        f"left of epsilon {found.epsilon:g} for runs like entry {last.id}: {counted(left, 'round')}, {whole}"
-    ]
+        many = down(weeks, 3) if weeks < 100.0 else f"{math.floor(weeks):,}"
+        whole = f"or {many} weeks at {found.rounds_a_week:.4g} rounds a week, as the entries' days tell"
+    # No log has more rounds, so that no more of them were tried.
+    least = "at least " if left >= MAX_LOG_ROUNDS else ""
+    rounds = f"{least}{counted(left, 'round')}"
+    return [f"left of epsilon {found.epsilon:g} for runs like entry {last.id}: {rounds}, {whole}"]
 
 
 def _weeks(found: LedgerFile, left: int | None) -> float | None:

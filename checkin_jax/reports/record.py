@@ -386,8 +386,11 @@ class Record:
 
     @property
     def confirmed(self) -> str:
-        """Sentence on how many assumptions are declared as checked, and by whom."""
-        checks = self.deployment.checks(self.assumptions)
+        """Sentence on how many assumptions are declared as checked, and by whom: of the declared kind of message."""
+        answers = [each.guarantees for each in self.promises if self.chosen in (None, each.name)]
+        needed = {text for views in answers for g in views.values() for text in g.assumptions}
+        every = self.assumptions
+        checks = [found for text, found in zip(every, self.deployment.checks(every)) if text in needed]
         names = dict.fromkeys(each.by for found in checks for each in found)
         by = f", by {', '.join(names)}" if names else ""
         return f"{sum(map(bool, checks))} of {len(checks)} assumptions are declared as checked{by}."

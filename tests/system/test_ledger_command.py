@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from pathlib import Path
 
 import dp_accounting
 import pytest
@@ -12,6 +13,7 @@ from checkin_jax._rounding import down
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.accounting.interop.accountant import CheckInAccountant, MixedViewsWarning
 from checkin_jax.accounting.interop.events import to_event
+from checkin_jax.cli import ledger_command
 
 PROTOCOL = cj.ShuffledCheckIn(num_clients=2000, check_in_prob=0.1, num_rounds=20)
 RUN = ["--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20"]
@@ -215,6 +217,9 @@ def test_what_is_left_is_said_in_weeks_where_days_tell_the_rounds_of_one(capsys,
     words = f"{told['rounds_left']:,} rounds, or {down(told['weeks_left'], 3)} weeks at 168 rounds a week"
     for command in ("budget", "ledger show"):
         assert words in run(capsys, *command.split(), "x.json")
+    # No more rounds of a log are tried: of them the number is a lower bound, and weeks are whole.
+    (line,) = ledger_command._left_words(ledger_command._read(Path("x.json")), 1_000_000)
+    assert "at least 1,000,000 rounds, or 5,952 weeks at" in line
 
 
 def test_a_setting_is_said_once(capsys, here):

@@ -433,3 +433,21 @@ def test_no_belief_is_below_what_the_lower_end_of_epsilon_implies(found):
         for prior, most in record.beliefs(g).items():
             odds = prior / (1.0 - prior) * math.exp(g.lower)
             assert odds / (1.0 + odds) * (1.0 - 1e-9) <= most <= 1.0
+
+
+def test_assumptions_of_messages_that_are_not_declared_are_not_counted():
+    """Of a plan for l2 and Gaussian messages: who has checked all that l2 needs has nothing left."""
+    kinds = [guarantees(), guarantees(cj.Gaussian(noise_multiplier=3.0))]
+    plan = subjects.of_plan("fleet", RUN, kinds, deployment=Deployment())
+    name = plan.promises[0].name
+    needed = dict.fromkeys(text for g in kinds[0].values() for text in g.assumptions)
+    assert len(needed) < len(plan.assumptions)
+    said = Deployment(
+        view="messages",
+        message=name,
+        checked=tuple(Checked(assumption=text, by="Ann") for text in needed),
+    )
+    told = subjects.of_plan("fleet", RUN, kinds, deployment=said)
+    assert told.confirmed == f"{len(needed)} of {len(needed)} assumptions are declared as checked, by Ann."
+    open_yet = subjects.of_plan("fleet", RUN, kinds, deployment=dataclasses.replace(said, message=None))
+    assert open_yet.confirmed.startswith(f"{len(needed)} of {len(plan.assumptions)} ")
