@@ -102,8 +102,7 @@ def test_everybody_sends_messages_of_a_profile(clients):
 
 
 def test_clients_of_unequal_rates_send_messages_of_a_profile():
-    """T1h with cut laws: clients of any rate and slower ones, all data sets of two and three clients."""
-    cheaper = 0
+    """T*h: clients of any rate and slower ones, all data sets of two and three clients."""
     for channel in channels(5, 4):
         randomizer = known(channel)
         for rates in ((0.9, 0.3), (0.05, 0.6, 0.9)):
@@ -114,16 +113,6 @@ def test_clients_of_unequal_rates_send_messages_of_a_profile():
                 others.remove(mine)
                 truth = np.maximum(truth, exact.most(list(exact.rounds(channel, [*others, mine])), CS))
                 assert above(bound_of(run, randomizer, client_rate=mine), truth)
-                with float64():
-                    bound = populations.t1h(
-                        Unit(run, randomizer, "messages", REPLACE, MASS, client_rate=mine)
-                    )
-                    for epsilon0 in (0.1, 0.4, 1.0, 2.5):
-                        assert above(bound._with_cut(epsilon0, LOSSES), truth)
-                        free = np.asarray(bound.clones(epsilon0).upper(LOSSES))
-                        cheaper += (truth > 1.5 * free + 1e-9).any()
-    # Cutting is not free.
-    assert cheaper > 4
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])

@@ -45,7 +45,9 @@ _ALWAYS = Weights(np.ones(1), np.ones(1))
 def _far_below(count: np.ndarray, mean: float) -> np.ndarray:
     """Chernoff's bound on Pr[C <= count], C Poisson of this mean, count below it."""
     apart = mean - count
-    return np.exp(-(apart + scipy.special.xlog1py(count, -apart / mean)) * (1.0 - 1e-9))
+    # The logarithm of count / mean; its factor is zero where that is.
+    below = np.log1p(-np.minimum(apart / mean, 1.0 - 1e-15))
+    return np.exp(-(apart + count * below) * (1.0 - 1e-9))
 
 
 def _more(number: float, means: np.ndarray) -> np.ndarray:
