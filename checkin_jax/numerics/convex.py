@@ -76,6 +76,12 @@ def chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarra
     return np.where(loss >= losses[-1], 0.0, value * (1.0 + 1e-12))
 
 
+def held_chords(losses: np.ndarray, upper: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """`chords` of a function that keeps its last value from losses[-1] on."""
+    value = chords(losses, upper, np.minimum(loss, losses[-1]))
+    return np.where(loss >= losses[-1], upper[-1], value)
+
+
 def falling(
     x: np.ndarray,
     knots: np.ndarray,

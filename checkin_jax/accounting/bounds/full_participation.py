@@ -63,9 +63,7 @@ class TabulatedMessages(abc.ABC):
         alone = self._alone(loss)
         if self._profile is None:
             return alone
-        losses, value = self._profile
-        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
-        return np.minimum(np.where(loss >= losses[-1], value[-1], chords), alone)
+        return np.minimum(convex.held_chords(*self._profile, loss), alone)
 
 
 class CutMessages(TabulatedMessages):

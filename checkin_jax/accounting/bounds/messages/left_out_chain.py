@@ -277,9 +277,7 @@ class CutWeights:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.asarray(loss, dtype=np.float64)
         c, value = self._profile
-        losses = np.log(c)
-        chords = convex.chords(losses, value, np.minimum(loss, losses[-1]))
-        found = np.where(loss >= losses[-1], value[-1], chords)
+        found = convex.held_chords(np.log(c), value, loss)
         return np.minimum(found, self.profile.delta(loss) * (1.0 + ROUNDING))
 
 

@@ -246,7 +246,4 @@ class HiddenSum(abc.ABC):
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
-        losses, value = self._profile
-        loss = np.asarray(loss)
-        inside = np.minimum(loss, losses[-1])
-        return np.where(loss >= losses[-1], value[-1], convex.chords(losses, value, inside))
+        return convex.held_chords(*self._profile, np.asarray(loss))

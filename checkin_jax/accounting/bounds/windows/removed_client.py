@@ -42,21 +42,19 @@ class Weights(NamedTuple):
 _ALWAYS = Weights(np.ones(1), np.ones(1))
 
 
-def _far_below(count: np.ndarray, mean: float) -> np.ndarray:
-    """Chernoff's bound on Pr[C <= count], C Poisson of this mean, count below it."""
-    apart = mean - count
+def _chernoff(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:
+    """Chernoff's bound on the tail of a Poisson law from this count on, away from its mean; broadcasts."""
+    apart = (count - mean) / mean
     # The logarithm of count / mean; its factor is zero where that is.
-    below = np.log1p(-np.minimum(apart / mean, 1.0 - 1e-15))
-    return np.exp(-(apart + count * below) * (1.0 - 1e-9))
+    ratio = np.log1p(np.maximum(apart, 1e-15 - 1.0))
+    return np.exp(-mean * ((1.0 + apart) * ratio - apart) * (1.0 - 1e-6))
 
 
 def _more(number: float, means: np.ndarray) -> np.ndarray:
     """Pr[M > number] from above, M Poisson of means at most `number`: Chernoff's bound, or less where that is known."""
-    apart = (number + 1.0 - means) / means
-    chernoff_bound = np.exp(-means * ((1.0 + apart) * np.log1p(apart) - apart) * (1.0 - 1e-6))
     near = number - means <= _NEAR * np.sqrt(means)
     known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + _MARGIN), 1.0)
-    return np.minimum(known, chernoff_bound)
+    return np.minimum(known, _chernoff(number + 1.0, means))
 
 
 def poisson_weights(mean: float) -> Weights:
@@ -75,7 +73,7 @@ def poisson_weights(mean: float) -> Weights:
     if near[0] > 0.0:
         # A bucket of loads far below the mean has the probability of all smaller loads, too.
         far = far[far < near[0]]
-        probs = np.concatenate([_far_below(far[1:] - 1.0, mean), below[:1], probs])
+        probs = np.concatenate([_chernoff(far[1:] - 1.0, mean), below[:1], probs])
         edges = np.append(far, near)
     return Weights(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * _MARGIN))
 
@@ -242,7 +240,5 @@ class RemovedClient(Directed):
         # The client's slot, if it sends at all, and the other message of the slot are revealed.
         found = self.used * self.profile.delta(loss) * (1.0 + ROUNDING)
         if self._alone > math.exp(-self.log_inverse_mass):
-            losses, value = self._tables[backward]
-            inside = convex.chords(losses, value, np.minimum(loss, losses[-1]))
-            found = np.minimum(found, np.where(loss >= losses[-1], value[-1], inside))
+            found = np.minimum(found, convex.held_chords(*self._tables[backward], loss))
         return np.where(loss >= self.top, 0.0, found)
