@@ -10,12 +10,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
-from checkin_jax.accounting.bounds.interface import Instance, Values
+from checkin_jax.accounting.bounds.interface import Instance, UnitBound, Values
 from checkin_jax.accounting.bounds.messages.cover import StepCover
+from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts.pools import Pool
@@ -131,3 +133,36 @@ class UnequalStaged(Staged):
         return staged_clones.pool(
             pool.sizes, pool.masses, self.theta, self.rate, self.steps, self.log_inverse_mass
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CutRatios:
+    """Td: (eps0, delta0)-LDP messages, from a bound on eps0-LDP messages that uses the hexagon's laws only.
+
+    The likelihood ratios of the target's message are cut to the hexagon. With p = e^eps0 this costs at most
+    (1 + min(c, p)) (2 + 1/p) delta0 times the probability that the message is used; other messages cost nothing
+    [docs/theory_hexagon.md, 4].
+
+    Attributes:
+      pure: the bound on eps0-LDP messages. epsilon0: in nats.
+      delta0: delta of one message at epsilon0, from above. used: probability that the target's message is used, from
+        above.
+    """
+
+    pure: UnitBound
+    epsilon0: float
+    delta0: float
+    used: float
+    instances: tuple[Instance, ...] = ()
+
+    top = math.inf
+
+    @property
+    def name(self) -> str:
+        return self.pure.name
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss, dtype=np.float64)
+        each = (2.0 + math.exp(-self.epsilon0)) * self.delta0
+        cost = (1.0 + np.exp(np.minimum(loss, self.epsilon0))) * each * self.used
+        return (np.asarray(self.pure.upper(loss)) + cost) * (1.0 + ROUNDING)

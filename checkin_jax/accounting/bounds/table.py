@@ -94,7 +94,7 @@ WORDS: dict[str, tuple[str, str]] = {
 # Word -> labels of its theorems in the proofs.
 _LABELS = {
     "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
-    "hexagon": "T1+ T1h+ T2+ T2++",
+    "hexagon": "T1+ T1h+ T2+ T2++ Td",
     "own-laws": "t_k B B0 B0h",
     "profile": "T* T*h T2r R3",
     "gaussian-cover": "T**",
@@ -212,6 +212,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
     _row("hexagon", "T2+", 0.5, theorems.t2_plus),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
+    _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_own_laws),
     _row("clones", "T2'", 0.03, theorems.t2_prime),
     _row("clones", "A", 0.05, theorems.total_variation),
     _row("own-laws", "t_k", 0.05, theorems.t_k),

@@ -10,13 +10,16 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
-from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
     Least,
     LocalGaussian,
     LocalLabels,
+    LocalMessages,
     LocalPureLDP,
     UnitBound,
     least,
@@ -42,10 +45,12 @@ from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE
-from checkin_jax.randomizers import BINARY, Randomizer
+from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
+# Td: share of delta at which ratios are cut, and the largest; least total variation, as a share of the worst one's.
+_CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 
 
 def t1(unit: Unit) -> UnitBound | None:
@@ -229,6 +234,30 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     labelled = LabelledSlots(*choices, steps, unit.log_inverse_mass)
     return labelled if labelled.gains else None
+
+
+def t_delta(unit: Unit) -> UnitBound | None:
+    """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as T1+, T1h+ or T2+."""
+    randomizer = unit.randomizer
+    if unit.epsilon0 is not None or randomizer.gaussian_mu is not None or unit.view == "local":
+        return None
+    message = profile_of(randomizer)
+    apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
+    # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
+    share = math.exp(17.0 - unit.log_inverse_mass) / unit.rate
+    cut = AllCut(1, LocalMessages(1.0, message), unit.log_inverse_mass)
+    epsilon0 = cut.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
+    if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+        return None
+    delta0 = float(message.delta(np.array([epsilon0]))[0])
+    pure = dataclasses.replace(unit, randomizer=PureLDP(epsilon0=epsilon0))
+    builders = t1_plus, t2_plus, t2_plus_plus, populations.t1h_plus
+    found = [
+        CutRatios(each, epsilon0, delta0, unit.rate)
+        for each in (build(pure) for build in builders)
+        if each is not None
+    ]
+    return least(found) if found else None
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:

@@ -30,7 +30,7 @@ from checkin_jax.kernels.execution.devices import float64
 _MIN_LOSS = 1e-9
 # Share of delta that may lie beyond the reaches of all units if these then fall to the other share: bounds stop being
 # evaluated at e^-12 delta.
-_RARE, _FAR_AWAY = 1e-5, 0.05
+_RARE, _FAR_AWAY = 1e-3, 0.05
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
 # If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.

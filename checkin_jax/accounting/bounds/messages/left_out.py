@@ -38,11 +38,12 @@ _LINKS = 4
 # Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
 # _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
+# Larger allowed costs that are tried, as exponents; a chain is used if it has _MORE_TERMS times as many terms.
+_MORE_COST, _LEAST_ALLOWED, _MORE_TERMS = (7.0, 14.0, 21.0), 8.0, 1.15
 # The largest factor with which a chain is continued.
 _MOST = 10.0
-# `CutWeights` are tried from a spread of _WEAK on while the variance of T* times e^_FEW is below n; they are used if
-# factor - 1 falls by _BETTER.
-_WEAK, _FEW, _BETTER = 0.1, 4.0, 0.9
+# `CutWeights` are tried from a spread of _WEAK on while the variance of T* times e^_FEW is below n.
+_WEAK, _FEW = 0.1, 4.0
 # Number of losses at which a profile is searched, and the largest.
 _SEARCHED, _FAR = 4096, 40.0
 # What every message reveals with certainty counts this often in the allowed cost, at least.
@@ -219,6 +220,11 @@ class _Chain(TabulatedMessages):
             return TwoLawSlots(kept, 1.0, profile, mass)
         return HiddenSlots(kept, 1.0, profile, mass)
 
+    @property
+    def terms(self) -> int:
+        """k, to whose root epsilon is about inversely proportional."""
+        return 0 if self._sum is None else self._sum.slots
+
     @functools.cached_property
     def _cost(self) -> float:
         """Upper bound on D(1) D_r(N/k)."""
@@ -274,21 +280,23 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
 
 
 @functools.lru_cache(maxsize=32)
-def _cut_weights(
+def _cut_weights(num_clients: int, profile: Profile, mass: int, adaptive: bool) -> CutWeights:
+    """The chain of cut weights; a rounded exponent serves many deltas."""
+    return CutWeights(num_clients, profile, mass, adaptive=adaptive)
+
+
+@functools.lru_cache(maxsize=64)
+def _chain_of_weights(
     num_clients: int, profile: Profile, mass: int, allowed: int, adaptive: bool
-) -> tuple[CutWeights, float, _Chain | None]:
-    """The chain of cut weights, its factor, and the chain with it as D_r; rounded exponents serve many deltas."""
-    weights = CutWeights(num_clients, profile, mass, adaptive=adaptive)
-    link, inner = _by_cut_weights(weights, allowed)
-    chain = (
-        None
-        if inner is None
-        else _Chain(num_clients, profile, (link,), allowed, not adaptive, inner, adaptive)
-    )
-    return weights, link.factor, chain
+) -> _Chain | None:
+    """The chain with a link of cut weights as D_r."""
+    link, inner = _by_cut_weights(_cut_weights(num_clients, profile, mass, adaptive), allowed)
+    if inner is None:
+        return None
+    return _Chain(num_clients, profile, (link,), allowed, not adaptive, inner, adaptive)
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=64)
 def _chain(num_clients: int, profile: Profile, allowed: float, adaptive: bool) -> _Chain:
     allowed = _possible(profile, allowed)
     plan = _plan(num_clients, profile, allowed, adaptive)
@@ -331,20 +339,39 @@ class LeftOut:
         return AllCut(self.num_clients, alone(self.profile), self.log_inverse_mass).instances
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
+        found = np.min([chain.upper(loss) for chain in self._chains], axis=0)
+        return np.minimum(found, self._weights.upper(loss)) if self._weak else found
+
+    @property
+    def _mass(self) -> int:
+        return math.ceil(self.log_inverse_mass)
+
+    @property
+    def _weights(self) -> CutWeights:
+        return _cut_weights(self.num_clients, self.profile, self._mass, self.adaptive)
+
+    @functools.cached_property
+    def _chains(self) -> list[_Chain]:
+        """Chains of ever more terms: where the divergence is larger, leaving out may cost more."""
         allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED
-        other = _chain(self.num_clients, self.profile, allowed, self.adaptive)
+        found = [self._best(allowed)]
+        for less in _MORE_COST:
+            if allowed - less < _LEAST_ALLOWED or found[-1].terms * _MORE_TERMS > self.num_clients:
+                break
+            chain = self._best(allowed - less)
+            if chain.terms > _MORE_TERMS * found[-1].terms:
+                found.append(chain)
+        return found
+
+    def _best(self, allowed: float) -> _Chain:
+        """The chain of most terms at this cost."""
+        chain = _chain(self.num_clients, self.profile, allowed, self.adaptive)
         if not self._weak:
-            return other.upper(loss)
-        weights, factor, chain = _cut_weights(
-            self.num_clients,
-            self.profile,
-            math.ceil(self.log_inverse_mass),
-            math.ceil(allowed),
-            self.adaptive,
+            return chain
+        other = _chain_of_weights(
+            self.num_clients, self.profile, self._mass, math.ceil(allowed), self.adaptive
         )
-        if chain is None or factor - 1.0 >= _BETTER * (other.plan[0].factor - 1.0):
-            chain = other
-        return np.minimum(chain.upper(loss), weights.upper(loss))
+        return other if other is not None and other.terms > chain.terms else chain
 
     @property
     def _weak(self) -> bool:
