@@ -1,4 +1,4 @@
-r"""E+: one shuffled round in which every client sends, no message depending on another of its round.
+r"""E+: one shuffled round in which every client sends.
 
 The target's message displaces another client's message, which is hidden among the messages of r left-out
 clients. With m = r + 1 and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs/theory_shuffle.md],
@@ -7,7 +7,12 @@ clients. With m = r + 1 and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs
 
 where V_w is the game of `kernels.messages.likelihood_polytopes` with steps of nearly even weights w_1, ...,
 w_N, given by kappa and tau. T* is the law given by a profile D of m shuffled messages. D is this bound for m
-clients, recursively down to T1. NumPy float64. Profiles are stored as logarithms, since exponential moments
+clients, recursively down to T1. If messages may depend on others of the round, the pool comes first, and with
+w_1 = ... = w_k = N/k
+
+    n H_c <= E V_w(m T*) + N c D(1) D_m(N/k) .
+
+NumPy float64. Profiles are stored as logarithms, since exponential moments
 weigh their tails.
 """
 
@@ -440,11 +445,19 @@ class _Plan(NamedTuple):
     pooled: int
 
 
-def _plan(clients: int, unit: float, variances: tuple[float, float], needed: float, links: int) -> _Plan:
+def _plan(
+    clients: int,
+    unit: float,
+    variances: tuple[float, float],
+    needed: float,
+    links: int,
+    adaptive: bool,
+) -> _Plan:
     """Forecast that chooses the number of left-out clients. Every choice gives a bound.
 
     Args:
       unit: p - 1. variances: the largest one of a step, and T1's. needed: log(1 / tau), approximately.
+      adaptive: True if all weights are as large as the largest.
     """
     largest, t1 = variances
     best = _Plan(t1, 0)
@@ -452,9 +465,10 @@ def _plan(clients: int, unit: float, variances: tuple[float, float], needed: flo
         return best
     for share in _SHARES:
         pooled = round(share * clients)
-        inner = _plan(pooled, unit, variances, needed, links - 1).variance
+        inner = _plan(pooled, unit, variances, needed, links - 1, adaptive).variance
         spread = math.sqrt(2.0 * (needed + math.log(4.0)) * inner / pooled) * unit
-        steps = (clients - pooled) * largest * (1.0 + _VARIANCE * spread**2)
+        unevenness = spread if adaptive else _VARIANCE * spread**2
+        steps = (clients - pooled) * largest * (1.0 + unevenness)
         made = (steps + pooled * inner * _POOLED) / clients
         if spread < _WIDEST and made < min(best.variance, _GAIN * t1):
             best = _Plan(made, pooled)
@@ -468,23 +482,31 @@ class Link:
       pooled: m. deviation: approximate standard deviation of the loss.
     """
 
-    def __init__(self, steps: Steps, clients: int, log_inverse_mass: float, links: int = _LINKS) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        clients: int,
+        log_inverse_mass: float,
+        adaptive: bool = False,
+        links: int = _LINKS,
+    ) -> None:
         """Chooses the number of left-out clients, recursively.
 
         Args:
           steps: of the mechanism. clients: n >= 1. links: largest depth of the recursion.
           log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible.
+          adaptive: True if messages may depend on others of the round.
         """
-        self.steps, self.clients = steps, clients
+        self.steps, self.clients, self.adaptive = steps, clients, adaptive
         self.unit = math.expm1(steps.epsilon0)
         at, laws, _ = steps.laws(0.0)
         each = laws @ np.square(at)
         variances = float(np.max(each[:-1])), float(each[-1])
         needed = max(log_inverse_mass - _BELOW_DELTA, 8.0)
-        variance, self.pooled = _plan(clients, self.unit, variances, needed, links)
+        variance, self.pooled = _plan(clients, self.unit, variances, needed, links, adaptive)
         self.deviation = math.sqrt(variance / clients) * self.unit
         if self.pooled:
-            self.inner = Link(steps, self.pooled, log_inverse_mass, links - 1)
+            self.inner = Link(steps, self.pooled, log_inverse_mass, adaptive, links - 1)
             self.kappas = _KAPPAS / self.inner.deviation
 
     @functools.cached_property
@@ -507,6 +529,19 @@ class Link:
         best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
         return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
 
+    def _capped(self, above: float, allowed: float) -> tuple[Weights, float] | None:
+        """Equal weights N/k, and the cost c D(1) D_m(N/k) N/n of cutting others to them, about `allowed`."""
+        others, pool = self.clients - self.pooled, self.pool
+        each = (1.0 + above) * self.steps.laws(0.0).alone * others / self.clients * (1.0 + 1e-12)
+        enough = np.flatnonzero(pool.logs <= math.log(allowed / each))
+        number = math.floor(others / (1.0 + float(pool.above[enough[0]])))
+        if number < 1:
+            return None
+        weight = others / number * (1.0 + 1e-15)
+        beyond = others / number - 1.0
+        cost = each * math.exp(pool.log_at(beyond * (1.0 - 1e-14))) if beyond < pool.above[-1] else 0.0
+        return Weights(np.array([weight]), np.array([float(number)])), cost
+
     def _start(self, above: float) -> Array:
         return host(-self.clients * above / self.unit)
 
@@ -521,14 +556,16 @@ class Link:
         # Upper bound on the divergence of outputs with uneven weights, if they were certain.
         uneven = ((n - m) * steps.alone + m * (unit - above)) / n
         tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
-        weights = self._weights(tau)
+        weights, cost = self._weights(tau), tau * uneven
+        if self.adaptive:
+            weights, cost = self._capped(above, cost) or (None, cost)
         if weights is None:
             return math.inf
         pool = pool_law(self.pool, above, m, unit)
         extra = host((m * self.inner.deviation / unit) ** 2)
         tried = host(self.steps.candidates)
         played = _played_out(steps, tried, weights, pool, extra, self._start(above))
-        return float(played) * unit / n + tau * uneven
+        return float(played) * unit / n + cost
 
     def value(self, above: float) -> float:
         """Upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
@@ -572,11 +609,11 @@ def _deviations(value: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _link(num_clients: int, log_inverse_mass: float, steps: Steps) -> Link:
+def _link(num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool) -> Link:
     """The link for the arguments of `profile`, which are checked."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
     log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    return Link(steps, num_clients, log_inverse_mass)
+    return Link(steps, num_clients, log_inverse_mass, adaptive)
 
 
 @functools.lru_cache(maxsize=16)
@@ -594,25 +631,28 @@ def any_message(epsilon0: float, differ: float | None = None) -> Steps:
     return of_game(rules, Message(host(epsilon0), host(1.0 if differ is None else differ)))
 
 
-def gains(num_clients: int, log_inverse_mass: float, steps: Steps) -> bool:
+def gains(num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool) -> bool:
     """True if `profile` is expected to be below T1, that is, if there are enough clients for this
     epsilon0.
     """
-    return _link(num_clients, log_inverse_mass, steps).pooled > 0
+    return _link(num_clients, log_inverse_mass, steps, adaptive).pooled > 0
 
 
 @functools.lru_cache(maxsize=8)
-def profile(num_clients: int, log_inverse_mass: float, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+def profile(
+    num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """E+: a privacy profile of one round in which every client sends one message through a shuffler.
 
     Trust model: the adversary observes all messages, shuffled. One record is replaced; all other records are
-    arbitrary and known. No client's message depends on another message of the same round. Call inside
-    `devices.float64()`.
+    arbitrary and known. Call inside `devices.float64()`.
 
     Args:
       num_clients: n, whole, in [1, 2^42].
       log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
       steps: of the messages, from `any_message` or `of_own_laws`.
+      adaptive: True if clients send in uniform order, and a message may depend on earlier ones of its round; False
+        if no message depends on another one of its round.
 
     Returns:
       (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
@@ -625,7 +665,7 @@ def profile(num_clients: int, log_inverse_mass: float, steps: Steps) -> tuple[np
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    link = _link(num_clients, log_inverse_mass, steps)
+    link = _link(num_clients, log_inverse_mass, steps, adaptive)
     above = distances(link.deviation, link.unit, log_inverse_mass, _LOSSES)
     asked = link.deviation * _deviations(math.exp(_SURE - log_inverse_mass) / link.deviation)
     above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))

@@ -1,4 +1,4 @@
-"""Everybody sends (rate 1) and messages adapt, exactly: what is seen in order, and E* from its definition.
+"""Everybody sends (rate 1) and messages adapt, exactly: what is seen in order, and E*, E+ from their definitions.
 
 A client's record is renamed before it is randomized, in a way that depends on all earlier messages of the round.
 """
@@ -8,6 +8,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 
+from . import spared_pure
 from .spared import hockey_stick
 from .t_star import Channel, Profile, finite_law
 
@@ -73,4 +74,24 @@ def terms(
             cut = c * float(profile(np.array(1.0))) * float(pool(others / kept))
             joined = float(pool(c + share * (c - 1.0) * others / (spared + 1)))
             found.append([others * nearer, others * cut, (spared + 1) * joined])
+    return np.array(found).T / clients
+
+
+def capped(p: float, spared: int, others: int, c: float, tells: bool = True) -> np.ndarray:
+    """E+'s two terms where messages adapt, D_m being T1's, for all k: the game, and what is cut off; [2, k].
+
+    tells: False for a wrong one, in which the pool tells nothing.
+    """
+    clients, pool = spared + 1 + others, spared + 1
+    profile, bends = spared_pure.t1_profile(pool, p)
+    places, masses = spared_pure.pool_law(profile, bends, c)
+    if not tells:
+        places, masses = np.array([1.0 - c]), np.ones(1)
+    found = []
+    for kept in range(1, others + 1):
+        weight = others / kept
+        value = spared_pure.game((weight,) * kept, p, c)
+        first = sum(mass * value(pool * place) for place, mass in zip(places, masses) if mass > 1e-15)
+        cut = others * c * (p - 1.0) / (p + 1.0) * float(profile(np.array(weight)))
+        found.append([first, cut])
     return np.array(found).T / clients

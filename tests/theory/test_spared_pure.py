@@ -6,6 +6,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 from oracles import krr
+from oracles import spared_adaptive as adapted
 from oracles import spared_pure as oracle
 
 KAPPAS, TAUS = (0.3, 1.0, 3.0, 8.0), (0.5, 0.1, 0.02, 0.004)
@@ -142,3 +143,33 @@ def test_bad_outputs_are_rarer_than_tau_even_where_tau_is_fitted_to_them():
                         bad = own >= level * (1.0 - 1e-9)
                         attained = max(attained, mean[bad].sum() * level / excess)
     assert 0.1 < attained <= 1.0
+
+
+def adaptive_ratios(seed: int, count: int, tells: bool = True) -> list[float]:
+    """Truth over E+ where messages adapt; a wrong one, without any cost of cutting, if the pool tells nothing."""
+    rng, ratios = np.random.default_rng(seed), []
+    for _ in range(count):
+        p, records = math.exp(rng.uniform(0.2, 2.3)), int(rng.integers(2, 4))
+        channel = krr.krr_channel(records, p)
+        if rng.random() < 0.7:
+            drawn = np.array(krr.random_extremal_channel(rng, records, p))
+            channel = drawn[:, drawn[0] > 1e-9].tolist()
+        clients = int(rng.integers(3, 5)) if len(channel[0]) < 4 else 3
+        renamed = adapted.renamings(rng, records, len(channel[0]), clients)
+        c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2
+        truth = adapted.worst(channel, renamed, clients, c)
+        for spared in range(clients - 1):
+            game, cut = adapted.capped(p, spared, clients - spared - 1, c, tells)
+            ratios.append(truth / max(float((game + tells * cut).min()), 1e-12))
+    return ratios
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_e_plus_of_messages_that_adapt_is_above_what_is_seen(seed):
+    ratios = adaptive_ratios(seed, 40)
+    assert max(ratios) <= 1.0 + 1e-9
+    assert max(ratios) > 0.7
+
+
+def test_the_pool_tells_something_of_messages_that_adapt():
+    assert max(adaptive_ratios(2, 30, tells=False)) > 1.5

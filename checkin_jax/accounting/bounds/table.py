@@ -207,7 +207,7 @@ def _of_visible_sums(unit: Unit) -> tuple[str, ...]:
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1", 0.02, theorems.t1),
     _row("hexagon", "T1+", 0.25, theorems.t1_plus),
-    _row("everybody", "E+", 1.2, theorems.e_plus, assumes=(_NOT_ADAPTIVE,)),
+    _row("everybody", "E+", 1.2, theorems.e_plus, assumes_of=_of_everybody),
     _row("clones", "T2", 0.02, theorems.t2),
     _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
     _row("hexagon", "T2+", 0.5, theorems.t2_plus),

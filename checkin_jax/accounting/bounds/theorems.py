@@ -342,17 +342,17 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages, none depending on another of its round; all clients send, or may well do so.
+    """Needs: eps0-LDP messages; all clients send, or may well do so. Messages that depend on others cost more.
 
     A mechanism that declares the laws of its steps has its own.
     """
-    cover, randomizer = unit.cover, unit.randomizer
-    if cover is None or not unit.epsilon0 or unit.protocol.averaged_slot_choices is not None:
+    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
+    if cover is None or not unit.epsilon0:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
     if randomizer.kary is not None or missed > unit.log_inverse_mass:
         return None
-    everybody = LeftOutPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer))
+    everybody = LeftOutPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer), adaptive)
     return everybody if everybody.gains else None
 
 

@@ -386,18 +386,20 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True)
 class LeftOutPureLDP:
-    """E+: n shuffled eps0-LDP messages, one of each client, none depending on another of its round. Symmetric.
+    """E+: n shuffled eps0-LDP messages, one of each client. Symmetric.
 
     Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
 
     Attributes:
       num_clients: n. log_inverse_mass: -log of the negligible mass.
       steps: of the messages, from `numerics.left_out_clones`.
+      adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
     log_inverse_mass: float
     steps: left_out_clones.Steps
+    adaptive: bool = False
 
     name = "everybody"
     instances: tuple[Instance, ...] = ()
@@ -407,13 +409,17 @@ class LeftOutPureLDP:
         return self.steps.epsilon0
 
     @property
+    def _setting(self) -> tuple[int, float, left_out_clones.Steps, bool]:
+        return self.num_clients, self.log_inverse_mass, self.steps, self.adaptive
+
+    @property
     def gains(self) -> bool:
         """True if the bound is expected to be below T1."""
-        return left_out_clones.gains(self.num_clients, self.log_inverse_mass, self.steps)
+        return left_out_clones.gains(*self._setting)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return left_out_clones.profile(self.num_clients, self.log_inverse_mass, self.steps)
+        return left_out_clones.profile(*self._setting)
 
     def upper(self, loss: np.ndarray) -> Values:
         return convex.chords(*self._profile, np.asarray(loss))
