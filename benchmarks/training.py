@@ -160,7 +160,7 @@ class Variant:
 
 
 def sweep(variants: dict[str, Variant], repeats: int) -> None:
-    """Times all variants in turn, `repeats` times after the first call."""
+    """Times all variants in turn, `num_units` times after the first call."""
     for variant in variants.values():
         variant.first, _ = variant.run()
     for i in range(repeats):

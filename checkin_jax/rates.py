@@ -341,7 +341,7 @@ class RateLimits(CheckInRates):
             return self.largest
         return _validate.real(0.0, self.largest, open_low=True, client_rate=client_rate)
 
-    def others_alike(self, client_rate: float, num_clients: int) -> float:
+    def common_rate_of_others(self, client_rate: float, num_clients: int) -> float:
         """Common rate of the others of a client of this rate, in a fleet that is within the limits for each client.
 
         The others of each of these are the rest of them and this client, who may be slower. `largest` if no such fleet

@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import LocalOnly, LocalPureLDP, UnitBound
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
@@ -156,7 +156,7 @@ def _model(one: UnitBound) -> dict[str, Any]:
     if isinstance(one, Clones) and isinstance(cover, Shuffled):
         model: dict[str, Any] = {"kind": "shuffled", "clients": int(cover.num_clients), "rate": cover.rate}
         model["epsilon0"] = one.epsilon0
-    elif isinstance(one, Clones) and isinstance(cover, Slots):
+    elif isinstance(one, Clones) and isinstance(cover, UniformSlot):
         model = {"kind": "slots", "slots": int(cover.slots), "used": cover.used, "epsilon0": one.epsilon0}
     elif isinstance(one, LocalPureLDP):
         # One client alone.

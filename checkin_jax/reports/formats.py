@@ -19,7 +19,7 @@ from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-from checkin_jax.accounting.stated import Stated
+from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.reports import render
 from checkin_jax.reports.record import (
@@ -142,14 +142,14 @@ def _audit(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _randomizers(g: Stated) -> list[Randomizer]:
+def _randomizers(g: StatedGuarantee) -> list[Randomizer]:
     if isinstance(g, LedgerGuarantee):
         return [unit.randomizer for unit, _ in g.units]
     return [g.randomizer] if isinstance(g, Guarantee) else []
 
 
 def guarantee(
-    g: Stated,
+    g: StatedGuarantee,
     view: str,
     *,
     attack: bool,

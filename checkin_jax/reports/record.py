@@ -21,7 +21,7 @@ from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.stated import Stated, without_parentheses
+from checkin_jax.accounting.statement import StatedGuarantee, without_parentheses
 from checkin_jax.reports.declared import QUESTIONS, Deployment
 from checkin_jax.reports.evidence import Digest, identity
 
@@ -65,8 +65,8 @@ class Promise:
     """
 
     name: str = ""
-    guarantees: Mapping[str, Stated]
-    relied_on: Stated | None = None
+    guarantees: Mapping[str, StatedGuarantee]
+    relied_on: StatedGuarantee | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class Record:
     unit: str
     mechanism: tuple[str, ...]
     covered: tuple[str, ...]
-    ran: Mapping[str, Stated] = dataclasses.field(default_factory=dict)
+    ran: Mapping[str, StatedGuarantee] = dataclasses.field(default_factory=dict)
     by_rate: Mapping[str, Sequence[RateRow]] = dataclasses.field(default_factory=dict)
     protocol: tuple[str, str] | None = None
     data: str = ""
@@ -189,7 +189,7 @@ class Record:
     )
 
     @property
-    def stated(self) -> tuple[Stated, ...]:
+    def stated(self) -> tuple[StatedGuarantee, ...]:
         """Guarantees of all promises."""
         return tuple(g for promise in self.promises for g in promise.guarantees.values())
 
@@ -295,7 +295,7 @@ class Record:
         chosen = self.chosen
         return tuple(each for each in self.promises if chosen in (None, each.name))
 
-    def meets(self, g: Stated | None) -> bool | None:
+    def meets(self, g: StatedGuarantee | None) -> bool | None:
         """True if a guarantee meets the target; None: there is no target."""
         return None if self.target is None else g is not None and g.epsilon <= self.target[0]
 
@@ -344,7 +344,7 @@ class Record:
         by = f" by {promise.name}" if len(self.promises) > 1 else ""
         return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
 
-    def _at_most(self, g: Stated) -> str:
+    def _at_most(self, g: StatedGuarantee) -> str:
         whom = without_parentheses(g.against)
         if not np.isfinite(g.epsilon):
             return f"No finite epsilon is proved against {whom}."
@@ -457,7 +457,7 @@ def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> s
     return declared if declared is not None and declared in guarantees else "local"
 
 
-def needed_by(answers: Sequence[tuple[str, Mapping[str, Stated]]]) -> dict[str, str]:
+def needed_by(answers: Sequence[tuple[str, Mapping[str, StatedGuarantee]]]) -> dict[str, str]:
     """Assumptions, those of every answer first, and the answers that need each, in words.
 
     answers: kind of message, and guarantees by view.
@@ -503,13 +503,13 @@ def percent(belief: float) -> str:
     return f"{up(100.0 * belief, 3)}%"
 
 
-def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
+def beliefs(relied_on: StatedGuarantee | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
     """Upper ends of an adversary's posterior belief, by its prior belief; empty without attack terms."""
     terms = attack_terms(relied_on)
     return {} if terms is None else {prior: terms.posterior(prior).upper for prior in priors}
 
 
-def attack_terms(stated: Stated | None) -> AttackTerms | None:
+def attack_terms(stated: StatedGuarantee | None) -> AttackTerms | None:
     """Attack terms of a guarantee; None if it has none."""
     return getattr(stated, "attack", None)
 

@@ -67,7 +67,7 @@ def test_one_bit_bounds_the_profile_of_coins_and_bits(differ):
 @pytest.mark.parametrize(
     "randomizer", [cj.PureLDP(epsilon0=2.0, total_variation=0.3), cj.OneBit(epsilon0=2.0, differ=0.5)]
 )
-def test_the_instance_is_what_is_stated(randomizer):
+def test_the_witness_is_what_is_stated(randomizer):
     losses = np.linspace(0.0, 1.999, 21)
     for laws in randomizer.label_laws:
         found = profile_of(laws.target, laws.other, np.exp(losses))

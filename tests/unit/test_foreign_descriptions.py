@@ -198,7 +198,7 @@ class Told:
     epsilon0: float
 
     name = "H"
-    instances = ()
+    witnesses = ()
 
     @property
     def top(self):

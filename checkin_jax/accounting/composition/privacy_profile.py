@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, Instance, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, UnitBound, Witness, upper_sides
 from checkin_jax.accounting.composition import compose, local_view
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
@@ -119,10 +119,10 @@ def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides
     end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.top, MAX_LOSS))[1]
     at, losses = np.linspace(0.0, end, _EVALUATED), np.linspace(0.0, end, _POINTS)
     upper = Sides(*(_chords(at, np.asarray(side, dtype=np.float64), losses) for side in upper_sides(one, at)))
-    return losses, upper, tuple(_lines(each, at, losses) for each in one.instances if both)
+    return losses, upper, tuple(_lines(each, at, losses) for each in one.witnesses if both)
 
 
-def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
+def _lines(witness: Witness, at: np.ndarray, losses: np.ndarray) -> Sides:
     """Lower profile by the events on either side of every loss: P(A) - c Q(A) is below the profile at every c."""
     right = np.clip(np.searchsorted(at, losses, side="left"), 1, at.size - 1)
 
@@ -130,7 +130,7 @@ def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
         lines = [difference[i] - np.expm1(losses) * far[i] for i in (right - 1, right)]
         return np.nan_to_num(np.maximum(*lines), nan=0.0)
 
-    forward, backward = (side(*map(np.asarray, lines)) for lines in instance.lower(at))
+    forward, backward = (side(*map(np.asarray, lines)) for lines in witness.lower(at))
     return Sides(forward, backward)
 
 
@@ -138,12 +138,12 @@ def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
     """Losses from 0 to where all profiles are far below delta, or as far as they are known."""
     ends = [0.0]
     for curves in (above.forward, above.backward):
-        reaches = []
+        truncation_losses = []
         for each in curves:
             epsilon, value = (np.asarray(part) for part in each[:2])
             small = np.flatnonzero(value <= _FAR * delta)
-            reaches.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
-        ends.append(min(reaches, default=0.0))
+            truncation_losses.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
+        ends.append(min(truncation_losses, default=0.0))
     if math.isfinite(found.upper):
         ends.append(found.upper * (1.0 + 1e-9))
     return np.linspace(0.0, min(max(*ends, 1e-9), MAX_LOSS), _POINTS)

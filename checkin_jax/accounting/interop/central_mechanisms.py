@@ -15,7 +15,7 @@ import math
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, Lines, OwnWitness, UnitBound, Witness
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
 # Relative rounding, upwards: profiles are accurate to 5e-12, and a few operations follow.
@@ -100,7 +100,7 @@ class LaplaceNoise(Noise):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampled(OwnInstance, Directed):
+class Sampled(OwnWitness, AsymmetricBound):
     """Poisson sampling: a client's value of norm 1 is in a noisy sum with probability `rate`; add-or-remove. Exact."""
 
     noise: Noise
@@ -165,7 +165,7 @@ class SampledReplaced:
         return math.log1p(self.rate * math.expm1(a)) * (1.0 + 1e-12)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return (Opposite(self, self.noise, self.rate),)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -179,9 +179,9 @@ class SampledReplaced:
 
 @dataclasses.dataclass(frozen=True)
 class Opposite:
-    """Instance: values v and -v, all other clients at 0; the events are sums beyond a threshold."""
+    """Witness: values v and -v, all other clients at 0; the events are sums beyond a threshold."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     noise: Noise
     rate: float
 
@@ -213,7 +213,7 @@ class Opposite:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpsilonDelta(OwnInstance):
+class EpsilonDelta(OwnWitness):
     """Any (epsilon, delta)-private mechanism: at worst randomized response that reveals all with probability delta."""
 
     epsilon: float

@@ -222,7 +222,7 @@ def figures(
     """
     ran, whole = run.schedule.so_far(rounds), run.schedule.so_far(allowed)
     found = every_view(run, ran, account_fn=account_fn)
-    if ran.repeats == whole.repeats:
+    if ran.num_units == whole.num_units:
         return found, {}, by_rate(run, ran, found, account_fn=account_fn)
     planned = every_view(run, whole, account_fn=account_fn)
     return found, planned, by_rate(run, whole, planned, account_fn=account_fn)
@@ -241,7 +241,7 @@ def by_rate(
     Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
     client.
     """
-    coins = protocol.coins
+    coins = protocol.unequal_rates
     if not isinstance(coins, Rates):
         return {}
     rates = sorted(set(coins.quantiles(RATES)), reverse=True)

@@ -152,7 +152,7 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
 
 def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
     """Epsilon against the check-in rate, the worst client first, and the numbers of clients by rate."""
-    coins = run.run.protocol.coins
+    coins = run.run.protocol.unequal_rates
     if not tables or not isinstance(coins, Rates):
         return ()
     rows = tuple(

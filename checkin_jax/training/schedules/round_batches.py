@@ -44,7 +44,7 @@ class Rounds(Schedule):
     def words(self) -> str:
         """Rates and expected number of messages."""
         number, rate = self.check_ins
-        coins = self.protocol.coins
+        coins = self.protocol.unequal_rates
         how = f"rate {rate:.6g}" if coins is None else f"rates {coins.span}, each client its own"
         return f"checking in at {how}: about {number * rate:,.0f} a round"
 
@@ -69,7 +69,7 @@ class AvailableRounds(Schedule):
     def _log(self) -> AvailabilityLog:
         rounds = self.protocol.num_rounds
         log = self.protocol.log
-        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.kept)
+        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.arrival_prob)
 
     @property
     def check_ins(self) -> tuple[int, float]:

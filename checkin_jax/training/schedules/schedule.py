@@ -62,8 +62,8 @@ class Schedule(abc.ABC):
     @functools.cached_property
     def fleet(self) -> Fleet | None:
         """The clients with their rates; None if all rates are equal."""
-        coins = self.protocol.coins
-        return Fleet(coins.thinned(self.protocol.kept)) if isinstance(coins, Rates) else None
+        coins = self.protocol.unequal_rates
+        return Fleet(coins.thinned(self.protocol.arrival_prob)) if isinstance(coins, Rates) else None
 
     @property
     def rounds_per_unit(self) -> int:
@@ -127,7 +127,7 @@ class Schedule(abc.ABC):
     @property
     def num_rounds(self) -> int:
         """Updates in the whole run."""
-        return self.rounds_per_unit * self.protocol.repeats
+        return self.rounds_per_unit * self.protocol.num_units
 
     def units(self, rounds: int) -> int:
         """Number of units begun after `rounds` rounds; a window counts whole from its first slot on."""

@@ -17,11 +17,11 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import AllCut, TabulatedMessages
 from checkin_jax.accounting.bounds.interface import (
-    Instance,
     LocalGaussian,
     LocalMessages,
     UnitBound,
     Values,
+    Witness,
 )
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
@@ -35,7 +35,7 @@ _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
 # The same where messages adapt, which makes the clients that are left out count.
 _SMALLER = tuple(0.25**power for power in range(2, 11))
 _LINKS = 4
-# Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
+# Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - neg_log_tail), about delta over the rounds.
 # _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
 # The largest factor with which a chain is continued.
@@ -130,7 +130,7 @@ class _Nearer(OneInSlots):
     slots: int
     distance: float
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
 
     used = 1.0
 
@@ -178,7 +178,7 @@ class _Chain(TabulatedMessages):
     adaptive: bool = False
 
     name = "everybody"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def alone(self) -> LocalGaussian | LocalMessages:  # type: ignore[override]
@@ -242,7 +242,7 @@ class _Chain(TabulatedMessages):
             share = times * math.sqrt(pool / self._left)
             if share > _MOST_POOLED:
                 break
-            nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.log_inverse_mass)
+            nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.neg_log_tail)
             if not np.isfinite(nearer.values).all():
                 break
             # Rounded down, since D_r falls.
@@ -309,13 +309,13 @@ class LeftOut:
 
     Attributes:
       num_clients: n >= 2. profile: of one message; Gaussian ones have a mu of at most MOST_HIDDEN_MU.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
       adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     adaptive: bool = False
 
     @property
@@ -327,18 +327,18 @@ class LeftOut:
         return self.profile.top
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return AllCut(self.num_clients, alone(self.profile), self.log_inverse_mass).instances
+    def witnesses(self) -> tuple[Witness, ...]:
+        return AllCut(self.num_clients, alone(self.profile), self.neg_log_tail).witnesses
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED
+        allowed = max(self.neg_log_tail - 17.0, 1.0) + _ALLOWED
         other = _chain(self.num_clients, self.profile, allowed, self.adaptive)
         if not self._weak:
             return other.upper(loss)
         weights, factor, chain = _cut_weights(
             self.num_clients,
             self.profile,
-            math.ceil(self.log_inverse_mass),
+            math.ceil(self.neg_log_tail),
             math.ceil(allowed),
             self.adaptive,
         )
@@ -353,7 +353,7 @@ class LeftOut:
         return (
             many
             and spread(self.profile) >= _WEAK
-            and math.isfinite(end(self.profile, self.log_inverse_mass + 24.0))
+            and math.isfinite(end(self.profile, self.neg_log_tail + 24.0))
         )
 
 
@@ -364,16 +364,16 @@ class LeftOutPureLDP:
     Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
 
     Attributes:
-      num_clients: n. log_inverse_mass: -log of the negligible mass.
+      num_clients: n. neg_log_tail: -log of the negligible mass.
       steps: of the messages, from `numerics.left_out_clones`.
     """
 
     num_clients: int
-    log_inverse_mass: float
-    steps: left_out_clones.Steps
+    neg_log_tail: float
+    steps: left_out_clones.MechanismSteps
 
     name = "everybody"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def top(self) -> float:
@@ -382,11 +382,11 @@ class LeftOutPureLDP:
     @property
     def gains(self) -> bool:
         """True if the bound is expected to be below T1."""
-        return left_out_clones.gains(self.num_clients, self.log_inverse_mass, self.steps)
+        return left_out_clones.gains(self.num_clients, self.neg_log_tail, self.steps)
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return left_out_clones.profile(self.num_clients, self.log_inverse_mass, self.steps)
+        return left_out_clones.profile(self.num_clients, self.neg_log_tail, self.steps)
 
     def upper(self, loss: np.ndarray) -> Values:
         return convex.chords(*self._profile, np.asarray(loss))

@@ -26,7 +26,7 @@ def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
     return f"<details><summary><b>{html.escape(caption)}</b></summary><table>{cells}</table></details>"
 
 
-class Stated(abc.ABC):
+class StatedGuarantee(abc.ABC):
     """Base of brackets for epsilon at one delta, with their statements in words."""
 
     epsilon: float
