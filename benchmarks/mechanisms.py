@@ -31,7 +31,7 @@ def seconds(run: cj.CheckInProtocol, randomizer: cj.Randomizer, delta: float, la
         started = time.process_time()
         bound = unit_bound(other, randomizer, "messages", run.num_units, delta, bounds=(label,)).bound
         with float64():
-            bound.upper(np.array([0.1 * bound.top]))
+            bound.upper(np.array([0.1 * bound.largest_loss]))
         found.append(time.process_time() - started)
     return min(found)
 

@@ -54,7 +54,9 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
     run = whole_run(g.protocol, g.randomizer, g.view, g.delta, bounds=g.bounds, **how)
     with float64():
         for units in (run.units, run.local_caps):
-            composed = _composed([(one, count) for one, count in units if one.top > 0 and count > 0], g)
+            composed = _composed(
+                [(one, count) for one, count in units if one.largest_loss > 0 and count > 0], g
+            )
             if composed is not None:
                 return {"format": FORMAT, "version": __version__, "claim": _claim(g, composed), **composed}
     raise ValueError(
@@ -116,7 +118,7 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     """Spacing, and the multiples of it that are the knots of each unit; None if there is no grid."""
     if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
         # The profile is linear in e^loss up to the largest loss: two knots suffice.
-        return units[0][0].top, [np.arange(2)] * len(units)
+        return units[0][0].largest_loss, [np.arange(2)] * len(units)
     if sum(count for _, count in units) == 1:
         one = units[0][0]
         spacing = g.epsilon if g.epsilon > 0 else 1e-3

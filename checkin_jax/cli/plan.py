@@ -152,7 +152,7 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
 
     None if messages are not noisy updates. Numbers of messages are expected ones.
     """
-    from checkin_jax.training.private.samplers import mechanism_of
+    from checkin_jax.training.private.mechanism import mechanism_of
 
     run = g.protocol
     if not isinstance(run, AvailableCheckIn):

@@ -20,8 +20,8 @@ from checkin_jax import _validate
 from checkin_jax.protocols import MAX_ROUNDS
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private import noise
+from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
-from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 
 _LOG = logging.getLogger(__name__)
 # Key and field of the number of requested rounds in flwr's Context.state.

@@ -51,7 +51,7 @@ class Pair(AsymmetricBound):
     symmetric = False
 
     @property
-    def top(self):
+    def largest_loss(self):
         ratios = np.concatenate([self.p / self.q, self.q / self.p])
         return float(np.log(np.max(ratios))) * (1.0 + 1e-12)
 

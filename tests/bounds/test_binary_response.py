@@ -16,8 +16,8 @@ MASS = 45.0
 
 
 def check(one, pair, close):
-    losses = one.top * np.array([1e-6, 0.01, 0.05, 0.2, 0.5, 0.8])
-    cs = np.exp(one.top * np.array([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 0.95]))
+    losses = one.largest_loss * np.array([1e-6, 0.01, 0.05, 0.2, 0.5, 0.8])
+    cs = np.exp(one.largest_loss * np.array([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 0.95]))
     for lines, each in zip(one.binary().lower(losses), (pair, pair.reversed())):
         difference, far = (np.asarray(v) for v in lines)
         assert (far >= 0).all()

@@ -59,7 +59,7 @@ def test_a_client_added_or_removed_is_exact(noise, rate):
         assert np.all(below <= exact + 2e-9)
         np.testing.assert_allclose(above, exact, atol=4e-9)
         np.testing.assert_allclose(np.maximum(below, 0.0), exact, atol=4e-9)
-    assert np.all(upper[0][one.top < LOSSES] < 1e-300)
+    assert np.all(upper[0][one.largest_loss < LOSSES] < 1e-300)
     # The two orders are no more the same.
     if rate == 0.5:
         assert np.max(np.abs(upper[0] - upper[1])) > 1e-3

@@ -230,7 +230,7 @@ def test_profiles_are_those_of_symmetric_pairs(make, step_cover, epsilon0):
     slopes = np.diff(upper) / np.diff(np.expm1(losses))
     assert (np.diff(slopes) >= -1e-8 * np.abs(slopes[1:])).all()
     assert -slopes[0] <= 0.5 * (1.0 - upper[0]) * (1 + 1e-6) + 1e-11
-    assert one.upper(np.array([one.top, one.top + 1.0])).tolist() == [0.0, 0.0]
+    assert one.upper(np.array([one.largest_loss, one.largest_loss + 1.0])).tolist() == [0.0, 0.0]
     worst = TotalVariationBound(step_cover, epsilon0, 1.0, MASS)
     loss = losses[:-1]
     assert (one.upper(loss) <= worst.upper(loss) * 1.03 + 1e-9).all()
@@ -244,7 +244,7 @@ def test_profiles_are_those_of_symmetric_pairs(make, step_cover, epsilon0):
 def test_witnesses_lie_below(step_cover, epsilon0):
     for one in (KaryBound(step_cover, epsilon0, k, MASS) for k in (2, 3, 20)):
         (witness,) = one.witnesses
-        loss = np.linspace(1e-3, 0.9 * one.top, 40)
+        loss = np.linspace(1e-3, 0.9 * one.largest_loss, 40)
         upper = one.upper(loss)
         for difference, mass in witness.lower(loss):
             assert (np.asarray(difference) - np.expm1(loss) * np.asarray(mass) <= upper * (1 + 1e-9)).all()

@@ -32,7 +32,7 @@ def best(witnesses, delta):
 def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
     p = math.exp(epsilon0)
     one = Clones(UniformSlot(slots, used, used), epsilon0, MASS)
-    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    losses = one.largest_loss * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     pair = random_check_ins.slots_pair(random_check_ins.clone_labels(p), slots, used)
     exact = pairs.profile(pair, np.exp(losses))
     ours = np.asarray(one.upper(losses))
@@ -49,7 +49,7 @@ def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
 def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     p = math.exp(epsilon0)
     one = Clones(Occupied(n, m, prob), epsilon0, MASS)
-    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    losses = one.largest_loss * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
     exact = pairs.profile(
         random_check_ins.occupied_pair(random_check_ins.clone_labels(p), n, law), np.exp(losses)

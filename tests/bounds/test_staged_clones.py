@@ -236,7 +236,7 @@ class Plus:
     name = "T1+"
 
     @property
-    def top(self):
+    def largest_loss(self):
         return self.t1.top
 
     @property

@@ -12,7 +12,7 @@ from scipy import stats
 
 import checkin_jax as cj
 from checkin_jax import cli, training
-from checkin_jax.training.private.samplers import mechanism_of
+from checkin_jax.training.private.mechanism import mechanism_of
 
 RUN = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
 

@@ -15,9 +15,9 @@ from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
 from checkin_jax.training.private import clients, step
 from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.samplers import mechanism_of
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)

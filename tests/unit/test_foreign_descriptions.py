@@ -201,7 +201,7 @@ class Told:
     witnesses = ()
 
     @property
-    def top(self):
+    def largest_loss(self):
         return self.epsilon0
 
     def upper(self, loss):

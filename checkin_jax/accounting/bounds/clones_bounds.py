@@ -216,7 +216,7 @@ class Clones:
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         shuffled = isinstance(self.cover, Shuffled)
         return self.epsilon0 if shuffled else largest_loss(self.epsilon0, self.cover.used)
 
@@ -234,7 +234,7 @@ class Clones:
         return self._mixture(True)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
+        return np.where(loss >= self.largest_loss, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
     def _found(self) -> tuple[Witness, ...]:

@@ -37,8 +37,8 @@ class TabulatedMessages(abc.ABC):
     alone: UnitBound
 
     @property
-    def top(self) -> float:
-        return self.alone.top
+    def largest_loss(self) -> float:
+        return self.alone.largest_loss
 
     @abc.abstractmethod
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -211,7 +211,7 @@ class HiddenGaussian:
     mu: float
     neg_log_tail: float
 
-    top = math.inf
+    largest_loss = math.inf
     # Theorems that are never below this bound, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 

@@ -66,7 +66,7 @@ class StagedBound(abc.ABC):
         return 1.0
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return (
             largest_loss(self.steps.epsilon0, self._observed_prob)
             if self._observed_prob < 1.0
@@ -76,7 +76,7 @@ class StagedBound(abc.ABC):
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self._profile, loss))
+        return np.where(np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self._profile, loss))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,7 @@ class UnitBound(Protocol):
     """
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss; may be infinite."""
         ...
 
@@ -65,7 +65,7 @@ class AsymmetricBound:
     A subclass defines `side`, or `upper_sides` where both directions together are cheaper.
     """
 
-    top = math.inf
+    largest_loss = math.inf
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
@@ -130,11 +130,11 @@ def takes_grid_bound(witness: Witness) -> bool:
 class EventProfile:
     """Grid bound made of a witness's own events: 1.001 max(P(A) - e^loss Q(A), Q(A) - e^loss P(A)).
 
-    top: largest privacy loss of the witness; may be infinite.
+    largest_loss: largest privacy loss of the witness; may be infinite.
     """
 
     witness: Witness
-    top: float = math.inf
+    largest_loss: float = math.inf
 
     name = "a witness by itself"
     witnesses = ()
@@ -152,7 +152,7 @@ class Profile(Protocol):
     def name(self) -> str: ...
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss; may be infinite."""
         ...
 
@@ -197,7 +197,7 @@ class LocalPureLDP(OwnWitness):
     symmetric = True
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     def upper(self, loss: np.ndarray) -> Values:
@@ -222,7 +222,7 @@ class LocalGaussian(OwnWitness):
 
     name = "the Gaussian mechanism, sent at the check-in rate (exact)"
     symmetric = True
-    top = math.inf
+    largest_loss = math.inf
 
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         # One label of weight `rate`, whose sampling rate is 1.
@@ -247,8 +247,8 @@ class LocalOnly:
     name = "local-view bound (no applicable theorem counts a gain)"
 
     @property
-    def top(self) -> float:
-        return self.local.top
+    def largest_loss(self) -> float:
+        return self.local.largest_loss
 
     def upper(self, loss: np.ndarray) -> Values:
         return self.local.upper(loss)
@@ -265,8 +265,8 @@ class LocalMessages:
     name = "one message, sent at the check-in rate"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.minimum(self.rate * self.profile.delta(np.asarray(loss)) * (1.0 + ROUNDING), 1.0)
@@ -329,8 +329,8 @@ class Minimum:
         return " and ".join(dict.fromkeys(names))
 
     @property
-    def top(self) -> float:
-        return min(each.top for each in self.bounds)
+    def largest_loss(self) -> float:
+        return min(each.largest_loss for each in self.bounds)
 
     @property
     def sharp(self) -> bool:

@@ -109,9 +109,9 @@ _LABELS = {
 class Bound:
     """A theorem as the accountant uses it.
 
-    `build` returns a `checkin_jax.accounting.bounds.interface.UnitBound`. Its `name` contains the word, `top` is the
-    largest privacy loss, and `witnesses` may be empty. `upper(loss)` takes losses >= 0 in nats, of any shape. Its
-    values are upper bounds, in both directions, on the hockey-stick divergence of one unit at e^loss.
+    `build` returns a `checkin_jax.accounting.bounds.interface.UnitBound`. Its `name` contains the word, and its
+    `witnesses` may be empty. `upper(loss)` takes losses >= 0 in nats, of any shape. Its values are upper
+    bounds, in both directions, on the hockey-stick divergence of one unit at e^loss.
 
     Attributes:
       word: name in `bounds=`, `method` and statements.

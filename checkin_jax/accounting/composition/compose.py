@@ -42,10 +42,10 @@ def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
 
     The last value of one bound, followed to where another one is smaller, would be a rare and very large loss.
     """
-    far = search.truncation_loss(one.upper, one.top, search.ENOUGH * delta / num_units)
+    far = search.truncation_loss(one.upper, one.largest_loss, search.ENOUGH * delta / num_units)
     if not isinstance(one, Minimum):
         return far
-    nearer = search.truncation_loss(one.upper, one.top, _RARE * delta / num_units)
+    nearer = search.truncation_loss(one.upper, one.largest_loss, _RARE * delta / num_units)
     return nearer if nearer < _FAR_AWAY * far else far
 
 
@@ -124,12 +124,14 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
     with float64():
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
-        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
         if not units:
             return Bracket(0.0, 0.0, "nothing is released")
         # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
-        tiny = math.fsum(one.top * count for one, count in units if one.top < _MIN_LOSS) * (1.0 + 1e-12)
-        units = [(one, count) for one, count in units if one.top >= _MIN_LOSS]
+        tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
+            1.0 + 1e-12
+        )
+        units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
         if not units:
             return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in units)
@@ -160,7 +162,7 @@ class _Composer(Search):
         self.delta = delta
         self.orders = 2 if any(map(is_asymmetric, self.units)) else 1
         self.sharp = any(getattr(one, "sharp", False) for one in self.units)
-        self.tops = [one.top for one in self.units]
+        self.largest_losses = [one.largest_loss for one in self.units]
         self.truncation_losses = [truncation_loss(one, self.total, delta) for one in self.units]
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
@@ -202,7 +204,7 @@ class _Composer(Search):
                 continue
             kept = one.smallest(losses)
             if best.method == "largest loss":
-                kept = [int(np.argmin([each.top for each in one.bounds]))]
+                kept = [int(np.argmin([each.largest_loss for each in one.bounds]))]
             elif len(kept) > 1 and math.isfinite(best.upper):
                 most = self._renyi(found.atoms)[0] * (1.0 + _UNMOVED)
                 for each in reversed(kept):
@@ -265,7 +267,7 @@ def _below_grid_bound(witness: Witness) -> bool:
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
     """The upper end of units composed on a grid, and the knots of each unit's profile.
 
-    Call inside `float64()`, with two units or more and no top below 1e-9.
+    Call inside `float64()`, with two units or more and no largest loss below 1e-9.
     """
     return _Composer(units, delta).upper()
 

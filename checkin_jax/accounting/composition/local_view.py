@@ -61,11 +61,11 @@ def _counts(rate: float, count: int, neg_log_tail: float) -> _Counts | None:
 
 @dataclasses.dataclass(frozen=True)
 class ComposedProfile:
-    """The profile of all units together, from both sides, at losses in nats; below any delta at loss `top`."""
+    """The profile of all units together, from both sides, at losses in nats; below any delta at `largest_loss`."""
 
     upper: Callable[[np.ndarray], np.ndarray]
     lower: Callable[[np.ndarray], np.ndarray]
-    top: float
+    largest_loss: float
 
 
 def profile_of(one: UnitBound, count: int, delta: float) -> ComposedProfile | None:
@@ -136,7 +136,7 @@ def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Brac
         return None
     if float(profile.upper(np.zeros(_POINTS))[0]) <= delta:
         return Bracket(0.0, 0.0, METHOD)
-    upper = refine(lambda grid: profile.upper(grid) <= delta, profile.top, _POINTS)[1]
+    upper = refine(lambda grid: profile.upper(grid) <= delta, profile.largest_loss, _POINTS)[1]
     if not float(profile.upper(np.full(_POINTS, upper))[0]) <= delta:
         return None
     found = Bracket(0.0, upper, METHOD)

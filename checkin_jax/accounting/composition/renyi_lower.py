@@ -62,7 +62,7 @@ def rdp_lower(
     best = np.zeros(len(at))
     with float64():
         bound = unit_bound(protocol, randomizer, view, 1.0, _DELTA, bounds=FAST_ONES).bound
-        for witness in bound.witnesses if bound.top > 0 else ():
+        for witness in bound.witnesses if bound.largest_loss > 0 else ():
             for end in _ends(witness.grid_bound):
                 best = np.maximum(best, _of_witness(witness, end * _SHAPE, at))
     return best / (at - 1.0) * (1.0 - 1e-12) * protocol.num_units
@@ -70,7 +70,7 @@ def rdp_lower(
 
 def _ends(bound: UnitBound) -> list[float]:
     """Largest knots of the grids."""
-    places = _PLACES * min(bound.top, MAX_LOSS)
+    places = _PLACES * min(bound.largest_loss, MAX_LOSS)
     value = np.asarray(bound.upper(places))
     found = [places[np.flatnonzero(value >= part * value[0])[-1]] for part in _PARTS]
     return sorted({float(each) for each in found})

@@ -77,14 +77,14 @@ class Search:
     """Units and their counts at one delta.
 
     Attributes:
-      counts: units of every event, [events]. tops: largest loss of each; may be infinite.
+      counts: units of every event, [events]. largest_losses: of each; may be infinite.
       truncation_losses: loss up to which each is followed. delta: the target.
       sharp: True if a finer grid is worth its time.
       loss_support: absolute losses of all outcomes of every event, [events] arrays; empty unless all are few.
     """
 
     counts: Array
-    tops: Sequence[float]
+    largest_losses: Sequence[float]
     truncation_losses: Sequence[float]
     delta: float
     sharp: bool = False
@@ -145,7 +145,7 @@ class Search:
         farthest = max(self.truncation_losses)
         if not spacing > 1e-13 * farthest:
             return None
-        largest = max(filter(math.isfinite, self.tops), default=math.inf)
+        largest = max(filter(math.isfinite, self.largest_losses), default=math.inf)
         if math.isfinite(largest):
             # An atom at the largest loss is then on the grid; rounded so that the window does not shrink.
             spacing = largest / max(math.floor(largest / spacing), 1)
@@ -187,7 +187,7 @@ class Search:
         renyi, order = self._renyi(found.atoms)
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", optimal_order=order)
-        pure = float(np.dot(self.counts, self.tops)) * (1.0 + 1e-12)
+        pure = float(np.dot(self.counts, self.largest_losses)) * (1.0 + 1e-12)
         if pure < best.upper:
             best = Bracket(0.0, pure, "largest loss")
         return best, found

@@ -43,7 +43,7 @@ def refine(
 def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     """Bracket of epsilon of one unit at this delta; a lower end of zero unless `both`."""
     # Mass beyond MAX_LOSS is far below any delta.
-    top = min(one.top, MAX_LOSS)
+    top = min(one.largest_loss, MAX_LOSS)
     lower, method = _lower(one, delta, top) if both else (0.0, "")
     # No valid bound is below a witness; `ordered` raises for an invalid one.
     start = 0.99 * lower

@@ -220,7 +220,9 @@ class CheckInAccountant(PrivacyAccountant):
             return math.inf
         if delta < MIN_DELTA:
             # Pure differential privacy: the largest losses of the units add up.
-            return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
+            return math.fsum(one.largest_loss * count for one, count in self._units(MIN_DELTA)) * (
+                1.0 + 1e-12
+            )
         return composer.upper_end(self._units(delta, at_most), delta, self._local_caps()).upper
 
     @named

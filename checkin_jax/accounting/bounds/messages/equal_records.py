@@ -192,7 +192,7 @@ class LabelsAtOneRecord(_OneRecord):
 
     @property
     def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.messages.top)
+        return EventProfile(self, self.messages.largest_loss)
 
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
@@ -219,7 +219,7 @@ class MessagesByNumber:
 
     @property
     def grid_bound(self) -> UnitBound:
-        return EventProfile(self, max(one.messages.top for _, one in self.parts))
+        return EventProfile(self, max(one.messages.largest_loss for _, one in self.parts))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         total = np.zeros((2, 2, np.size(loss)))

@@ -51,7 +51,7 @@ class ShuffledLaplaceSum:
     name = "subsampling"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @functools.cached_property

@@ -323,8 +323,8 @@ class LeftOut:
         return "everybody (Gaussian messages)" if isinstance(self.profile, GaussianProfile) else "everybody"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
@@ -376,7 +376,7 @@ class LeftOutPureLDP:
     witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.steps.epsilon0
 
     @property

@@ -56,7 +56,7 @@ def log_square(profile: Profile) -> float:
     """log(1 + v), v the approximate variance of T* at c = 1 where it is finite: mu^2 of a Gaussian message."""
     if isinstance(profile, GaussianProfile):
         return profile.mu**2
-    above = np.append(0.0, np.geomspace(1e-6, math.exp(min(profile.top, _FAR)), _SUMMED))
+    above = np.append(0.0, np.geomspace(1e-6, math.exp(min(profile.largest_loss, _FAR)), _SUMMED))
     value = profile.delta(np.log1p(above))
     return math.log1p(4.0 * float(np.trapezoid(value - value[-1], above)))
 
@@ -213,8 +213,8 @@ class CutWeights:
     witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
     def _whole(self) -> int:

@@ -43,7 +43,7 @@ _MAX_LOSS = 300.0
 
 def _reach(profile: Profile, least: float) -> float:
     """Smallest loss from which on D is at most `least`, or constant."""
-    end = min(profile.top, _MAX_LOSS)
+    end = min(profile.largest_loss, _MAX_LOSS)
     for _ in range(3):
         losses = np.linspace(0.0, end, _SAMPLES)
         value = profile.delta(losses)
@@ -52,7 +52,7 @@ def _reach(profile: Profile, least: float) -> float:
         if enough.sum() < _SAMPLES // 2:
             break
     # The profile is flat here: any positive end point serves.
-    return end or min(profile.top, 1.0)
+    return end or min(profile.largest_loss, 1.0)
 
 
 def knots_of(profile: Profile, least: float) -> np.ndarray:
@@ -128,8 +128,8 @@ class HiddenSum(abc.ABC):
         """Upper bounds at these losses by subsampling, with all other messages revealed."""
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
     def negligible(self) -> float:
@@ -237,7 +237,7 @@ class HiddenSum(abc.ABC):
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
-        end = min(self.top, MAX_LOSS)
+        end = min(self.largest_loss, MAX_LOSS)
         if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.neg_log_tail):
             # The remaining mass is too large to count at infinite loss: a coarser grid continues by subsampling.
             far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]

@@ -31,7 +31,7 @@ class Subsampled:
 
     mixture: GaussianBuckets
 
-    top = math.inf
+    largest_loss = math.inf
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         flat = np.ravel(np.asarray(loss, dtype=np.float64))
@@ -195,13 +195,13 @@ class SubsampledMessages:
     name = "subsampling"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         losses = np.asarray(loss, dtype=np.float64).ravel()
         value = of_profile(self.counted.mixture, self.rate, self.profile, losses)
-        return np.where(losses >= self.top, 0.0, value).reshape(np.shape(loss))
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
 
 
 def of_profile(mix: GaussianBuckets, rate: float, profile: Profile, losses: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ class DominatingSteps(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def top(self) -> float: ...
+    def largest_loss(self) -> float: ...
 
     @abc.abstractmethod
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +106,9 @@ class DominatingSteps(abc.ABC):
         return np.log1p(above), value
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+        return np.where(
+            np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self.profile, np.asarray(loss))
+        )
 
 
 class HiddenSteps(DominatingSteps):
@@ -120,7 +122,7 @@ class HiddenSteps(DominatingSteps):
         """The dominating step."""
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return largest_loss(self.epsilon0, self.step_cover.used)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:

@@ -185,7 +185,7 @@ class SlotsWithColluders:
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @functools.cached_property

@@ -44,7 +44,7 @@ class UnequalSteps(DominatingSteps):
     witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:

@@ -68,7 +68,7 @@ class UnequalOccupied:
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @property

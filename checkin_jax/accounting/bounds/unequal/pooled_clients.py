@@ -66,7 +66,7 @@ class UnequalPureLDP:
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @property

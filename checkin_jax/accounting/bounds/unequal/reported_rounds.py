@@ -34,8 +34,8 @@ class Reported:
     rate: float
 
     @property
-    def top(self) -> float:
-        return self.bound.top
+    def largest_loss(self) -> float:
+        return self.bound.largest_loss
 
     @property
     def name(self) -> str:

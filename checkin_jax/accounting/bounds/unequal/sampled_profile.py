@@ -54,8 +54,8 @@ class UnequalHidden:
         return f"profile ({self.profile.name} messages)"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @functools.cached_property
     def cells(self) -> Cells:
@@ -104,7 +104,7 @@ class UnequalHidden:
         alone = self.profile.delta(losses)
         value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
         value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
-        return np.where(losses >= self.top, 0.0, value).reshape(shape)
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(shape)
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:

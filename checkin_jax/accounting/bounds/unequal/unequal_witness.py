@@ -45,7 +45,7 @@ class UnequalMessagesOfOne:
 
     @property
     def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self._profile.top)
+        return EventProfile(self, self._profile.largest_loss)
 
     @property
     def single(self) -> bool:

@@ -169,7 +169,7 @@ class R2TwoSteps:
     rest: float = 0.0
 
     name = "two-steps"
-    top = math.inf
+    largest_loss = math.inf
     witnesses: tuple[Witness, ...] = ()
 
     @property

@@ -45,7 +45,7 @@ class _OppositeStep:
     mu: float
 
     name = "Gaussian"
-    top = math.inf
+    largest_loss = math.inf
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return opposite_pair.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
@@ -215,7 +215,7 @@ class DisplacedReplace:
     witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
-    top = math.inf
+    largest_loss = math.inf
 
     @functools.cached_property
     def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:

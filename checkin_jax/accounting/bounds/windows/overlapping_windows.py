@@ -192,7 +192,7 @@ class OverlapReplace:
     witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
-    top = math.inf
+    largest_loss = math.inf
 
     @functools.cached_property
     def _alone(self) -> tuple[tuple[tuple[float, float, OppositeRecords], ...], tuple[float, float]]:

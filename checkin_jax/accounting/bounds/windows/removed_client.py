@@ -89,8 +89,8 @@ class _Half:
     name = "a step"
 
     @property
-    def top(self) -> float:
-        return math.log(2.0) if self.falls else self.message.top
+    def largest_loss(self) -> float:
+        return math.log(2.0) if self.falls else self.message.largest_loss
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         values, probs = self.weights
@@ -232,8 +232,8 @@ class RemovedClient(AsymmetricBound):
         return self.used * float(self.profile.delta(np.zeros(1))[0])
 
     @property
-    def top(self) -> float:  # type: ignore[override]
-        largest = self.profile.top
+    def largest_loss(self) -> float:  # type: ignore[override]
+        largest = self.profile.largest_loss
         return largest if largest >= MAX_LOSS else math.log1p(self.used * math.expm1(largest)) * (1.0 + 1e-15)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
@@ -242,4 +242,4 @@ class RemovedClient(AsymmetricBound):
         found = self.used * self.profile.delta(loss) * (1.0 + ROUNDING)
         if self._alone > math.exp(-self.neg_log_tail):
             found = np.minimum(found, convex.held_chords(*self._tables[backward], loss))
-        return np.where(loss >= self.top, 0.0, found)
+        return np.where(loss >= self.largest_loss, 0.0, found)
