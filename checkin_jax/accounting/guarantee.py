@@ -142,10 +142,12 @@ class Guarantee(StatedGuarantee):
         Raises:
           ValueError, TypeError: no client has such a rate, or all rates are equal.
         """
-        coins = self.protocol.unequal_rates
-        if coins is None:
+        unequal_rates = self.protocol.unequal_rates
+        if unequal_rates is None:
             raise ValueError("no table by rate: all clients have the same check-in rate")
-        chosen = sorted({coins.fastest(rate) for rate in (coins.examples if rates is None else rates)})
+        chosen = sorted(
+            {unequal_rates.fastest(rate) for rate in (unequal_rates.examples if rates is None else rates)}
+        )
         found = [self.at_rate(rate) for rate in chosen]
         return tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(chosen, found))
 
@@ -183,11 +185,11 @@ class Guarantee(StatedGuarantee):
     @property
     def covers(self) -> list[tuple[str, str]]:
         """Line of the statement about the clients covered; empty if all check-in rates are equal."""
-        coins = self.protocol.unequal_rates
-        if coins is None or self.client_rate is None:
+        unequal_rates = self.protocol.unequal_rates
+        if unequal_rates is None or self.client_rate is None:
             return []
         limit = f"check-in rates up to {self.client_rate:.6g}"
-        if self.client_rate == coins.fastest():
+        if self.client_rate == unequal_rates.fastest():
             return [("covers", f"all clients: {limit}")]
         return [("covers", f"clients with {limit}; faster clients are not covered")]
 

@@ -208,13 +208,13 @@ class FixedWindow(CommonSlots):
         the integral of prod (1 - a_j u) over u in [0, 1]. Each factor is at least (1 - a u)^(a_j/a), a the largest a_j.
         The other clients of a slower client include the fastest one.
         """
-        coins = self.unequal_rates
-        if isinstance(coins, RateLimits):
+        unequal_rates = self.unequal_rates
+        if isinstance(unequal_rates, RateLimits):
             # One fleet within the limits: all others at the same rate.
-            largest = coins.common_rate_of_others(prob, self.num_clients)
+            largest = unequal_rates.common_rate_of_others(prob, self.num_clients)
             total = largest * (self.num_clients - 1)
         else:
-            others = coins.others(prob) if isinstance(coins, Rates) else None
+            others = unequal_rates.others(prob) if isinstance(unequal_rates, Rates) else None
             if others is None:
                 return prob
             largest, total = others.largest, others.expected_check_ins

@@ -241,10 +241,10 @@ def by_rate(
     Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
     client.
     """
-    coins = protocol.unequal_rates
-    if not isinstance(coins, Rates):
+    unequal_rates = protocol.unequal_rates
+    if not isinstance(unequal_rates, Rates):
         return {}
-    rates = sorted(set(coins.quantiles(RATES)), reverse=True)
+    rates = sorted(set(unequal_rates.quantiles(RATES)), reverse=True)
     out: ByRate = {}
     for view in views:
         slower = [guarantee(run, protocol, view, account_fn, rate) for rate in rates[1:]]

@@ -44,8 +44,12 @@ class Rounds(Schedule):
     def words(self) -> str:
         """Rates and expected number of messages."""
         number, rate = self.check_ins
-        coins = self.protocol.unequal_rates
-        how = f"rate {rate:.6g}" if coins is None else f"rates {coins.span}, each client its own"
+        unequal_rates = self.protocol.unequal_rates
+        how = (
+            f"rate {rate:.6g}"
+            if unequal_rates is None
+            else f"rates {unequal_rates.span}, each client its own"
+        )
         return f"checking in at {how}: about {number * rate:,.0f} a round"
 
     def fewer_clients(self) -> ShuffledCheckIn | Shuffle:

@@ -133,18 +133,24 @@ class Population:
         return [(theta, self.pool(theta)) for theta in self.thetas]
 
 
-def population_of(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Population | None:
+def population_of(
+    unit: Unit, unequal_rates: CheckInRates | None, num_clients: int, arrival_prob: float
+) -> Population | None:
     """The target's population; None if there is no other client or rates are equal."""
     rate, mass = unit.rate, unit.neg_log_tail
-    if isinstance(coins, RateLimits):
-        limits = coins.thinned(kept)
+    if isinstance(unequal_rates, RateLimits):
+        limits = unequal_rates.thinned(arrival_prob)
         # One fleet within the limits: all others have the same rate.
         rate_of_others = np.asarray([limits.common_rate_of_others(rate, num_clients)])
         return Population(rate, None, Rates(rate_of_others, [num_clients - 1]), limits, mass)
-    if not isinstance(coins, Rates):
+    if not isinstance(unequal_rates, Rates):
         return None
-    others = coins.others(coins.fastest(unit.client_rate))
-    return None if others is None else Population(rate, coins.thinned(kept), others.thinned(kept), None, mass)
+    others = unequal_rates.others(unequal_rates.fastest(unit.client_rate))
+    return (
+        None
+        if others is None
+        else Population(rate, unequal_rates.thinned(arrival_prob), others.thinned(arrival_prob), None, mass)
+    )
 
 
 def covering_population(unit: Unit) -> Population | None:
