@@ -95,6 +95,11 @@ class Guarantee(StatedGuarantee):
     # `account` of the same run, as a function of `client_rate`.
     asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
 
+    @property
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """The randomizer, as ledgers have several."""
+        return (self.randomizer,)
+
     @functools.cached_property
     def attack(self) -> AttackTerms:
         """Attack terms with both ends certified, from the run's whole privacy profile."""

@@ -6,9 +6,11 @@ import abc
 import html
 import re
 from collections.abc import Iterable
+from typing import NoReturn
 
 from checkin_jax._rounding import bracket, down, up
 from checkin_jax.protocols import REPLACE
+from checkin_jax.randomizers import Randomizer
 
 
 def without_parentheses(against: str) -> str:
@@ -52,6 +54,11 @@ class StatedGuarantee(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """Randomizers of the messages."""
+
+    @property
+    @abc.abstractmethod
     def _attacked(self) -> list[tuple[str, str]]:
         """Names and texts of the attack terms."""
 
@@ -92,6 +99,9 @@ class StatedGuarantee(abc.ABC):
     def __repr__(self) -> str:
         ends = f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"
         return f"<{type(self).__name__}: {ends}, {self._view_words}, {self.validity}>"
+
+    def __float__(self) -> NoReturn:
+        raise TypeError("a guarantee is no number: expected its .epsilon (the upper end) or its .lower")
 
     def __format__(self, spec: str) -> str:
         """Both ends, rounded outwards: f"{g:.4}" is "1.355 <= epsilon <= 1.361"; the statement without a format.

@@ -201,21 +201,24 @@ class Record:
 
     @property
     def chosen(self) -> str | None:
-        """Name of the declared kind of message; None: undeclared.
+        """Name of the declared kind of message, if the promises are of several; None: undeclared.
 
         Raises:
-          ValueError: the declaration is not the first words of one of them.
+          ValueError: the declaration is not the first words of one of them, or of one that a run or a ledger has.
         """
         said, names = self.deployment.message, [each.name for each in self.promises]
-        if said is not None and not any(names):
-            raise ValueError(f"message={_validate.shown(said)}: goes with a plan, which may have several")
-        found = [name for name in names if said is not None and name.startswith(said)]
+        if said is None:
+            return None
+        several = any(names)
+        if not several:
+            names = sorted({each.words for g in self.stated for each in g.randomizers})
+        found = [name for name in names if name.startswith(said)]
         found = [name for name in found if name == said] or found
-        if said is not None and len(found) != 1:
+        if not found or (several and len(found) > 1):
             raise ValueError(
                 f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
             )
-        return found[0] if found else None
+        return found[0] if several else None
 
     @property
     def theorems(self) -> tuple[str, ...]:

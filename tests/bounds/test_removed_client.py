@@ -158,9 +158,11 @@ def test_more_others_than_there_are_are_no_bound():
 
     class TooMany(Loads):
         def poisson(self):
-            mean = self.others + 3.0 * math.sqrt(self.others)
+            mean = self.num_rivals + 3.0 * math.sqrt(self.num_rivals)
             return (
-                super().poisson()._replace(mass=1.0, weights=removed_client.poisson_weights(mean * self.pick))
+                super()
+                .poisson()
+                ._replace(mass=1.0, weights=removed_client.poisson_weights(mean * self.rival_prob))
             )
 
     assert not above(TooMany(*facts, common=True), laws)

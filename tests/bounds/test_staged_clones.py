@@ -237,7 +237,7 @@ class Plus:
 
     @property
     def largest_loss(self):
-        return self.t1.top
+        return self.t1.largest_loss
 
     @property
     def witnesses(self):

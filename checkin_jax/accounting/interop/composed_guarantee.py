@@ -20,6 +20,7 @@ from checkin_jax.accounting.interop import central
 from checkin_jax.accounting.interop.events import ProtocolUnit
 from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.protocols import REPLACE
+from checkin_jax.randomizers import Randomizer
 
 # Words for central events; the data sets are those of a ledger without check-ins.
 _CENTRAL = "somebody who sees the outputs of a trusted server"
@@ -101,6 +102,11 @@ class LedgerGuarantee(StatedGuarantee):
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     attack: AttackTerms | None = None
+
+    @property
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """Randomizers of the check-ins; central events have none."""
+        return tuple(unit.randomizer for unit, _ in self.units)
 
     @classmethod
     def of(
