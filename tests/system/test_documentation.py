@@ -291,6 +291,16 @@ def test_the_two_commands_and_every_named_file_exist():
             assert (page.parent / path).exists(), (page.name, path)
 
 
+def test_the_oldest_jax_of_the_package_is_the_one_that_is_tested_and_promised():
+    (oldest, beyond), *others = re.findall(
+        r'"jax(?:lib)?>=([\d.]+),<([\d.]+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    assert others == [(oldest, beyond)]
+    assert f"\nJAX ?= {oldest}.0\n" in (ROOT / "Makefile").read_text()
+    newest = f"0.{int(beyond.partition('.')[2]) - 1}"
+    assert f"at present {oldest} and {newest}," in (ROOT / "docs" / "stability.md").read_text()
+
+
 def test_the_glossary_has_every_bound_of_the_table():
     """With the sentence that statements print, and a link to every page of its proof; names have one entry each."""
     page = (ROOT / "docs" / "glossary.md").read_text().replace("\\", "")
