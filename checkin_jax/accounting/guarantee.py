@@ -97,7 +97,7 @@ class Guarantee(StatedGuarantee):
 
     @property
     def randomizers(self) -> tuple[Randomizer, ...]:
-        """The randomizer, as ledgers have several."""
+        """Randomizers of the messages: one, where a ledger may have several."""
         return (self.randomizer,)
 
     @functools.cached_property
