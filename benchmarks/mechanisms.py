@@ -29,9 +29,9 @@ def seconds(run: cj.CheckInProtocol, randomizer: cj.Randomizer, delta: float, la
     for extra in range(1, 4):
         other = type(run)(**{**vars(run), "num_clients": run.num_clients + extra})
         started = time.process_time()
-        bound = unit_bound(other, randomizer, "messages", run.repeats, delta, bounds=(label,)).bound
+        bound = unit_bound(other, randomizer, "messages", run.num_units, delta, bounds=(label,)).bound
         with float64():
-            bound.upper(np.array([0.1 * bound.top]))
+            bound.upper(np.array([0.1 * bound.largest_loss]))
         found.append(time.process_time() - started)
     return min(found)
 

@@ -43,8 +43,8 @@ from checkin_jax.randomizers import Gaussian, L2Mechanism
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.private import step
+from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.samplers import mechanism_of
 from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), L2Mechanism(epsilon0=2.0)
@@ -160,7 +160,7 @@ class Variant:
 
 
 def sweep(variants: dict[str, Variant], repeats: int) -> None:
-    """Times all variants in turn, `repeats` times after the first call."""
+    """Times all variants in turn, `num_units` times after the first call."""
     for variant in variants.values():
         variant.first, _ = variant.run()
     for i in range(repeats):

@@ -58,8 +58,8 @@ class CheckInRates(ByName, Part, abc.ABC):
         """Raises ValueError if this number of clients contradicts the rates."""
 
     @abc.abstractmethod
-    def thinned(self, kept: float) -> Self:
-        """Rates of messages that arrive, each with probability `kept` in (0, 1], independently."""
+    def thinned(self, arrival_prob: float) -> Self:
+        """Rates of messages that arrive, each with probability `arrival_prob` in (0, 1], independently."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -251,14 +251,14 @@ class Rates(CheckInRates):
         theta = _validate.real(0.0, 1.0, open_low=True, open_high=True, theta=theta)
         return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
 
-    def thinned(self, kept: float) -> Rates:
-        """Rates of messages that arrive, each with probability `kept` in (0, 1], independently.
+    def thinned(self, arrival_prob: float) -> Rates:
+        """Rates of messages that arrive, each with probability `arrival_prob` in (0, 1], independently.
 
         Raises:
-          ValueError, TypeError: `kept` outside its range.
+          ValueError, TypeError: `arrival_prob` outside its range.
         """
-        kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
-        return self if kept == 1.0 else Rates(self.values * kept, self.counts)
+        arrival_prob = _validate.real(0.0, 1.0, open_low=True, arrival_prob=arrival_prob)
+        return self if arrival_prob == 1.0 else Rates(self.values * arrival_prob, self.counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +341,7 @@ class RateLimits(CheckInRates):
             return self.largest
         return _validate.real(0.0, self.largest, open_low=True, client_rate=client_rate)
 
-    def others_alike(self, client_rate: float, num_clients: int) -> float:
+    def common_rate_of_others(self, client_rate: float, num_clients: int) -> float:
         """Common rate of the others of a client of this rate, in a fleet that is within the limits for each client.
 
         The others of each of these are the rest of them and this client, who may be slower. `largest` if no such fleet
@@ -358,16 +358,16 @@ class RateLimits(CheckInRates):
         """Lower bound W on the sum of the others' weights w_j, at theta = largest."""
         return self.expected_check_ins / self.largest
 
-    def thinned(self, kept: float) -> RateLimits:
-        """Limits of messages that arrive, each with probability `kept` in (0, 1], independently.
+    def thinned(self, arrival_prob: float) -> RateLimits:
+        """Limits of messages that arrive, each with probability `arrival_prob` in (0, 1], independently.
 
         Raises:
-          ValueError, TypeError: `kept` outside its range.
+          ValueError, TypeError: `arrival_prob` outside its range.
         """
-        kept = _validate.real(0.0, 1.0, open_low=True, kept=kept)
-        if kept == 1.0:
+        arrival_prob = _validate.real(0.0, 1.0, open_low=True, arrival_prob=arrival_prob)
+        if arrival_prob == 1.0:
             return self
-        return RateLimits(self.largest * kept, self.expected_check_ins * kept)
+        return RateLimits(self.largest * arrival_prob, self.expected_check_ins * arrival_prob)
 
 
 def _legal_rates(found: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class TooLarge(Exception):
     """An exact profile would take too long."""
 
 
-class Unit(NamedTuple):
+class CertificateUnit(NamedTuple):
     """One kind of unit; losses are `knots` times the spacing, `forward` and `backward` profiles of P||Q and Q||P."""
 
     bound: str
@@ -63,10 +63,10 @@ class Certificate(NamedTuple):
     lower: Fraction
     delta: Fraction
     spacing: Fraction
-    units: list[Unit]
+    units: list[CertificateUnit]
 
 
-class Law(NamedTuple):
+class LossLaw(NamedTuple):
     """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded up."""
 
     low: int
@@ -107,7 +107,7 @@ def _profile(where: str, values: list[Any], size: int) -> list[Fraction]:
     return [_number(f"{where}[{i}]", each, 0.0, 2.0) for i, each in enumerate(values)]
 
 
-def _unit(where: str, record: Any) -> Unit:
+def _unit(where: str, record: Any) -> CertificateUnit:
     index = _field(where, record, "knots", list)
     if not 2 <= len(index) <= MOST_KNOTS:
         raise Malformed(f"{where}.knots: expected from 2 to {MOST_KNOTS} knots")
@@ -119,7 +119,7 @@ def _unit(where: str, record: Any) -> Unit:
     model = _field(where, record, "model", dict)
     _field(f"{where}.model", model, "kind", str)
     count = _whole(f"{where}.count", record.get("count"), 1, MOST_COUNT)
-    return Unit(_line(_field(where, record, "bound", str)), model, count, index, forward, backward)
+    return CertificateUnit(_line(_field(where, record, "bound", str)), model, count, index, forward, backward)
 
 
 def _line(text: str) -> str:
@@ -234,7 +234,7 @@ def _beyond(draws: int, mode: int, odds: arb, peak: arb, least: arb) -> tuple[li
     return found, arb(0), arb(0)
 
 
-class Tail:
+class BinomialTail:
     """Pr[X >= k] of a binomial law, as balls."""
 
     def __init__(self, law: Binomial) -> None:
@@ -253,7 +253,7 @@ class Tail:
         return self.values[min(k - self.low, len(self.values) - 1)]
 
 
-class Clones:
+class ClonesPair:
     """Pair (P, Q) of `draws` draws, one of them the target's: it shows label 0 or 1 at odds p : 1, or is absent.
 
     Each draw shows label 0 or label 1 with probability `label` each, is absent with probability `absent`, and otherwise
@@ -281,15 +281,15 @@ class Clones:
             raise TooLarge
         half = arb(1) / 2
         self.fair = {n: binomial(n, half, bits) for n in range(max(low, 1), high + 1)}
-        self.tails = {n: Tail(law) for n, law in self.fair.items()}
-        self.tails[low - 1 if low > 1 else 0] = Tail(binomial(max(low - 1, 0), half, bits))
+        self.tails = {n: BinomialTail(law) for n, law in self.fair.items()}
+        self.tails[low - 1 if low > 1 else 0] = BinomialTail(binomial(max(low - 1, 0), half, bits))
         self.absent: dict[int, Binomial] = {}
-        self.lacking: dict[int, Tail] = {}
+        self.lacking: dict[int, BinomialTail] = {}
         self.mean: dict[int, arb] = {}
         if with_absent:
             for n in range(max(low, 1), min(high + 1, draws) + 1):
                 self.absent[n] = binomial(draws - n, of_rest, bits)
-                self.lacking[n] = Tail(self.absent[n])
+                self.lacking[n] = BinomialTail(self.absent[n])
                 self.mean[n] = (draws - n) * of_rest
 
     def _below(self, n: int, z: arb) -> arb:
@@ -337,7 +337,7 @@ class Clones:
         return total * self.scale / self.draws
 
 
-def model(unit: Unit, where: str) -> Clones | None:
+def model(unit: CertificateUnit, where: str) -> ClonesPair | None:
     """Model of the unit's exact profile; None if the certificate names only a bound, which is then trusted."""
     kind, about = unit.model["kind"], unit.model
 
@@ -356,16 +356,16 @@ def model(unit: Unit, where: str) -> Clones | None:
         draws = _whole(f"{where}.model.clients", about.get("clients"), 1, 10**9)
         rate = number("rate", 1e-30, 1.0)
         absent = ball(1 - rate)
-        return Clones(draws, ball(rate) / (p + 1), absent, arb(0), arb(1), epsilon0, bits)
+        return ClonesPair(draws, ball(rate) / (p + 1), absent, arb(0), arb(1), epsilon0, bits)
     if kind == "slots":
         draws = _whole(f"{where}.model.slots", about.get("slots"), 1, 10**9)
         used = number("used", 1e-30, 1.0)
         constant = ball(draws * (1 - used) / used)
-        return Clones(draws, 1 / (p + 1), arb(0), constant, ball(used), epsilon0, bits)
+        return ClonesPair(draws, 1 / (p + 1), arb(0), constant, ball(used), epsilon0, bits)
     raise Malformed(f"{where}.model.kind: expected 'shuffled', 'slots' or 'trusted'")
 
 
-def check_profile(unit: Unit, spacing: Fraction, where: str) -> str:
+def check_profile(unit: CertificateUnit, spacing: Fraction, where: str) -> str:
     """Checks the profile at every knot in both directions; returns the name of a part that is trusted, or ""."""
     trusted = f"the profile of {where} ({unit.bound})"
     try:
@@ -401,7 +401,7 @@ def slopes(values: list[Fraction], c: list[arb], where: str) -> list[arb]:
     return found
 
 
-def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
+def law_of(unit: CertificateUnit, spacing: Fraction, bits: int, where: str) -> LossLaw:
     """Law of the loss under P whose hockey-stick divergences are at least the unit's at every c > 0.
 
     At c >= 1 the masses at positive losses give the chords of the forward profile. At c < 1 the masses at negative
@@ -435,11 +435,11 @@ def law_of(unit: Unit, spacing: Fraction, bits: int, where: str) -> Law:
     for i, index in enumerate(unit.knots[1:]):
         masses[last + index] = max(at_most(near[i] * whole), 0)
         masses[last - index] = max(at_most(below[i] * whole), 0)
-    return Law(-last, masses, at_most(infinite * whole))
+    return LossLaw(-last, masses, at_most(infinite * whole))
 
 
 def window(
-    laws: list[Law], counts: list[int], spacing: float, bits: int, claim: Certificate
+    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, claim: Certificate
 ) -> tuple[int, int]:
     """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
     epsilon, log_far = float(claim.epsilon), math.log(claim.delta) - 30.0
@@ -463,7 +463,7 @@ def window(
     return math.floor(low / spacing), math.ceil(high / spacing)
 
 
-def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) -> Law:
+def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) -> LossLaw:
     """The law in this window: mass above it moves to infinity, mass below it to its first place."""
     first, last = kept
     if low + len(masses) - 1 > last:
@@ -476,19 +476,19 @@ def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) ->
         masses = masses[cut:] or [0]
         masses[0] += lump
         low = first
-    return Law(low, masses or [0], infinite)
+    return LossLaw(low, masses or [0], infinite)
 
 
-def product(one: Law, other: Law, bits: int, kept: tuple[int, int]) -> Law:
+def product(one: LossLaw, other: LossLaw, bits: int, kept: tuple[int, int]) -> LossLaw:
     """Law of the sum of two losses, each mass rounded up."""
     masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
     a, b = sum(one.masses), sum(other.masses)
     infinite = one.infinite * (b + other.infinite) + a * other.infinite
     wide = raised(masses, one.low + other.low, infinite, kept)
-    return Law(wide.low, [-(-each >> bits) for each in wide.masses], -(-wide.infinite >> bits))
+    return LossLaw(wide.low, [-(-each >> bits) for each in wide.masses], -(-wide.infinite >> bits))
 
 
-def power(law: Law, count: int, bits: int, kept: tuple[int, int]) -> Law:
+def power(law: LossLaw, count: int, bits: int, kept: tuple[int, int]) -> LossLaw:
     law = raised(law.masses, law.low, law.infinite, kept)
     found = law
     for digit in bin(count)[3:]:
@@ -498,7 +498,7 @@ def power(law: Law, count: int, bits: int, kept: tuple[int, int]) -> Law:
     return found
 
 
-def delta_at(law: Law, epsilon: Fraction, spacing: Fraction, bits: int) -> arb:
+def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> arb:
     """Sum of mass (1 - e^(epsilon - loss))_+, and the mass at infinity."""
     first = max(math.floor(epsilon / spacing) + 1, law.low)
     above = law.masses[first - law.low :]
@@ -540,7 +540,7 @@ def check(text: bytes) -> tuple[list[str], list[str]]:
         products = sum(2 * count.bit_length() for count in counts)
         if products * bits * (kept[1] - kept[0]) > MOST_WORK:
             raise Malformed("certificate: too large to be composed here")
-        composed = Law(0, [1 << bits], 0)
+        composed = LossLaw(0, [1 << bits], 0)
         for law, count in zip(laws, counts):
             composed = product(composed, power(law, count, bits, kept), bits, kept)
         delta = delta_at(composed, found.epsilon, found.spacing, bits)

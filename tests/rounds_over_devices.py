@@ -14,8 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.private import step
+from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.performance import AXIS, Performance
-from checkin_jax.training.private.samplers import mechanism_of
 
 RECORDS = np.insert(np.random.default_rng(0).integers(1437, size=530), [0, 77, 400], -1).astype(np.int32)
 MECHANISMS = {

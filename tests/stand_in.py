@@ -52,7 +52,7 @@ def quick_account(
     before=(),
 ) -> Guarantee:
     """A guarantee that grows with the rounds and differs from view to view, of no meaning."""
-    epsilon = _FACTORS[view] * (protocol.repeats + sum(one.repeats for one, _ in before))
+    epsilon = _FACTORS[view] * (protocol.num_units + sum(one.num_units for one, _ in before))
     common = {"delta": delta, "view": view, "method": "none", "lower_method": "none", "assumptions": ()}
     about = {"protocol": protocol, "randomizer": randomizer, "neighboring_relation": neighboring_relation}
     about["client_rate"] = client_rate

@@ -134,7 +134,7 @@ def main(
     for name, repeat, folder in each_once(runs, only or known, repeats):
         setting = known[name]
         run = PrivateRun(
-            protocol=setting.protocol.repeated(max(1, setting.protocol.repeats // shrink)),
+            protocol=setting.protocol.repeated(max(1, setting.protocol.num_units // shrink)),
             randomizer=setting.randomizer,
             clip_norm=clip_norm,
             target_epsilon=setting.target_epsilon,

@@ -136,7 +136,7 @@ def account(
         )
         + ((UNSEEN_CHANGES,) if before else ()),
         neighboring_relation=relation,
-        client_rate=None if protocol.coins is None else protocol.coins.fastest(client_rate),
+        client_rate=None if protocol.unequal_rates is None else protocol.unequal_rates.fastest(client_rate),
         optimal_order=found.optimal_order,
         numerical_error=found.numerical_error,
         bounds=wanted,
@@ -181,15 +181,15 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
             "publishing one client's record at random would be within it; choose delta = "
             f"{10.0 ** (math.floor(-math.log10(protocol.num_clients)) - 1):.0e} or less"
         )
-    coins = protocol.coins
+    unequal_rates = protocol.unequal_rates
     if (
-        isinstance(coins, Rates)
-        and coins.always_present
+        isinstance(unequal_rates, Rates)
+        and unequal_rates.always_present
         and protocol.unequal_cover is not None
-        and protocol.kept == 1.0
+        and protocol.arrival_prob == 1.0
     ):
         out.append(
-            f"clients that always check in ({coins.always_present:,} here) hide the others less than at a "
+            f"clients that always check in ({unequal_rates.always_present:,} here) hide the others less than at a "
             f"rate of {CAP}: cap rates at {CAP}"
         )
     if not math.isfinite(found.upper):

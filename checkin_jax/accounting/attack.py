@@ -146,7 +146,9 @@ class AttackTerms:
         upper = np.maximum(self.curve.upper.forward, self.curve.upper.backward)
         below = upper < self.delta
         with np.errstate(divide="ignore"):
-            high = np.min(losses[below] - np.log1p(-upper[below] / self.delta), initial=self.curve.top)
+            high = np.min(
+                losses[below] - np.log1p(-upper[below] / self.delta), initial=self.curve.largest_loss
+            )
         known = [side for sides in self.curve.lower for side in (sides.forward, sides.backward)]
         low = max((_last_exceeded(losses, side, upper, self.delta) for side in known), default=0.0)
         high = float(high) * (1.0 + 1e-12)

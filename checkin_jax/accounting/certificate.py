@@ -14,7 +14,7 @@ import numpy as np
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import LocalOnly, LocalPureLDP, UnitBound
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
@@ -54,7 +54,9 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
     run = whole_run(g.protocol, g.randomizer, g.view, g.delta, bounds=g.bounds, **how)
     with float64():
         for units in (run.units, run.local_caps):
-            composed = _composed([(one, count) for one, count in units if one.top > 0 and count > 0], g)
+            composed = _composed(
+                [(one, count) for one, count in units if one.largest_loss > 0 and count > 0], g
+            )
             if composed is not None:
                 return {"format": FORMAT, "version": __version__, "claim": _claim(g, composed), **composed}
     raise ValueError(
@@ -116,7 +118,7 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     """Spacing, and the multiples of it that are the knots of each unit; None if there is no grid."""
     if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
         # The profile is linear in e^loss up to the largest loss: two knots suffice.
-        return units[0][0].top, [np.arange(2)] * len(units)
+        return units[0][0].largest_loss, [np.arange(2)] * len(units)
     if sum(count for _, count in units) == 1:
         one = units[0][0]
         spacing = g.epsilon if g.epsilon > 0 else 1e-3
@@ -156,7 +158,7 @@ def _model(one: UnitBound) -> dict[str, Any]:
     if isinstance(one, Clones) and isinstance(cover, Shuffled):
         model: dict[str, Any] = {"kind": "shuffled", "clients": int(cover.num_clients), "rate": cover.rate}
         model["epsilon0"] = one.epsilon0
-    elif isinstance(one, Clones) and isinstance(cover, Slots):
+    elif isinstance(one, Clones) and isinstance(cover, UniformSlot):
         model = {"kind": "slots", "slots": int(cover.slots), "used": cover.used, "epsilon0": one.epsilon0}
     elif isinstance(one, LocalPureLDP):
         # One client alone.

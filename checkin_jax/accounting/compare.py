@@ -95,11 +95,11 @@ def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
     ]
     mu, bounds = randomizer.gaussian_mu, list[PublishedBound]()
     if randomizer.largest_loss <= MAX_EPSILON0:
-        bounds = list(_published(protocol, Run(protocol.repeats, delta, randomizer.largest_loss)))
+        bounds = list(_published(protocol, Run(protocol.num_units, delta, randomizer.largest_loss)))
     elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
         chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
-        run = Run(protocol.repeats, delta, local_epsilon(mu, chosen), mu, chosen)
+        run = Run(protocol.num_units, delta, local_epsilon(mu, chosen), mu, chosen)
         bounds = list(_published(protocol, run))
     found = [
         ComparedBound(
@@ -226,7 +226,7 @@ PUBLISHED: dict[str, Callable[..., Iterator[PublishedBound]]] = {
 
 
 def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
-    if protocol.coins is not None or protocol.num_colluding:
+    if protocol.unequal_rates is not None or protocol.num_colluding:
         return  # published bounds are for a common rate, and nobody colludes
     for name, setting in protocol.published:
         yield from PUBLISHED[_validate.choice(tuple(PUBLISHED), published=name)](run, **setting)

@@ -50,8 +50,8 @@ def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket
         chosen = [each for kinds in one.chosen for each in kinds]
         yield compose.upper_end(one.units, delta, one.local_caps), chosen
     first = run.chosen[0][0]
-    alike = len(run.units) == 1 and first.unit.protocol.repeats == run.units[0][1]
-    if not alike or first.unit.relation != REPLACE:
+    single = len(run.units) == 1 and first.unit.protocol.num_units == run.units[0][1]
+    if not single or first.unit.relation != REPLACE:
         return
     try:
         curve = renyi.unit_curve(first.unit.protocol, first.unit.randomizer, first.unit.view)

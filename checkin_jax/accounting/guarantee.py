@@ -14,7 +14,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms, Ends, attack_terms
 from checkin_jax.accounting.bounds.select import BEST, whole_run
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.stated import Stated
+from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -48,7 +48,7 @@ class RateRow(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Guarantee(Stated):
+class Guarantee(StatedGuarantee):
     """(epsilon, delta)-differential privacy of a whole run, as a bracket.
 
     Attributes:
@@ -60,7 +60,7 @@ class Guarantee(Stated):
         is present or absent; if absent, its slot shows another client's message or a dummy.
       validity: "certified", "published", "estimate" or "invalid"; `account` returns "certified" only.
       method: the bounds without which the upper end would be larger, and the numerical method.
-      lower_method: the instances of the lower end.
+      lower_method: the witnesses of the lower end.
       protocol, randomizer: the run.
       theorems: word, statement and reference of each bound that was tried; the attack terms use them, too.
       optimal_order: Renyi order, if the upper end comes from RDP; else None.
@@ -94,6 +94,11 @@ class Guarantee(Stated):
     bounds: str | tuple[str, ...] = BEST
     # `account` of the same run, as a function of `client_rate`.
     asked: Callable[..., Guarantee] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """Randomizers of the messages: one, where a ledger may have several."""
+        return (self.randomizer,)
 
     @functools.cached_property
     def attack(self) -> AttackTerms:
@@ -142,10 +147,12 @@ class Guarantee(Stated):
         Raises:
           ValueError, TypeError: no client has such a rate, or all rates are equal.
         """
-        coins = self.protocol.coins
-        if coins is None:
+        unequal_rates = self.protocol.unequal_rates
+        if unequal_rates is None:
             raise ValueError("no table by rate: all clients have the same check-in rate")
-        chosen = sorted({coins.fastest(rate) for rate in (coins.examples if rates is None else rates)})
+        chosen = sorted(
+            {unequal_rates.fastest(rate) for rate in (unequal_rates.examples if rates is None else rates)}
+        )
         found = [self.at_rate(rate) for rate in chosen]
         return tuple(RateRow(rate, g.lower, g.epsilon) for rate, g in zip(chosen, found))
 
@@ -183,11 +190,11 @@ class Guarantee(Stated):
     @property
     def covers(self) -> list[tuple[str, str]]:
         """Line of the statement about the clients covered; empty if all check-in rates are equal."""
-        coins = self.protocol.coins
-        if coins is None or self.client_rate is None:
+        unequal_rates = self.protocol.unequal_rates
+        if unequal_rates is None or self.client_rate is None:
             return []
         limit = f"check-in rates up to {self.client_rate:.6g}"
-        if self.client_rate == coins.fastest():
+        if self.client_rate == unequal_rates.fastest():
             return [("covers", f"all clients: {limit}")]
         return [("covers", f"clients with {limit}; faster clients are not covered")]
 

@@ -51,7 +51,7 @@ class PublishedValue:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
+class PublishedTable:
     """Published values of one source.
 
     Attributes:
@@ -115,13 +115,14 @@ def _call(name: str, arguments: dict) -> str:
 
 
 @functools.cache
-def tables() -> dict[str, Table]:
+def tables() -> dict[str, PublishedTable]:
     """Tables of published values by name, in the order of the page."""
     text = (importlib.resources.files("checkin_jax.accounting") / "published_values.json").read_text(
         encoding="utf-8"
     )
     return {
-        table["name"]: Table(**table | {"rows": tuple(table["rows"])}) for table in json.loads(text)["tables"]
+        table["name"]: PublishedTable(**table | {"rows": tuple(table["rows"])})
+        for table in json.loads(text)["tables"]
     }
 
 

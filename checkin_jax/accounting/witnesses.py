@@ -1,4 +1,4 @@
-"""Instances of a unit: concrete pairs of data sets, under a mechanism that its description includes.
+"""Witnesses of a unit: concrete pairs of data sets, under a mechanism that its description includes.
 
 Every other client, and the dummy of every empty slot, holds one record, the best of those tried. The target holds
 either of two. The view is reduced to labels, or parts of it are dropped: both are post-processing. Call inside
@@ -15,18 +15,18 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import (
-    Instance,
-    Least,
     LocalGaussian,
     LocalLabels,
     LocalPureLDP,
+    Minimum,
     UnitBound,
+    Witness,
 )
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
-    GaussianMessages,
-    LabelMessages,
+    GaussianAtOneRecord,
+    LabelsAtOneRecord,
     MessagesByNumber,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
@@ -57,13 +57,13 @@ _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 _NEVER, _MATTERS = 1e-18, 10.0
 
 
-def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """Instances that the randomizer attains, one a name: those of the bounds, and those of its label laws."""
-    attains, mu = unit.randomizer.attains, unit.randomizer.gaussian_mu
+def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
+    """Witnesses that the randomizer included, one a name: those of the bounds, and those of its label laws."""
+    included, mu = unit.randomizer.included_mechanisms, unit.randomizer.gaussian_mu
     honest = _as_others(unit)
     if honest.slots is not None and mu is not None:
-        # Instances whose messages are all used do not apply to slots, which use one message each.
-        every = list(gaussian_slots.instances(honest, honest.slots, mu))
+        # Witnesses whose messages are all used do not apply to slots, which use one message each.
+        every = list(gaussian_slots.witnesses(honest, honest.slots, mu))
     else:
         every = _of_responses(honest, bounds if honest is unit else ())
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
@@ -83,7 +83,7 @@ def instances(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
     every += beside
     kept = {}
     for each in every:
-        known = getattr(each, "needs", None) in (None, *attains)
+        known = getattr(each, "needs", None) in (None, *included)
         if known and (_singles_observed(honest) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
     return tuple(kept.values()) or _fair(honest, bounds)
@@ -93,12 +93,12 @@ def _as_others(unit: Unit) -> Unit:
     """The unit without collusion, if slots have colluders: they behave as honest clients, and reveal nothing."""
     if unit.slots is not None or not unit.protocol.num_colluding:
         return unit
-    alike = dataclasses.replace(unit, protocol=dataclasses.replace(unit.protocol, num_colluding=0))  # type: ignore[call-arg]
-    return unit if alike.slots is None else alike
+    trusting = dataclasses.replace(unit, protocol=dataclasses.replace(unit.protocol, num_colluding=0))  # type: ignore[call-arg]
+    return unit if trusting.slots is None else trusting
 
 
-def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
-    """Instances of a sliding window all of whose other clients collude: the target's message in a shared slot.
+def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
+    """Witnesses of a sliding window all of whose other clients collude: the target's message in a shared slot.
 
     The colluders know their own messages, so a different message in a slot of theirs is the target's. Slots without a
     colluder are dropped.
@@ -111,9 +111,9 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
         or unit.protocol.unequal_used_slot_choices is not None
     ):
         return []
-    if colluding < 2 * shown.others or shown.others == 0 or unit.summed_slots:
+    if colluding < 2 * shown.num_rivals or shown.num_rivals == 0 or unit.summed_slots:
         return []
-    alone = shown.used * math.exp(shown.others * math.log1p(-shown.pick)) * (1.0 + 1e-12)
+    alone = shown.used * math.exp(shown.num_rivals * math.log1p(-shown.rival_prob)) * (1.0 + 1e-12)
     rate = shown.used_lower - alone
     if not rate > 0.0:
         return []
@@ -122,11 +122,11 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Instance]:
         return [bound]
     if not randomizer.messages_differ:
         laws = list(randomizer.label_laws)
-        if BINARY in randomizer.attains:
+        if BINARY in randomizer.included_mechanisms:
             laws.append(_binary(randomizer.largest_loss))
-        laws = [_unlike_theirs(law, shown.others, shown.pick) for law in laws]
+        laws = [_unlike_theirs(law, shown.num_rivals, shown.rival_prob) for law in laws]
         return [LocalLabels(bound, shown.used, _named_beside(law)) for law in laws]
-    if BINARY in randomizer.attains:
+    if BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     return [
         LocalLabels(bound, rate, _named_beside(law)) for law in randomizer.label_laws if law.others is None
@@ -145,18 +145,19 @@ def _binary(epsilon0: float) -> LabelLaws:
     return LabelLaws(both, both[::-1], "binary randomized response", None, np.array([apart, -apart]))
 
 
-def _unlike_theirs(law: LabelLaws, others: int, pick: float) -> LabelLaws:
+def _unlike_theirs(law: LabelLaws, num_rivals: int, rival_prob: float) -> LabelLaws:
     """Labels of the target's message, drawn in a slot with colluders none of whom has this label; some mass is missing.
 
-    Each of `others` colluders is in the slot with probability `pick`; all hold the record of all others, or the second.
+    Each of `num_rivals` colluders is in the slot with probability `rival_prob`; all hold the record of all others, or
+    the second.
     """
     theirs = np.asarray(law.other if law.others is None else law.others, dtype=np.float64)
     unlike = np.maximum(1.0 - theirs - 1e-15, 0.0)
-    alone = math.exp(others * math.log1p(-pick)) if pick < 1.0 else 0.0
-    # E u^C / (C + 1) for C ~ Bin(others, pick), without C = 0.
-    every = (others + 1.0) * np.log1p(-pick * (1.0 - unlike))
-    none = (others + 1.0) * math.log1p(-pick) if pick < 1.0 else -math.inf
-    seen = (np.exp(every) - math.exp(none)) / ((others + 1.0) * pick * np.maximum(unlike, 1e-3))
+    alone = math.exp(num_rivals * math.log1p(-rival_prob)) if rival_prob < 1.0 else 0.0
+    # E u^C / (C + 1) for C ~ Bin(num_rivals, rival_prob), without C = 0.
+    every = (num_rivals + 1.0) * np.log1p(-rival_prob * (1.0 - unlike))
+    none = (num_rivals + 1.0) * math.log1p(-rival_prob) if rival_prob < 1.0 else -math.inf
+    seen = (np.exp(every) - math.exp(none)) / ((num_rivals + 1.0) * rival_prob * np.maximum(unlike, 1e-3))
     seen = seen * (1.0 - 1e-11) - alone * (1.0 + 1e-11) - 1e-13
     # Labels that are rarely told apart are left out, for their rounding.
     seen = np.where((unlike > 1e-3) & (seen > 1e-4), seen, 0.0)
@@ -181,27 +182,27 @@ def _singles_observed(unit: Unit) -> bool:
 
 
 def _step_cover(unit: Unit) -> StepCover | None:
-    """Cover of the target's message, for instances."""
+    """Cover of the target's message, for witnesses."""
     cover, choices, shown = unit.cover, unit.protocol.used_slot_choices, unit.slots
     if cover is not None:
         return Shuffled(*cover)
     if shown is None:
         return None
     if shown.hidden:
-        return Slots(_num_observed_slots(unit), shown.used, shown.used_lower)
+        return UniformSlot(_num_observed_slots(unit), shown.used, shown.used_lower)
     return Occupied(*choices) if choices is not None else None
 
 
-def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Instance, ...]:
-    """The instance of fair bits among zero updates and dummies, if the randomizer attains it."""
+def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
+    """The witness of fair bits among zero updates and dummies, if the randomizer attains it."""
     step_cover, epsilon0 = _step_cover(unit), unit.epsilon0
     if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
-    return (fair_bits(bounds[0], step_cover, epsilon0, unit.log_inverse_mass),) if bounds else ()
+    return (fair_bits(bounds[0], step_cover, epsilon0, unit.neg_log_tail),) if bounds else ()
 
 
-def _among_fair_coins(unit: Unit) -> list[Instance]:
-    """The instance of a client added to fair bits, which are zero updates and dummies."""
+def _among_fair_coins(unit: Unit) -> list[Witness]:
+    """The witness of a client added to fair bits, which are zero updates and dummies."""
     if not unit.randomizer.fair_coin_at_zero or unit.replaced or unit.epsilon0 is None:
         return []
     often = 1.0 / (1.0 + math.exp(-unit.epsilon0))
@@ -216,8 +217,8 @@ def _among_fair_coins(unit: Unit) -> list[Instance]:
     return _of_law(unit, law)
 
 
-def _of_laplace_sums(unit: Unit) -> list[Instance]:
-    """The instance of the sum of all Laplace messages that are seen, where only sums are.
+def _of_laplace_sums(unit: Unit) -> list[Witness]:
+    """The witness of the sum of all Laplace messages that are seen, where only sums are.
 
     Its number of terms is one that is rarely exceeded: noise of the adversary's own fills it up.
     """
@@ -235,7 +236,7 @@ def _of_laplace_sums(unit: Unit) -> list[Instance]:
     else:
         return []
     number, used = max(ways, key=lambda way: way[1] / math.sqrt(way[0]))
-    return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.log_inverse_mass)]
+    return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.neg_log_tail)]
 
 
 def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, float]]:
@@ -245,9 +246,9 @@ def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, f
     return [(1.0 + float(count), rate * -math.expm1(-each)) for count, each in zip(most, _EXCEEDED)]
 
 
-def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
-    """Instances of the bounds, without those that reveal the number of occupied slots if dummies hide it."""
-    attains, shown, epsilon0 = unit.randomizer.attains, unit.slots, unit.epsilon0
+def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:
+    """Witnesses of the bounds, without those that reveal the number of occupied slots if dummies hide it."""
+    included, shown, epsilon0 = unit.randomizer.included_mechanisms, unit.slots, unit.epsilon0
     kept_bounds, hidden, slots_alone = list(bounds), [], None
     if shown is not None and shown.hidden and epsilon0 is not None:
         hidden = [each for each in bounds if _of_occupied(each)]
@@ -255,35 +256,35 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Instance]:
         if _num_observed_slots(unit) != shown.number:
             kept_bounds = []
         if not any(isinstance(each, Clones) for each in kept_bounds) and (hidden or not kept_bounds):
-            observed = Slots(_num_observed_slots(unit), shown.used, shown.used_lower)
-            slots_alone = Clones(observed, epsilon0, unit.log_inverse_mass, unit.relation != REPLACE)
+            observed = UniformSlot(_num_observed_slots(unit), shown.used, shown.used_lower)
+            slots_alone = Clones(observed, epsilon0, unit.neg_log_tail, unit.relation != REPLACE)
             kept_bounds.append(slots_alone)
-    found = [instance for each in kept_bounds for instance in each.instances]
-    if TERNARY not in attains and BINARY in attains:
+    found = [witness for each in kept_bounds for witness in each.witnesses]
+    if TERNARY not in included and BINARY in included:
         # The bounds do not try binary randomized response where 3-ary leaks more.
         found += [each.binary() for each in kept_bounds if isinstance(each, Clones | UnequalOccupied)]
         found += [
-            instance for each in kept_bounds if isinstance(each, UnequalPureLDP) for instance in each.binary()
+            witness for each in kept_bounds if isinstance(each, UnequalPureLDP) for witness in each.binary()
         ]
     if not hidden:
         return found
-    # The scale is the bound that is used.
+    # Grids are made from the bound that is used.
     return [
-        dataclasses.replace(each, scale=hidden[0]) if each.scale is slots_alone else each  # type: ignore[type-var]
+        dataclasses.replace(each, grid_bound=hidden[0]) if each.grid_bound is slots_alone else each  # type: ignore[type-var]
         for each in found
     ]
 
 
 def _of_occupied(bound: UnitBound) -> bool:
-    """True for clones in occupied slots, or the least of such bounds: their instances reveal the number of slots."""
-    if isinstance(bound, Least):
+    """True for clones in occupied slots, or the least of such bounds: their witnesses reveal the number of slots."""
+    if isinstance(bound, Minimum):
         return all(map(_of_occupied, bound.bounds))
     occupied = isinstance(bound, Clones) and isinstance(bound.cover, Occupied)
     return occupied or isinstance(bound, UnequalOccupied)
 
 
-def _of_labels(unit: Unit) -> list[Instance]:
-    """Instances with all other clients at one record, observed through labels."""
+def _of_labels(unit: Unit) -> list[Witness]:
+    """Witnesses with all other clients at one record, observed through labels."""
     laws = [
         law
         for law in unit.randomizer.label_laws
@@ -292,7 +293,7 @@ def _of_labels(unit: Unit) -> list[Instance]:
         # Laws of sums serve only where single messages are not observed.
         if _singles_observed(unit) != law.of_sums
     ]
-    return [instance for law in _promising(unit, laws) for instance in _of_law(unit, law)]
+    return [witness for law in _promising(unit, laws) for witness in _of_law(unit, law)]
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
@@ -311,9 +312,7 @@ def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
     most = sorted(variances)[-_TRIED:]
     best = max(_NEARLY * most[-1], most[0])
     return [
-        law
-        for law, variance in zip(laws, variances)
-        if variance >= best or _is_shown(law, unit.log_inverse_mass)
+        law for law, variance in zip(laws, variances) if variance >= best or _is_shown(law, unit.neg_log_tail)
     ]
 
 
@@ -328,39 +327,39 @@ def _steps(law: LabelLaws) -> tuple[np.ndarray, np.ndarray]:
     return law.difference, np.asarray(law.other if law.others is None else law.others)
 
 
-def _is_shown(law: LabelLaws, log_inverse_mass: float) -> bool:
+def _is_shown(law: LabelLaws, neg_log_tail: float) -> bool:
     """True if labels that the others never show reveal the record with a probability that matters."""
     apart, others = _steps(law)
-    return float(np.sum(apart[(others <= _NEVER) & (apart > 0.0)])) > math.exp(_MATTERS - log_inverse_mass)
+    return float(np.sum(apart[(others <= _NEVER) & (apart > 0.0)])) > math.exp(_MATTERS - neg_log_tail)
 
 
-def _of_law(unit: Unit, law: LabelLaws) -> list[Instance]:
-    """Instances of messages of this law, for the unit's cover."""
-    mass, profile = unit.log_inverse_mass, LabelProfile(law)
+def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
+    """Witnesses of messages of this law, for the unit's cover."""
+    mass, profile = unit.neg_log_tail, LabelProfile(law)
     population, step_cover = populations.covering_population(unit), _step_cover(unit)
     if population is not None:
         return [UnequalMessagesOfOne(population.rate, population.theirs, mass, law)]
     if isinstance(step_cover, Shuffled):
         return [
-            LabelMessages(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
+            LabelsAtOneRecord(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
         ]
-    if isinstance(step_cover, Slots):
+    if isinstance(step_cover, UniformSlot):
         if step_cover.used_lower <= math.exp(-mass):
             return []
-        return [LabelMessages(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
+        return [LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
     if isinstance(step_cover, Occupied):
-        return _by_number(step_cover, profile, mass, lambda messages: LabelMessages(messages, law))
+        return _by_number(step_cover, profile, mass, lambda messages: LabelsAtOneRecord(messages, law))
     shown = _shown(unit)
-    return [] if shown is None else [LabelMessages(HiddenSlots(*shown, profile, mass), law)]
+    return [] if shown is None else [LabelsAtOneRecord(HiddenSlots(*shown, profile, mass), law)]
 
 
 def _by_number(
     step_cover: Occupied,
     profile: Profile,
     mass: float,
-    of_slots: Callable[[HiddenSlots], LabelMessages | GaussianMessages],
-) -> list[Instance]:
-    """The instance of the occupied slots' messages by their number; some of the slots are dropped."""
+    of_slots: Callable[[HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
+) -> list[Witness]:
+    """The witness of the occupied slots' messages by their number; some of the slots are dropped."""
     clients = step_cover.num_clients
     few, _ = occupancy.levels(clients, step_cover.num_slots, step_cover.prob, mass, False)
     parts = tuple(
@@ -376,13 +375,13 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
     choices, shown = unit.protocol.unequal_used_slot_choices, unit.slots
     if choices is None or shown is None or not unit.replaced:
         return None
-    population = populations.population_of(unit, choices.coins, choices.num_clients, 1.0)
+    population = populations.population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
     return None if population is None else populations.slots_shown(choices, population, shown.used_lower)
 
 
-def _of_gaussians(unit: Unit) -> list[Instance]:
-    """Instances of Gaussian messages, all others at one of the two records: unequal rates, few in visible slots."""
-    mu, mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
+def _of_gaussians(unit: Unit) -> list[Witness]:
+    """Witnesses of Gaussian messages, all others at one of the two records: unequal rates, few in visible slots."""
+    mu, mass = unit.randomizer.gaussian_mu, unit.neg_log_tail
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []
     population = populations.covering_population(unit)
@@ -393,10 +392,10 @@ def _of_gaussians(unit: Unit) -> list[Instance]:
     shown, choices, profile = _shown(unit), unit.protocol.used_slot_choices, GaussianProfile(mu)
     if shown is not None:
         messages = HiddenSlots(*shown, profile, mass)
-        return [GaussianMessages(messages, messages, mu)]
+        return [GaussianAtOneRecord(messages, messages, mu)]
     if choices is None or not unit.replaced or choices.num_clients * choices.prob > _FEW:
         return []
     # Where many are occupied, the rare event that fewer are costs less than a sum for every number.
     return _by_number(
-        Occupied(*choices), profile, mass, lambda messages: GaussianMessages(messages, messages, mu)
+        Occupied(*choices), profile, mass, lambda messages: GaussianAtOneRecord(messages, messages, mu)
     )

@@ -18,7 +18,7 @@ def units_within(run: PrivateRun, rounds: int, messages: float) -> int:
     schedule = run.schedule
     number, rate = schedule.check_ins
     affordable = messages / max(number * rate * schedule.rounds_per_unit, 1e-300)
-    return int(min(rounds // schedule.rounds_per_unit, affordable, run.protocol.repeats))
+    return int(min(rounds // schedule.rounds_per_unit, affordable, run.protocol.num_units))
 
 
 def small(run: PrivateRun) -> PrivateRun:
@@ -32,5 +32,5 @@ def small(run: PrivateRun) -> PrivateRun:
         return run.repeated(units)
     tells = min(MOST_UNITS, max(LEAST_UNITS, math.ceil(1.0 / run.mechanism.distance**2)))
     fewer = dataclasses.replace(run, protocol=run.schedule.fewer_clients())
-    fewer = fewer.repeated(min(tells, run.protocol.repeats))
+    fewer = fewer.repeated(min(tells, run.protocol.num_units))
     return fewer.repeated(units_within(fewer, MOST_ROUNDS, MOST_MESSAGES))

@@ -18,14 +18,14 @@ from checkin_jax._compiled import keep_compiled
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
-from checkin_jax.cli.audit import Audit
+from checkin_jax.cli.audit import AuditCommand
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
-from checkin_jax.cli.lookup import Bench, Explain, Figure
+from checkin_jax.cli.lookup import Bench, Explain, FigureCommand
 from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
 from checkin_jax.cli.programs import guarded
 from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
-from checkin_jax.cli.sweep_command import Sweep
+from checkin_jax.cli.sweep_command import SweepCommand
 from checkin_jax.cli.training import TrainDigits, TrainMnist
 
 # Subcommands by name.
@@ -35,19 +35,19 @@ COMMANDS: dict[str, type] = {
     "plan": Plan,
     "compare": Compare,
     "bench": Bench,
-    "sweep": Sweep,
+    "sweep": SweepCommand,
     "train digits": TrainDigits,
     "train mnist": TrainMnist,
     "budget": SpentBudget,
     "report": ReportPage,
     "statement": Statement,
-    "audit": Audit,
+    "audit": AuditCommand,
     "ledger add": LedgerAdd,
     "ledger list": LedgerList,
     "ledger remove": LedgerRemove,
     "ledger show": LedgerShow,
     "flower-check": FlowerCheck,
-    "figure": Figure,
+    "figure": FigureCommand,
     "explain": Explain,
 }
 # Descriptions of groups of subcommands.
@@ -108,6 +108,6 @@ def _run(words: list[str]) -> None:
     importlib.import_module("checkin_jax.accounting.account")
     # Training prints its own progress and handles interrupts; sweeps and audits have progress bars on terminals.
     training = isinstance(request, TrainDigits | TrainMnist)
-    shown = training or (isinstance(request, Sweep | Audit) and sys.stderr.isatty())
+    shown = training or (isinstance(request, SweepCommand | AuditCommand) and sys.stderr.isatty())
     with contextlib.nullcontext() if shown else going_on(getattr(request, "computing", _COMPUTING)):
         request.run()

@@ -11,7 +11,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, terminal_width
-from checkin_jax.accounting.stated import without_parentheses
+from checkin_jax.accounting.statement import without_parentheses
 from checkin_jax.cli.options import (
     GUARANTEE,
     OUTPUT,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.calibration import Calibration
     from checkin_jax.accounting.compare import ComparedBound
     from checkin_jax.accounting.guarantee import Guarantee, RateRow
-    from checkin_jax.accounting.stated import Stated
+    from checkin_jax.accounting.statement import StatedGuarantee
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: see --verbose"
@@ -39,7 +39,7 @@ NAMES = "Names of bounds, with links to their proofs: docs/glossary.md"
 _START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 
-def named(*told: Stated) -> tuple[str, ...]:
+def named(*told: StatedGuarantee) -> tuple[str, ...]:
     """Lines below statements: references for the names in them."""
     return ("", NAMES) if any(g.theorems for g in told) else ()
 
@@ -111,7 +111,7 @@ class Epsilon(_Question):
         from checkin_jax.accounting.account import account
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
-        if self.by_rate and protocol.coins is None:
+        if self.by_rate and protocol.unequal_rates is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
         answer = account(protocol, randomizer, **self.asked())
         shown = self.views_of(protocol)
@@ -196,7 +196,7 @@ class Calibrate(_Question):
             values = {"name": found.name, "value": found.value, "guarantee": g.as_dict(attack=attack)}
             print(json.dumps(values, allow_nan=False))
             return
-        rounds = f" ({g.protocol.repeats:,} rounds)" if found.name == "cycles" else ""
+        rounds = f" ({g.protocol.num_units:,} rounds)" if found.name == "cycles" else ""
         say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
         found_in = self.in_views(g, self.views_of(protocol)).values()
         print("", _views(found_in), sep="\n")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Audit(RunOptions, JsonOption):
+class AuditCommand(RunOptions, JsonOption):
     """Attacks the trainer, and compares the proven lower bounds with the certified epsilon; exit code 1 on a violation.
 
     Findings about a run are saved in its folder as audit.json, for checkin report and checkin statement.
@@ -82,7 +82,7 @@ class Audit(RunOptions, JsonOption):
         from checkin_jax.training.run import PrivateRun
 
         names = [*(field.name for field in dataclasses.fields(RunOptions)), "clip_norm", "simulate", "delta"]
-        usual = Audit()
+        usual = AuditCommand()
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in given.items() if value != getattr(usual, name)}
         if self.run_dir is None:

@@ -118,7 +118,7 @@ class LedgerAdd(RunOptions, WhoOptions):
 
     def run(self) -> None:
         """Adds the run to the file."""
-        from checkin_jax.accounting.bounds.select import check_relation, units_alike
+        from checkin_jax.accounting.bounds.select import check_relation, has_identical_units
         from checkin_jax.accounting.interop import ledger_file
         from checkin_jax.accounting.interop.events import unit_event
 
@@ -138,7 +138,7 @@ class LedgerAdd(RunOptions, WhoOptions):
         found, earlier = ledger_file.add(
             self.ledger,
             event,
-            protocol.repeats if units_alike(protocol) else 1,
+            protocol.num_units if has_identical_units(protocol) else 1,
             on=self.on,
             note=self.note,
             by=self.who,
@@ -340,7 +340,7 @@ class LedgerBudget(JsonOption):
 
     def run(self) -> None:
         """Accounts for the ledger and prints."""
-        from checkin_jax.accounting.stated import without_parentheses
+        from checkin_jax.accounting.statement import without_parentheses
         from checkin_jax.reports.record import beliefs, percent, sentence
 
         found = _read(self.ledger)

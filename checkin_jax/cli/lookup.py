@@ -92,7 +92,7 @@ class Bench(JsonOption):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Figure:
+class FigureCommand:
     """Draws a figure of the papers, computed now; without a name it lists them all.
 
     Attributes:

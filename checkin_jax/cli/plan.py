@@ -58,7 +58,7 @@ _ONCE = ("protocol", "assumptions", "theorems")
 _NEEDED = {"fleet": ("available",), "target": ("delta",), "message": ()}
 
 
-class Search(NamedTuple):
+class SearchedMessage(NamedTuple):
     """A message whose parameter is searched: first value and variable of `calibrate`."""
 
     start: Randomizer | type[Gaussian]
@@ -75,7 +75,7 @@ class Wanted:
 
     protocol: AvailableCheckIn
     rounds_per_cycle: int
-    messages: tuple[Randomizer | Search, ...]
+    messages: tuple[Randomizer | SearchedMessage, ...]
     groups: tuple[AvailableCheckIn, ...]
     epsilon: float | None
     delta: float
@@ -133,12 +133,12 @@ def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
     rows: list[dict[str, Guarantee] | str] = []
     for i, each in enumerate(wanted.messages):
         asked = dataclasses.replace(wanted, protocol=wanted.groups[i]) if wanted.groups else wanted
-        if isinstance(each, Search):
+        if isinstance(each, SearchedMessage):
             found = _found(each, asked, bounds)
         elif wanted.free is None:
             found = asked.protocol, each
         else:
-            found = _found(Search(each, wanted.free), asked, bounds)
+            found = _found(SearchedMessage(each, wanted.free), asked, bounds)
         if isinstance(found, str):
             rows.append(found)
             continue
@@ -152,7 +152,7 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
 
     None if messages are not noisy updates. Numbers of messages are expected ones.
     """
-    from checkin_jax.training.private.samplers import mechanism_of
+    from checkin_jax.training.private.mechanism import mechanism_of
 
     run = g.protocol
     if not isinstance(run, AvailableCheckIn):
@@ -161,7 +161,7 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
         noise = mechanism_of(g.randomizer, clip_norm=1.0).noise_multiplier
     except TypeError:  # no training with such messages
         return None
-    counts = run.log.available * run.log.coin * run.kept
+    counts = run.log.available * run.log.coin * run.arrival_prob
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
@@ -314,7 +314,9 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[Availa
     return tuple(_run([math.floor(each * share) for each in cycle], fleet) for share in shares)
 
 
-def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) -> Randomizer | Search:
+def _message(
+    table: Mapping[str, Any], epsilon: float | None, free: str | None
+) -> Randomizer | SearchedMessage:
     """The randomizer, or the search for it where its value is left out and nothing else is free."""
     table = dict(table)
     if table.get("mechanism") == _GAUSSIAN and "epsilon0" not in table:
@@ -329,11 +331,11 @@ def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) 
         searched = f" where {free} is searched" if free else ""
         raise ValueError(f"[[message]] without epsilon0 or noise_multiplier: expected {wanted}{searched}")
     if mechanism is None:
-        return Search(Gaussian, None)
-    return Search(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
+        return SearchedMessage(Gaussian, None)
+    return SearchedMessage(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
 
 
-def _found(search: Search, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
+def _found(search: SearchedMessage, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
     """(run, message) that meet the target, the value rounded to the printed digits on the private side; or the reason
     why there is none."""
     from checkin_jax.accounting.calibration import calibrate
@@ -364,7 +366,7 @@ def _named(g: Guarantee, wanted: Wanted) -> str:
         return words
     value = _value(g, wanted)
     found = {
-        "cycles": f"{value:,} cycles ({g.protocol.repeats:,} rounds)",
+        "cycles": f"{value:,} cycles ({g.protocol.num_units:,} rounds)",
         "num_rounds": f"{value:,} rounds",
         "check_in_prob": f"check-in probability up to {value:.6g}",
     }
@@ -374,7 +376,7 @@ def _named(g: Guarantee, wanted: Wanted) -> str:
 def _value(g: Guarantee, wanted: Wanted) -> Any:
     """Value found for the free variable of the run; None without one."""
     if wanted.free == "cycles":
-        return g.protocol.repeats // wanted.rounds_per_cycle
+        return g.protocol.num_units // wanted.rounds_per_cycle
     return None if wanted.free is None else getattr(g.protocol, wanted.free)
 
 
@@ -456,7 +458,7 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
             else {
                 "met": _meets(row, wanted) if wanted.epsilon is not None else None,
                 "found": _value(row[wanted.view], wanted),
-                "num_rounds": row[wanted.view].protocol.repeats,
+                "num_rounds": row[wanted.view].protocol.num_units,
                 "noise_of_mean": noise_of_mean(row[wanted.view]),
             }
             | {view: {k: v for k, v in g.as_dict().items() if k not in _ONCE} for view, g in row.items()}

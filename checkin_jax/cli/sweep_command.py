@@ -45,7 +45,7 @@ AXES: dict[str, Any] = {
 
 
 @dataclasses.dataclass(kw_only=True)
-class Sweep(with_options("SweepAxes", AXES), BoundsOption):
+class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11).
 
     Attributes:

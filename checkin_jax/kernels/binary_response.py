@@ -29,10 +29,10 @@ class Messages(NamedTuple):
 
 @quietly
 def check_in_messages(
-    num_clients: Array, rate: Array, epsilon0: Array, log_inverse_mass: Array, buckets: int
+    num_clients: Array, rate: Array, epsilon0: Array, neg_log_tail: Array, buckets: int
 ) -> Messages:
     """Shuffled check-in: the number of messages is binomial. Mass outside the window is dropped."""
-    cut = binomial.cells(num_clients, rate, log_inverse_mass, buckets)
+    cut = binomial.cells(num_clients, rate, neg_log_tail, buckets)
     kappa = -xp.expm1(-epsilon0) / num_clients
     return Messages(cut.first, cut.mass_lower, xp.broadcast_to(kappa, cut.first.shape))
 
@@ -68,10 +68,10 @@ def lines_lower(
 
 @quietly
 def tabulate(
-    mix: Messages, epsilon0: Array, log_inverse_mass: Array, table: tuple[int, bool], reverse: Array | bool
+    mix: Messages, epsilon0: Array, neg_log_tail: Array, table: tuple[int, bool], reverse: Array | bool
 ) -> tails.Tables:
     """Tables of the counts of one label, for `lines_lower`."""
-    return tails.tabulate(mix.number, _prob(epsilon0, reverse), log_inverse_mass, *table, True)
+    return tails.tabulate(mix.number, _prob(epsilon0, reverse), neg_log_tail, *table, True)
 
 
 def _prob(epsilon0: Array, reverse: Array | bool) -> Array:

@@ -176,7 +176,7 @@ def log_pmf_half(k: Array, n: Array) -> Array:
     return xp.where(inside, interior, -n * math.log(2.0))
 
 
-class Cells(NamedTuple):
+class BinomialCells(NamedTuple):
     """A window of a binomial law cut into buckets, with certified masses.
 
     Attributes (each [buckets], except for `tail`):
@@ -208,10 +208,10 @@ def geometric_sum(log_ratio: Array, length: Array) -> Array:
     )
 
 
-def bernstein_radius(variance: Array, log_inverse_mass: Array) -> Array:
-    """t with Pr[|X - E X| > t] <= 2 exp(-log_inverse_mass) for any sum of independent {0,1} variables."""
-    third = log_inverse_mass / 3.0
-    radius = third + xp.sqrt(third * third + 2.0 * variance * log_inverse_mass)
+def bernstein_radius(variance: Array, neg_log_tail: Array) -> Array:
+    """t with Pr[|X - E X| > t] <= 2 exp(-neg_log_tail) for any sum of independent {0,1} variables."""
+    third = neg_log_tail / 3.0
+    radius = third + xp.sqrt(third * third + 2.0 * variance * neg_log_tail)
     return xp.where(variance > 0, radius, 0.0)
 
 
@@ -236,21 +236,21 @@ def edges(low: Array, high: Array, mean: Array, deviation: Array, buckets: int) 
 
 
 @quietly
-def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
+def cells(n: Array, p: Array, neg_log_tail: Array, buckets: int) -> BinomialCells:
     """Cuts the relevant window of Bin(n, p) into `buckets` runs of values.
 
-    The window contains all but 2 exp(-log_inverse_mass) of the law (Bernstein). A bucket of up to four values is summed
+    The window contains all but 2 exp(-neg_log_tail) of the law (Bernstein). A bucket of up to four values is summed
     term by term. A longer one is summed in four parts by the log-concavity of the law: tangents of log pmf give the
     upper sum, chords the lower one. So the cost does not grow with n. Their relative gap is about (part / standard
     deviation)^2 / 8.
 
     Args:
       n, p: scalars, n >= 0 whole as float64, p in [0, 1].
-      log_inverse_mass: scalar, -log of the allowed mass outside the window.
+      neg_log_tail: scalar, -log of the allowed mass outside the window.
       buckets: static number of buckets.
     """
     mean = n * p
-    radius = bernstein_radius(mean * (1.0 - p), log_inverse_mass)
+    radius = bernstein_radius(mean * (1.0 - p), neg_log_tail)
     low = xp.maximum(0.0, xp.floor(mean - radius))
     high = xp.minimum(n, xp.ceil(mean + radius))
     first, last = edges(low, high, mean, xp.sqrt(mean * (1.0 - p)), buckets)
@@ -285,8 +285,8 @@ def cells(n: Array, p: Array, log_inverse_mass: Array, buckets: int) -> Cells:
     mass_lower = xp.sum(lower, axis=1)
     mean_lower = xp.sum(lower * starts, axis=1) / xp.where(mass_lower > 0, mass_lower, 1.0)
     mean_lower = xp.clip(mean_lower, first, xp.maximum(first, last))
-    tail = xp.where((low <= 0) & (high >= n), 0.0, 2.0 * xp.exp(-log_inverse_mass))
-    return Cells(first, xp.maximum(first, last), mass_upper, mass_lower, mean_upper, mean_lower, tail)
+    tail = xp.where((low <= 0) & (high >= n), 0.0, 2.0 * xp.exp(-neg_log_tail))
+    return BinomialCells(first, xp.maximum(first, last), mass_upper, mass_lower, mean_upper, mean_lower, tail)
 
 
 def mean_inverse(first: Array, last: Array, mean: Array) -> Array:
@@ -294,7 +294,7 @@ def mean_inverse(first: Array, last: Array, mean: Array) -> Array:
     return (first + last - mean) / (first * last)
 
 
-class Runs(NamedTuple):
+class BinomialRuns(NamedTuple):
     """Runs of values of K ~ Bin(n, p) that cover 1..n, each array of shape [runs].
 
     Attributes:
@@ -314,7 +314,7 @@ LOG_INVERSE_MASS = 60.0
 _TAIL_RUNS = 128
 
 
-def runs(n: Array, p: Array, size: int) -> Runs:
+def runs(n: Array, p: Array, size: int) -> BinomialRuns:
     """`size` runs for the window, single values if these fit, then 128 for each tail; n >= 1, p in (0, 1], scalars.
 
     Tangents of the concave log pmf bound the probability of a run from above, its chords from below. K = 0 may be
@@ -342,7 +342,7 @@ def runs(n: Array, p: Array, size: int) -> Runs:
     lower = log_first + jnp.log(geometric_sum(chord, count))
     upper, lower = (jnp.where(length < 1.0, -jnp.inf, part) for part in (upper, lower))
     tails = _below(n, p, low - 1.0), _above(n, p, high + 1.0)
-    return Runs(*(jnp.concatenate(parts) for parts in zip((first, last, upper, lower), *tails)))
+    return BinomialRuns(*(jnp.concatenate(parts) for parts in zip((first, last, upper, lower), *tails)))
 
 
 def _tail(low: Array, high: Array) -> tuple[Array, Array]:
@@ -352,22 +352,24 @@ def _tail(low: Array, high: Array) -> tuple[Array, Array]:
     return ends[:-1], ends[1:] - 1.0
 
 
-def _of_tail(first: Array, last: Array, at: Array, ratio: Array, n: Array, p: Array, some: Array) -> Runs:
+def _of_tail(
+    first: Array, last: Array, at: Array, ratio: Array, n: Array, p: Array, some: Array
+) -> BinomialRuns:
     """Runs whose pmf falls by `ratio` or faster from `at` outwards: P <= pmf(at) / (1 - ratio), by log-concavity."""
     some = some & (last >= first)
     log_mass = log_pmf(at, n, p) - log1p(-jnp.where(some, ratio, 0.0))
     log_mass = jnp.where(some, log_mass, -jnp.inf)
-    return Runs(first, jnp.maximum(first, last), log_mass, jnp.full_like(log_mass, -jnp.inf))
+    return BinomialRuns(first, jnp.maximum(first, last), log_mass, jnp.full_like(log_mass, -jnp.inf))
 
 
-def _above(n: Array, p: Array, start: Array) -> Runs:
+def _above(n: Array, p: Array, start: Array) -> BinomialRuns:
     """Runs from start, beyond the mode, to n."""
     first, last = _tail(jnp.minimum(start, n), n)
     ratio = (n - first) / (first + 1.0) * p / jnp.where(p < 1, 1.0 - p, 1.0)
     return _of_tail(first, last, first, ratio, n, p, start <= n)
 
 
-def _below(n: Array, p: Array, end: Array) -> Runs:
+def _below(n: Array, p: Array, end: Array) -> BinomialRuns:
     """Runs from 1 to end, before the mode."""
     first, last = _tail(jnp.ones_like(end), jnp.maximum(end, 1.0))
     ratio = last / (n - last + 1.0) * (1.0 - p) / p

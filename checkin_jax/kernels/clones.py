@@ -33,7 +33,7 @@ from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, tails
 from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.mixture_profiles import (
     Buckets,
-    Law,
+    MixtureLaw,
     buckets_exact,
     buckets_lower,
     buckets_upper,
@@ -42,17 +42,19 @@ from checkin_jax.kernels.mixture_profiles import (
 
 
 @quietly
-def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
+def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
     """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [1]."""
     p = xp.exp(epsilon0)
     neither = rate * xp.expm1(epsilon0) / (p + 1.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
-    law = Law(num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one)
-    return Law(*(xp.broadcast_to(part, (1,)) for part in law))
+    law = MixtureLaw(
+        num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one
+    )
+    return MixtureLaw(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
 @quietly
-def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
+def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
     """L1 for 3-ary randomized response, all other clients at a third record; shape [1].
 
     Labels 0 and 1 have probability rate/(p+2) each. The third label has probability rate p/(p+2) and adds
@@ -61,12 +63,14 @@ def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> Law:
     p = xp.exp(epsilon0)
     third = rate * p / (p + 2.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
-    law = Law(num_clients, 2.0 * rate / (p + 2.0), share(1.0 - rate, third), 1.0 / p, zero, one, one, one)
-    return Law(*(xp.broadcast_to(part, (1,)) for part in law))
+    law = MixtureLaw(
+        num_clients, 2.0 * rate / (p + 2.0), share(1.0 - rate, third), 1.0 / p, zero, one, one, one
+    )
+    return MixtureLaw(*(xp.broadcast_to(part, (1,)) for part in law))
 
 
 @quietly
-def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> Law:
+def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> MixtureLaw:
     """T2 (`upper`), or its lower bound by 3-ary randomized response; all [parts].
 
     slots: m >= 1, one message each. used: rho in (0, 1], probability that the target's message is in one of
@@ -76,11 +80,11 @@ def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: 
     p = xp.exp(epsilon0)
     zero = xp.zeros_like(slots)
     special, other = (2.0 / (p + 1.0), zero) if upper else (2.0 / (p + 2.0), zero + 1.0 / p)
-    return Law(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight, zero)
+    return MixtureLaw(slots, zero + special, zero, other, slots * (1.0 - used) / used, used, weight, zero)
 
 
 @quietly
-def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> Law:
+def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
     """T1h: the target checks in with probability `rate`, each of `pool` other clients with probability theta.
 
     pool: n' >= 0, whole, [parts]. weight: of the parts, a public label. theta: in (0, 1). rate: g in (0, 1].
@@ -90,7 +94,7 @@ def pool_law(pool: Array, weight: Array, theta: Array, rate: Array, epsilon0: Ar
     neither = theta * xp.expm1(epsilon0) / (p + 1.0)
     special, absent = zero + 2.0 * theta / (p + 1.0), zero + share(1.0 - theta, neither)
     ratio = zero + (1.0 - rate) * theta / ((1.0 - theta) * rate)
-    return Law(pool + 1.0, special, absent, zero, zero, zero + rate / theta, weight, ratio)
+    return MixtureLaw(pool + 1.0, special, absent, zero, zero, zero + rate / theta, weight, ratio)
 
 
 def share(part: Array, rest: Array) -> Array:
@@ -129,24 +133,24 @@ class Cut(NamedTuple):
 
 
 @quietly
-def tabulated(law: Law, log_inverse_mass: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
+def tabulated(law: MixtureLaw, neg_log_tail: Array, cut: Cut, upper: bool) -> tuple[Buckets, tails.Tables]:
     """A mixture on one side of the law, and tables of its fair signs with tails rounded to that side."""
     if cut.buckets == 0:
         mix = buckets_exact(law, cut.absences)
     elif upper:
-        mix = buckets_upper(law, log_inverse_mass, cut.buckets, cut.offsets)
+        mix = buckets_upper(law, neg_log_tail, cut.buckets, cut.offsets)
     else:
-        mix = buckets_lower(law, log_inverse_mass, cut.buckets)
+        mix = buckets_lower(law, neg_log_tail, cut.buckets)
     mix = with_mass(mix)
-    return mix, signs(mix, log_inverse_mass, cut.table, not upper)
+    return mix, signs(mix, neg_log_tail, cut.table, not upper)
 
 
 @quietly
-def signs(mix: Buckets, log_inverse_mass: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
+def signs(mix: Buckets, neg_log_tail: Array, table: tuple[int, bool], upper: bool) -> tails.Tables:
     """Tables of a mixture's fair signs; tails from above if `upper` (for lower bounds on H), else
     from below.
     """
-    return tails.tabulate(mix.number - 1.0, None, log_inverse_mass, *table, upper)
+    return tails.tabulate(mix.number - 1.0, None, neg_log_tail, *table, upper)
 
 
 @quietly

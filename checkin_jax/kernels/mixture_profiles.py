@@ -1,6 +1,6 @@
 """One unit of a protocol as a mixture over a public label, in few buckets.
 
-`buckets_upper` and `buckets_lower` replace a `Law` of counts by a mixture whose privacy profile is proved to
+`buckets_upper` and `buckets_lower` replace a `MixtureLaw` of counts by a mixture whose privacy profile is proved to
 be at least, or at most, that of the law. `kernels.clones` has the laws and evaluates the mixtures.
 """
 
@@ -17,7 +17,7 @@ from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 
 
-class Law(NamedTuple):
+class MixtureLaw(NamedTuple):
     """The base law of one round: float64 scalars, or [parts] for a mixture over a public label.
 
     n: number of draws. special: pi, probability that a draw gives one of the two special labels. absent:
@@ -54,7 +54,7 @@ class Buckets(NamedTuple):
 SMALL = 48
 
 
-def _over_parts(one: Callable[[Law], Buckets], law: Law) -> Buckets:
+def _over_parts(one: Callable[[MixtureLaw], Buckets], law: MixtureLaw) -> Buckets:
     """Concatenation of the parts' mixtures, times their weights."""
     mix = backend.vmap(one)(law)
     ratios = mix.ratio.shape[-1]
@@ -72,13 +72,13 @@ def with_mass(mix: Buckets) -> Buckets:
 
 
 @quietly
-def buckets_exact(law: Law, absences: int) -> Buckets:
+def buckets_exact(law: MixtureLaw, absences: int) -> Buckets:
     """The round itself, for n <= SMALL: one bucket for each (N, Nabs < absences), exact up to rounding.
 
     absences: SMALL, or 1 for a law with absent = 0.
     """
 
-    def one(law: Law) -> Buckets:
+    def one(law: MixtureLaw) -> Buckets:
         n = law.n
         number = xp.arange(1.0, SMALL + 1.0)[:, None]
         away = xp.arange(0.0, absences)[None, :]
@@ -95,10 +95,10 @@ def buckets_exact(law: Law, absences: int) -> Buckets:
 
 
 @quietly
-def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
+def buckets_upper(law: MixtureLaw, neg_log_tail: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     """A mixture whose profile is at least that of the round, for every c >= 1.
 
-    It covers all but 4 exp(-log_inverse_mass) of the law. That weight is returned as `tail`, and its
+    It covers all but 4 exp(-neg_log_tail) of the law. That weight is returned as `tail`, and its
     contribution to H_c is at most tail (p - c)_+ / 2.
 
     Args:
@@ -108,12 +108,12 @@ def buckets_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
         the two ends. () costs three points a bucket and suits large n; more points follow the tails for small
         n.
     """
-    return _over_parts(lambda part: _bucket_upper(part, log_inverse_mass, buckets, offsets), law)
+    return _over_parts(lambda part: _bucket_upper(part, neg_log_tail, buckets, offsets), law)
 
 
-def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
+def _bucket_upper(law: MixtureLaw, neg_log_tail: Array, buckets: int, offsets: tuple[float, ...]) -> Buckets:
     n, special, absent, _, always, scale, _, each = law
-    cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
+    cut = binomial.cells(n - 1.0, special, neg_log_tail, buckets)
     # cells() counts N - 1.
     first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0
     weight = scale * special * cut.mass_upper
@@ -124,7 +124,7 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     middle = xp.clip(middle, at_last, at_first)
     # Centred, Nabs / N is largest in convex order at the first N of the bucket.
     variance = (n - first) * absent * (1.0 - absent)
-    radius = binomial.bernstein_radius(variance, log_inverse_mass)
+    radius = binomial.bernstein_radius(variance, neg_log_tail)
     up_end = xp.minimum((always + (n - first) * each) / first, at_first + each * radius / first) - middle
     down_end = middle - xp.maximum(at_last - each * radius / first, 0.0)
     steps = [k * each * xp.sqrt(variance) / first for k in offsets]
@@ -138,7 +138,7 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     centre = xp.minimum(exact + at_first - middle, up_end * down_end / both)
 
     def side(drift: Array, end: Array, prob: Array) -> tuple[list[Array], list[Array]]:
-        at, loss = _stop_loss(steps, drift, end, n - first, prob, per_ratio, log_inverse_mass)
+        at, loss = _stop_loss(steps, drift, end, n - first, prob, per_ratio, neg_log_tail)
         return at, _weights(at, loss, centre)
 
     # Both sides in one call: two copies of the code would be compiled.
@@ -151,7 +151,7 @@ def _bucket_upper(law: Law, log_inverse_mass: Array, buckets: int, offsets: tupl
     stay = xp.maximum(1.0 - sum(up_share) - sum(down_share), 0.0)
     ratio = xp.stack([middle, *(middle + u for u in up_at), *(middle - d for d in down_at)], axis=1)
     share = xp.stack([stay, *up_share, *down_share], axis=1)
-    spread_out = xp.where((absent > 0) & (absent < 1), 2.0 * xp.exp(-log_inverse_mass), 0.0)
+    spread_out = xp.where((absent > 0) & (absent < 1), 2.0 * xp.exp(-neg_log_tail), 0.0)
     tail = scale * special * (cut.tail + spread_out)
     return Buckets(first, xp.maximum(ratio, 0.0), weight[:, None] * share, tail)
 
@@ -163,7 +163,7 @@ def _stop_loss(
     trials: Array,
     prob: Array,
     number: Array,
-    log_inverse_mass: Array,
+    neg_log_tail: Array,
 ) -> tuple[list[Array], list[Array]]:
     """Points u beyond the middle, and bounds on E(|y - middle| - u)_+ on that side, for Bin(trials, prob).
 
@@ -176,7 +176,7 @@ def _stop_loss(
     at = xp.stack(inner, axis=1)
     t = (at - drift[:, None]) * number[:, None]
     points, exact = tails.STRIDED
-    tables = tails.tabulate(trials, prob, log_inverse_mass, points, exact, False)
+    tables = tails.tabulate(trials, prob, neg_log_tail, points, exact, False)
     m = trials[:, None]
     a = xp.clip(xp.floor(m * prob + xp.maximum(t, 0.0)) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, prob, a, exact, False)
@@ -214,12 +214,12 @@ def _weights(points: list[Array], losses: list[Array], centre: Array) -> list[Ar
 
 
 @quietly
-def buckets_lower(law: Law, log_inverse_mass: Array, buckets: int) -> Buckets:
+def buckets_lower(law: MixtureLaw, neg_log_tail: Array, buckets: int) -> Buckets:
     """A mixture whose profile is at most that of the round, for every c > 0; one ratio per label."""
 
-    def one(law: Law) -> Buckets:
+    def one(law: MixtureLaw) -> Buckets:
         n, special, absent, other, always, scale, _, each = law
-        cut = binomial.cells(n - 1.0, special, log_inverse_mass, buckets)
+        cut = binomial.cells(n - 1.0, special, neg_log_tail, buckets)
         first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0
         # Upper bound on E[1/N]: h is nonincreasing in y.
         inverse = binomial.mean_inverse(first, last, xp.clip(cut.mean_lower + 1.0, first, last))

@@ -45,7 +45,7 @@ class Contour(NamedTuple):
     smoothing: Array
 
 
-class Sum(NamedTuple):
+class ContourSum(NamedTuple):
     """A sum of independent steps at the nodes of a contour, or several sums along leading axes.
 
     log_mgf: log M(t). log_ratio: log M(theta_k) / M(t), complex [points]. drift: bound on the error of
@@ -93,14 +93,14 @@ def log_one_plus(excess: Array) -> tuple[Array, Array]:
     return complex_of(0.5 * log1p(size), angle), 1.0 + size
 
 
-def start(contour: Contour, theta: Array) -> Sum:
+def start(contour: Contour, theta: Array) -> ContourSum:
     """The normal variable alone."""
     half = 0.5 * xp.square(contour.smoothing)
     frequency = xp.imag(theta)
     linear = 2.0 * half * contour.order
     ratio = complex_of(-half[..., None] * frequency * frequency, linear[..., None] * frequency)
     nothing = xp.zeros_like(frequency)
-    return Sum(half * xp.square(contour.order), ratio, nothing, xp.zeros_like(half))
+    return ContourSum(half * xp.square(contour.order), ratio, nothing, xp.zeros_like(half))
 
 
 def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
@@ -108,7 +108,9 @@ def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
     return _PER_STEP * real * xp.square(xp.abs(theta)) * (1.0 + xp.abs(excess)) / size
 
 
-def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, count: Array) -> Sum:
+def add(
+    total: ContourSum, contour: Contour, theta: Array, step: Array, real: Array, count: Array
+) -> ContourSum:
     """Adds `count` >= 0 steps with T(theta) = step [points] and T(t) = real.
 
     n clients that take a step with probability gamma each are n steps with gamma T.
@@ -116,7 +118,9 @@ def add(total: Sum, contour: Contour, theta: Array, step: Array, real: Array, co
     return add_excess(total, contour, theta, theta * theta * step, real, count)
 
 
-def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> Sum:
+def add_excess(
+    total: ContourSum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array
+) -> ContourSum:
     """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...], one sum
     for each.
     """
@@ -124,7 +128,7 @@ def add_excess(total: Sum, contour: Contour, theta: Array, excess: Array, real: 
     log_real = log1p(xp.square(contour.order) * real)
     floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1) & (count > 0)
     below = log_real[..., None].astype(log_step.dtype)
-    return Sum(
+    return ContourSum(
         total.log_mgf + count * log_real,
         total.log_ratio + (log_step - below) * count.astype(log_step.dtype),
         total.drift + count * rounding(theta, excess, real[..., None], size),
@@ -138,7 +142,7 @@ def beyond(contour: Contour, points: int) -> Array:
     return xp.exp(-rate * points**2) / -xp.expm1(-2.0 * rate * points)
 
 
-def inaccuracy(total: Sum) -> Array:
+def inaccuracy(total: ContourSum) -> Array:
     """Bound on the error of M(theta_k) / M(t), [points]."""
     size = xp.real(total.log_ratio)
     wrong = total.drift + 16.0 * UNIT * (8.0 + xp.abs(size) + xp.abs(xp.imag(total.log_ratio)))
@@ -156,7 +160,7 @@ def _last(contour: Contour, points: int) -> Array:
     return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
 
 
-def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum, Array]:
+def fewer(total: ContourSum, contour: Contour, theta: Array, points: int) -> tuple[ContourSum, Array]:
     """The sum at the first nodes, and its `tail` for `stop_loss`, valid after any further steps.
 
     The other nodes enter by their moduli relative to M(t), which further steps only lower: a factor E
@@ -172,7 +176,9 @@ def fewer(total: Sum, contour: Contour, theta: Array, points: int) -> tuple[Sum,
 
 
 @quietly
-def stop_loss(total: Sum, contour: Contour, theta: Array, x: Array, tail: Array | None = None) -> Array:
+def stop_loss(
+    total: ContourSum, contour: Contour, theta: Array, x: Array, tail: Array | None = None
+) -> Array:
     """Upper bound on E(x + S)_+, every rounding included.
 
     Args:

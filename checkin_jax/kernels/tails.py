@@ -33,11 +33,11 @@ POINTS = (128, 512)
 STRIDED = (256, False)
 
 
-def table_size(largest_number: float, log_inverse_mass: float, prob: float = 0.5) -> tuple[int, bool]:
+def table_size(largest_number: float, neg_log_tail: float, prob: float = 0.5) -> tuple[int, bool]:
     """(points, exact): a static table size for up to this many trials, from a short ladder."""
-    reach = math.sqrt(0.5 * largest_number * log_inverse_mass) + 4.0
+    radius = math.sqrt(0.5 * largest_number * neg_log_tail) + 4.0
     for points in POINTS:
-        if points >= min(reach, (1.0 - prob) * largest_number + 4.0):
+        if points >= min(radius, (1.0 - prob) * largest_number + 4.0):
             return points, True
     return STRIDED
 
@@ -87,18 +87,18 @@ def _run(
 
 
 def tabulate(
-    trials: Array, prob: Array | None, log_inverse_mass: Array, points: int, exact: bool, upper: bool
+    trials: Array, prob: Array | None, neg_log_tail: Array, points: int, exact: bool, upper: bool
 ) -> Tables:
     """Tables for each of `trials` (whole, >= 0, [rows]); tails from above if `upper`, else from below."""
     m = trials[:, None]
     start = _start(m, prob)
     mean = 0.5 * m if prob is None else m * prob
-    reach = xp.sqrt(0.5 * m * log_inverse_mass)
+    radius = xp.sqrt(0.5 * m * neg_log_tail)
     if prob is not None:
-        reach = xp.minimum(reach, binomial.bernstein_radius(mean * (1.0 - prob), log_inverse_mass))
-    # Hoeffding, Bernstein: Pr[Bin > top] <= exp(-log_inverse_mass).
-    top = xp.minimum(m, xp.ceil(mean + reach) + 1.0)
-    outside = xp.where(top < m, xp.exp(-log_inverse_mass), 0.0) if upper else xp.zeros_like(m)
+        radius = xp.minimum(radius, binomial.bernstein_radius(mean * (1.0 - prob), neg_log_tail))
+    # Hoeffding, Bernstein: Pr[Bin > top] <= exp(-neg_log_tail).
+    top = xp.minimum(m, xp.ceil(mean + radius) + 1.0)
+    outside = xp.where(top < m, xp.exp(-neg_log_tail), 0.0) if upper else xp.zeros_like(m)
     steps = xp.arange(points, dtype=xp.float64)[None, :]
     if exact:
         at = start + steps

@@ -29,8 +29,8 @@ from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
 from checkin_jax.numerics.tilted_sums import (
+    LatticeSteps,
     LazyTail,
-    Steps,
     Sum,
     Tail,
     outweighs,
@@ -63,7 +63,7 @@ _FEW_SLOTS, _NEAR_END = 4.0, 1e3
 _PLACED = 1e-14
 
 
-class Profile(NamedTuple):
+class StopLossTails(NamedTuple):
     """Stop-loss tails on a ladder of scales; `ends`: the largest x of each scale, or least sum if
     `reverse`.
 
@@ -77,9 +77,9 @@ class Profile(NamedTuple):
     tails: list[Tail]
 
 
-def _least_and_most(mu: float, log_inverse_mass: float) -> tuple[float, float]:
-    """(least, most): levels beyond which the mean excess of L is below exp(-log_inverse_mass - 7)."""
-    spread = mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * mu * mu
+def _least_and_most(mu: float, neg_log_tail: float) -> tuple[float, float]:
+    """(least, most): levels beyond which the mean excess of L is below exp(-neg_log_tail - 7)."""
+    spread = mu * math.sqrt(2.0 * (neg_log_tail + 7.0)) + 0.5 * mu * mu
     return math.exp(-spread), math.exp(min(spread, 600.0))
 
 
@@ -90,9 +90,9 @@ def _step_sd(mu: float, high: float, shared: bool) -> float:
 
 
 def profile(
-    mu: float, number: int, log_inverse_mass: float, reverse: bool, upper: bool, shared: bool = False
-) -> Profile:
-    """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-log_inverse_mass).
+    mu: float, number: int, neg_log_tail: float, reverse: bool, upper: bool, shared: bool = False
+) -> StopLossTails:
+    """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-neg_log_tail).
 
     Args:
       mu: shift over noise standard deviation, in [1e-6, 100].
@@ -102,15 +102,15 @@ def profile(
       shared: terms above both laws of `lognormal`; for upper bounds only.
     """
     m = float(min(number, MAX_SLOTS))
-    found = Profile(m, reverse, [], [], [])
+    found = StopLossTails(m, reverse, [], [], [])
     if number > MAX_SLOTS and not upper:
         return found
-    least, most = _least_and_most(mu, log_inverse_mass)
+    least, most = _least_and_most(mu, neg_log_tail)
     if shared:
-        least = _least_and_most(0.5 * mu, log_inverse_mass)[0]
+        least = _least_and_most(0.5 * mu, neg_log_tail)[0]
     least = least if least > 0.3 else 0.0
-    width = math.sqrt(2.0 * log_inverse_mass) + 1.0
-    small = math.exp(-log_inverse_mass) * m
+    width = math.sqrt(2.0 * neg_log_tail) + 1.0
+    small = math.exp(-neg_log_tail) * m
     reached = 0.0
     for _ in range(30):
         reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
@@ -177,7 +177,7 @@ def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
 
 
 def profile_upper(
-    above: Profile, mu: float, used: float, loss: np.ndarray, shared: bool = False
+    above: StopLossTails, mu: float, used: float, loss: np.ndarray, shared: bool = False
 ) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
@@ -210,7 +210,7 @@ def profile_upper(
     return np.where(sums > 0, bound, 0.0 if reverse else bound) * (1.0 + ROUNDING)
 
 
-def lines_lower(below: Profile, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def lines_lower(below: StopLossTails, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(P(A) - Q(A), Q(A)) for a set A near {privacy loss > loss}, with P and Q exchanged if below.reverse.
 
     The difference is rounded down and the mass up. Zeros where the ladder has no value.
@@ -242,7 +242,7 @@ def _line(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Line of `lines_lower` for sums beyond one point of the tail; zeros where the tail is not positive.
 
-    shift: of `Profile` if reverse, else None.
+    shift: of `StopLossTails` if reverse, else None.
     """
     x = tail.start + tail.spacing * index
     value, low, high = tail.value[index], tail.mass_lower[index], tail.mass_upper[index]
@@ -261,7 +261,7 @@ def _line(
     )
 
 
-class Kind(NamedTuple):
+class EqualTerms(NamedTuple):
     """`number` independent terms weight (L - 1), L with shift mu; 0 < weight <= 1."""
 
     number: int
@@ -283,7 +283,7 @@ def _units(spacing: float, weights: tuple[float, ...]) -> tuple[float, list[int]
     return found
 
 
-def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[float], list[float]]:
+def _spreads(kinds: tuple[EqualTerms, ...], end: float, reverse: bool) -> tuple[list[float], list[float]]:
     """Truncation level of each L, and approximate standard deviation of each truncated term.
 
     Forward, a term at the truncation level exceeds any deficit of the others. In reverse, such large terms
@@ -298,7 +298,7 @@ def _spreads(kinds: tuple[Kind, ...], end: float, reverse: bool) -> tuple[list[f
 
 class Excess:
     """Upper bound on E(S - x)_+, or on E(-S - x)_+ if reverse, for x >= 0, down to about
-    exp(-log_inverse_mass) per term.
+    exp(-neg_log_tail) per term.
 
     Scales of the ladder are computed on first use.
 
@@ -307,11 +307,11 @@ class Excess:
         2.4, or below that with unequal weights.
     """
 
-    def __init__(self, kinds: tuple[Kind, ...], log_inverse_mass: float, reverse: bool) -> None:
-        self._kinds, self._mass, self._reverse = kinds, log_inverse_mass, reverse
-        width = math.sqrt(2.0 * log_inverse_mass) + 1.0
+    def __init__(self, kinds: tuple[EqualTerms, ...], neg_log_tail: float, reverse: bool) -> None:
+        self._kinds, self._mass, self._reverse = kinds, neg_log_tail, reverse
+        width = math.sqrt(2.0 * neg_log_tail) + 1.0
         whole = math.fsum(kind.number * kind.weight for kind in kinds)
-        self._small = math.exp(-log_inverse_mass) * whole
+        self._small = math.exp(-neg_log_tail) * whole
         end = 0.0
         for _ in range(30):
             _, sds = _spreads(kinds, end, reverse)
@@ -356,12 +356,12 @@ def _far_spacing(end: float) -> float:
 
 
 def _scale(
-    kinds: tuple[Kind, ...], ends: tuple[float, float], log_inverse_mass: float, reverse: bool
+    kinds: tuple[EqualTerms, ...], ends: tuple[float, float], neg_log_tail: float, reverse: bool
 ) -> LazyTail:
     """Upper tail on one scale, from ends[0] to ends[1]."""
     start, end = ends
     highs, sds = _spreads(kinds, end, reverse)
-    spreads = [kind.mu * math.sqrt(2.0 * (log_inverse_mass + 7.0)) + 0.5 * kind.mu**2 for kind in kinds]
+    spreads = [kind.mu * math.sqrt(2.0 * (neg_log_tail + 7.0)) + 0.5 * kind.mu**2 for kind in kinds]
     highs = [max(min(high, math.exp(min(spread, 600.0))), 1.5) for high, spread in zip(highs, spreads)]
     total = math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
     points = _MOST_POINTS if start == 0.0 else _MOST_POINTS_FAR
@@ -384,7 +384,7 @@ def _scale(
         first = round(law.start * count) - count
         masses = law.masses[::-1] if reverse else law.masses
         least = -(first + law.masses.size - 1) if reverse else first
-        steps.append((Steps(least * spacing, spacing, masses), float(kind.number)))
+        steps.append((LatticeSteps(least * spacing, spacing, masses), float(kind.number)))
         slack += kind.number * (scale * law.slack + _PLACED * scale * high)
         beyond += kind.number * scale * (law.below if reverse else law.above)
     return LazyTail(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)

@@ -44,7 +44,7 @@ _LINKS, _SHARES, _FEWEST = 3, (0.45, 0.3, 0.2, 0.1, 0.05), 100
 _GAIN, _WIDEST, _VARIANCE, _POOLED = 0.99, 0.8, 0.37, 1.02
 # Relative contribution allowed for uneven weights: at loss zero, and per squared loss in deviations.
 _UNEVEN, _UNEVEN_FAR = 1e-3, 3e-4
-# Masses of exp(-log_inverse_mass + 12) are a third of delta.
+# Masses of exp(-neg_log_tail + 12) are a third of delta.
 _BELOW_DELTA = 12.0
 # Shares of the largest weights at which tangents bound their partial sums.
 _TOUCHING = (0.3, 0.12, 0.03)
@@ -65,7 +65,7 @@ _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800
 # Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
 # Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
-# exp(-log_inverse_mass), about delta over the number of units.
+# exp(-neg_log_tail), about delta over the number of units.
 _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
 # Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
@@ -95,7 +95,7 @@ class StepLaws(NamedTuple):
     alone: float
 
 
-class Steps(NamedTuple):
+class MechanismSteps(NamedTuple):
     """Steps of a mechanism: epsilon0 in nats, their laws at c = 1 + above < p, and `Game.candidates`."""
 
     epsilon0: float
@@ -103,7 +103,7 @@ class Steps(NamedTuple):
     candidates: tuple[tuple[float, ...], ...]
 
 
-def of_game(rules: Game, message: Message) -> Steps:
+def of_game(rules: Game, message: Message) -> MechanismSteps:
     """Steps of eps0-LDP messages in a game."""
     unit = math.expm1(float(message.epsilon0))
 
@@ -112,10 +112,10 @@ def of_game(rules: Game, message: Message) -> Steps:
         alone = (unit - above) / (unit + 2.0) * (1.0 + ROUNDING)
         return StepLaws(rules.places(host(above), message), rules.laws(message), alone)
 
-    return Steps(float(message.epsilon0), laws, rules.candidates)
+    return MechanismSteps(float(message.epsilon0), laws, rules.candidates)
 
 
-def of_own_laws(own: OwnSteps, total_variation: float) -> Steps:
+def of_own_laws(own: OwnSteps, total_variation: float) -> MechanismSteps:
     """Steps of a mechanism with its own laws. T1's law is t*_beta.
 
     Args:
@@ -138,7 +138,7 @@ def of_own_laws(own: OwnSteps, total_variation: float) -> Steps:
             float(found.alone[0]),
         )
 
-    return Steps(own.epsilon0, laws, own_game(_TRIED).candidates)
+    return MechanismSteps(own.epsilon0, laws, own_game(_TRIED).candidates)
 
 
 class LogProfile(NamedTuple):
@@ -236,7 +236,7 @@ def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
     return Weights(values[counts > 0.0], counts[counts > 0.0])
 
 
-class Pool(NamedTuple):
+class PoolLaw(NamedTuple):
     """m T* of m clients, centred, in units of p - 1: places, logarithms of masses, and of bounds on their
     errors.
     """
@@ -259,7 +259,7 @@ def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     return masses, np.logaddexp(off, np.append(off[1:], -math.inf)), slopes
 
 
-def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) -> Pool:
+def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) -> PoolLaw:
     """Law T* given by a profile of `clients` messages at c = 1 + above < p, with chords between knots."""
     c, a, logs, unit = 1.0 + above, profile.above, profile.logs, p_minus_1
     # Right: (c / (1 + a)) D(1 + a) at c a / (1 + a) up to c, then D(1 + a) at a.
@@ -276,14 +276,14 @@ def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) 
     left_masses, left_errors, left_slopes = _side(c * a, math.log(c) + logs)
     still = 1.0 - math.exp(slopes[0]) - math.exp(left_slopes[0])
     middle_error = np.logaddexp(errors[0], left_errors[0]) if len(errors) else -math.inf
-    return Pool(
+    return PoolLaw(
         clients * np.concatenate([-c * a[:0:-1], [0.0], right[1:]]) / unit,
         np.concatenate([left_masses[::-1], [math.log(max(still, 1e-300))], masses]),
         np.concatenate([left_errors[::-1], [max(middle_error, math.log(64.0 * UNIT))], errors]),
     )
 
 
-def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
+def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop_loss.ContourSum:
     """The sum with one more independent variable, which has the pool's law.
 
     The transform is a sum of positive masses tilted at the order, so the error at the order bounds the error
@@ -310,7 +310,7 @@ def _with_pool(total: stop_loss.Sum, pool: Pool, theta: Array) -> stop_loss.Sum:
     log_ratio[:last] += added
     # Omitted factors have |ratio| <= 1, at nodes where the transform is below e^_VANISHES.
     absolute = total.absolute + 4.0 * off + 2.0 * math.exp(_VANISHES)
-    return stop_loss.Sum(
+    return stop_loss.ContourSum(
         total.log_mgf + peak + math.log(whole) + _POOL_ROUNDING, log_ratio, total.drift, absolute
     )
 
@@ -332,7 +332,7 @@ def _played_out(
     steps: StepLaws,
     tried: Array,
     weights: Weights,
-    pool: Pool | None,
+    pool: PoolLaw | None,
     extra: Array,
     x: Array,
 ) -> Array:
@@ -374,7 +374,7 @@ def _played_out(
     return stop_loss.stop_loss(total, game.contour, game.theta, x, tail) + debt
 
 
-def _enough(total: stop_loss.Sum) -> int:
+def _enough(total: stop_loss.ContourSum) -> int:
     """Number of nodes with a fast FFT, beyond which the sum's transform is below e^_SMALL."""
     large = np.flatnonzero(np.real(total.log_ratio) > _SMALL)
     return next(size for size in _NODES if size > large[-1])
@@ -401,7 +401,7 @@ def _stages(weights: Weights) -> list[tuple[float, float]]:
 
 
 @quietly
-def _log_chernoff(steps: Steps, clients: int, above: np.ndarray) -> np.ndarray:
+def _log_chernoff(steps: MechanismSteps, clients: int, above: np.ndarray) -> np.ndarray:
     """Logarithm of an upper bound on T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
     p_minus_1 = math.expm1(steps.epsilon0)
     found = np.empty(len(above))
@@ -484,9 +484,9 @@ class Link:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: MechanismSteps,
         clients: int,
-        log_inverse_mass: float,
+        neg_log_tail: float,
         adaptive: bool = False,
         links: int = _LINKS,
     ) -> None:
@@ -494,7 +494,7 @@ class Link:
 
         Args:
           steps: of the mechanism. clients: n >= 1. links: largest depth of the recursion.
-          log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible.
+          neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
           adaptive: True if messages may depend on others of the round.
         """
         self.steps, self.clients, self.adaptive = steps, clients, adaptive
@@ -502,11 +502,11 @@ class Link:
         at, laws, _ = steps.laws(0.0)
         each = laws @ np.square(at)
         variances = float(np.max(each[:-1])), float(each[-1])
-        needed = max(log_inverse_mass - _BELOW_DELTA, 8.0)
+        needed = max(neg_log_tail - _BELOW_DELTA, 8.0)
         variance, self.pooled = _plan(clients, self.unit, variances, needed, links, adaptive)
         self.deviation = math.sqrt(variance / clients) * self.unit
         if self.pooled:
-            self.inner = Link(steps, self.pooled, log_inverse_mass, adaptive, links - 1)
+            self.inner = Link(steps, self.pooled, neg_log_tail, adaptive, links - 1)
             self.kappas = _KAPPAS / self.inner.deviation
 
     @functools.cached_property
@@ -609,15 +609,15 @@ def _deviations(value: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _link(num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool) -> Link:
+def _link(num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool) -> Link:
     """The link for the arguments of `profile`, which are checked."""
     num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    log_inverse_mass = _validate.real(1.0, 1e4, log_inverse_mass=log_inverse_mass)
-    return Link(steps, num_clients, log_inverse_mass, adaptive)
+    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    return Link(steps, num_clients, neg_log_tail, adaptive)
 
 
 @functools.lru_cache(maxsize=16)
-def any_message(epsilon0: float, differ: float | None = None) -> Steps:
+def any_message(epsilon0: float, differ: float | None = None) -> MechanismSteps:
     """Steps of any eps0-LDP message, or of one-bit messages with public coins.
 
     Args:
@@ -631,16 +631,16 @@ def any_message(epsilon0: float, differ: float | None = None) -> Steps:
     return of_game(rules, Message(host(epsilon0), host(1.0 if differ is None else differ)))
 
 
-def gains(num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool) -> bool:
+def gains(num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool) -> bool:
     """True if `profile` is expected to be below T1, that is, if there are enough clients for this
     epsilon0.
     """
-    return _link(num_clients, log_inverse_mass, steps, adaptive).pooled > 0
+    return _link(num_clients, neg_log_tail, steps, adaptive).pooled > 0
 
 
 @functools.lru_cache(maxsize=8)
 def profile(
-    num_clients: int, log_inverse_mass: float, steps: Steps, adaptive: bool = False
+    num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """E+: a privacy profile of one round in which every client sends one message through a shuffler.
 
@@ -649,7 +649,7 @@ def profile(
 
     Args:
       num_clients: n, whole, in [1, 2^42].
-      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
+      neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
       steps: of the messages, from `any_message` or `of_own_laws`.
       adaptive: True if clients send in uniform order, and a message may depend on earlier ones of its round; False
         if no message depends on another one of its round.
@@ -665,9 +665,9 @@ def profile(
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    link = _link(num_clients, log_inverse_mass, steps, adaptive)
-    above = distances(link.deviation, link.unit, log_inverse_mass, _LOSSES)
-    asked = link.deviation * _deviations(math.exp(_SURE - log_inverse_mass) / link.deviation)
+    link = _link(num_clients, neg_log_tail, steps, adaptive)
+    above = distances(link.deviation, link.unit, neg_log_tail, _LOSSES)
+    asked = link.deviation * _deviations(math.exp(_SURE - neg_log_tail) / link.deviation)
     above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
     upper = np.array([link.value(each) for each in above.tolist()])
     above, upper = convex.full_hull(np.append(above, link.unit), np.append(upper, 0.0))

@@ -35,7 +35,7 @@ def time_value(mu: float, level: np.ndarray, shared: bool = False) -> np.ndarray
     return np.where(t > 0, value * np.minimum(t, 1.0), 0.0)
 
 
-class Law(NamedTuple):
+class LatticeLaw(NamedTuple):
     """A lattice law near that of L: masses at start + i * spacing, i = 0, 1, ...
 
     below, above: bounds on the mean excess beyond the two ends, from above in `law_upper` and from below in
@@ -76,7 +76,7 @@ def _masses(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.concatenate([inner, [1.0 - left[-1] - right[0]], right - np.append(right[1:], 0.0)])
 
 
-def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool = False) -> Law:
+def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool = False) -> LatticeLaw:
     """Law above max(low, min(L, high)) in convex order, up to `slack`: mass between two levels is split
     between both.
     """
@@ -95,7 +95,9 @@ def law_upper(mu: float, low: float, high: float, spacing: float, shared: bool =
     slack = (_SLACK + 16.0 * UNIT * levels.size) * largest + moved
     masses = np.maximum(_masses(sorted_left, sorted_right), 0.0)
     below = float(value[0]) if levels[0] < 1.0 else 0.0
-    return Law(float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack)
+    return LatticeLaw(
+        float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack
+    )
 
 
 def _minorant(values: np.ndarray) -> np.ndarray:
@@ -105,7 +107,7 @@ def _minorant(values: np.ndarray) -> np.ndarray:
     return np.interp(places, kept, values[kept])
 
 
-def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
+def law_lower(mu: float, low: float, high: float, spacing: float) -> LatticeLaw | None:
     """Law below max(low, min(L, high)) in convex order, up to `slack`; None if the lattice is too coarse.
 
     Each interval takes the tangent of the stop-loss transform at its middle (the outer two: at the end). Each
@@ -152,4 +154,4 @@ def law_lower(mu: float, low: float, high: float, spacing: float) -> Law | None:
     below = float(tangents[0]) if split else 0.0
     above = float(tangents[-1]) + (0.0 if split < at.size else 1.0 - float(levels[-1]))
     masses = np.maximum(masses, 0.0)
-    return Law(float(levels[0]), spacing, masses / max(float(masses.sum()), 1.0), below, above, slack)
+    return LatticeLaw(float(levels[0]), spacing, masses / max(float(masses.sum()), 1.0), below, above, slack)

@@ -21,14 +21,14 @@ from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts.labels import Labelled
+from checkin_jax.numerics.counts.labels import LabelledShares
 
 # Number of losses. Their spacing in standard deviations of the loss: _NEAR at zero, growing as e^(x^2/6),
 # where chords of a normal law's profile cost least; _TAIL in the tail; _FAR where all masses are far below
 # delta.
 _LOSSES = 52
 _NEAR, _TAIL, _FAR = 0.073, 0.2, 0.7
-# Masses of exp(-log_inverse_mass + 14) are a twentieth of delta.
+# Masses of exp(-neg_log_tail + 14) are a twentieth of delta.
 _BELOW_DELTA = 14.0
 # Above this number of steps the contour has more nodes.
 _MANY_STEPS = 3e7
@@ -107,12 +107,12 @@ class AnyMessage:
 
 
 def stages(
-    step_counts: StepCounts, everybody: float, log_inverse_mass: float, number: int = HEXAGON.stages
+    step_counts: StepCounts, everybody: float, neg_log_tail: float, number: int = HEXAGON.stages
 ) -> staged_games.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None if there are too few
     steps.
     """
-    needed, rate, masses = log_inverse_mass + 3.0, float(step_counts.rate), np.asarray(step_counts.masses)
+    needed, rate, masses = neg_log_tail + 3.0, float(step_counts.rate), np.asarray(step_counts.masses)
     counts = np.asarray(step_counts.counts)
     mean = rate * float(masses @ counts)
     # The event that every client checks in must be negligible as well.
@@ -136,7 +136,7 @@ def _program() -> Callable[..., Array]:
     return jax.jit(staged_games.profile_upper, static_argnums=(0, 5, 6), compiler_options=_QUICK)
 
 
-class Problem(NamedTuple):
+class GameArguments(NamedTuple):
     """The arguments of `staged_games.profile_upper`, and e^loss - 1 at its losses."""
 
     arguments: tuple[Any, ...]
@@ -151,10 +151,10 @@ class Problem(NamedTuple):
         stages: Any,
         deviation: float,
         mean: float,
-        log_inverse_mass: float,
-    ) -> Problem:
+        neg_log_tail: float,
+    ) -> GameArguments:
         """The problem of about `mean` steps; deviation: of the loss."""
-        above = distances(deviation, math.expm1(steps.epsilon0), log_inverse_mass, _LOSSES)
+        above = distances(deviation, math.expm1(steps.epsilon0), neg_log_tail, _LOSSES)
         losses = host(np.log1p(above))
         message = steps.message(losses)
         return cls((value, given, message, stages, losses, steps.rules(message), nodes_for(mean)), above)
@@ -167,26 +167,26 @@ class Problem(NamedTuple):
 
 
 def problem(
-    step_counts: StepCounts, steps: Steps, everybody: float, log_inverse_mass: float
-) -> Problem | None:
+    step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tail: float
+) -> GameArguments | None:
     """Problem for any steps and law of the number of messages (binomial if step_counts.rate < 1). None as for
     `profile`.
     """
     mean = float(step_counts.rate * (step_counts.masses @ step_counts.counts))
-    chosen = stages(step_counts, everybody, log_inverse_mass)
+    chosen = stages(step_counts, everybody, neg_log_tail)
     if chosen is None or steps.idle:
         return None
     deviation = math.sqrt(mean * steps.variance) * math.expm1(steps.epsilon0) / float(step_counts.clients)
     value = staged_games.sampled if float(step_counts.rate) < 1.0 else staged_games.counted
-    given = staged_games.Round(step_counts, host(everybody))
-    return Problem.of(value, given, steps, chosen, deviation, mean, log_inverse_mass)
+    given = staged_games.RoundSums(step_counts, host(everybody))
+    return GameArguments.of(value, given, steps, chosen, deviation, mean, neg_log_tail)
 
 
-def distances(deviation: float, p_minus_1: float, log_inverse_mass: float, number: int) -> np.ndarray:
+def distances(deviation: float, p_minus_1: float, neg_log_tail: float, number: int) -> np.ndarray:
     """`number` values of c - 1, from 0 on, at which the bound is computed; deviation: of the loss."""
-    far = min(deviation * (math.sqrt(2.0 * log_inverse_mass) + 1.0), 0.99 * p_minus_1)
+    far = min(deviation * (math.sqrt(2.0 * neg_log_tail) + 1.0), 0.99 * p_minus_1)
     x = np.linspace(0.0, far / deviation, 2001)
-    matters = x < math.sqrt(2.0 * max(log_inverse_mass - _BELOW_DELTA, 1.0))
+    matters = x < math.sqrt(2.0 * max(neg_log_tail - _BELOW_DELTA, 1.0))
     apart = np.minimum(_NEAR * np.exp(np.square(x) / 6.0), np.where(matters, _TAIL, _FAR))
     before = np.append(0.0, np.cumsum(0.5 * (1.0 / apart[1:] + 1.0 / apart[:-1])))
     return deviation * np.interp(np.linspace(0.0, before[-1], number), before, x)
@@ -198,14 +198,14 @@ def nodes_for(mean: float) -> int:
 
 
 def pool(
-    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, log_inverse_mass: float
-) -> Problem | None:
+    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, neg_log_tail: float
+) -> GameArguments | None:
     """T1h+ for unequal check-in rates: the problem of a target hidden in a pool. None as for `profile`.
 
     Args:
       sizes, masses: of n', whole and increasing, [parts]. theta: rate of the pool, in (0, 1).
       rate: g, the target's rate, in (0, 1]. There is no proof, and the result is None, if g > theta.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
+      neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
     kept = (masses > 0) & (sizes >= 1.0)
     if rate > theta or not kept.any():
@@ -214,7 +214,7 @@ def pool(
     # Drops a smallest pool of negligible mass, which would allow few early steps.
     everybody = np.exp(sizes[kept] * math.log(theta))
     least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
-    chosen = stages(least, float(everybody[0]), log_inverse_mass)
+    chosen = stages(least, float(everybody[0]), neg_log_tail)
     if chosen is None or steps.idle:
         return None
     mean, pad = theta * float(number[-1]), (sizes.size - number.size, 0)
@@ -222,10 +222,10 @@ def pool(
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
     padded = np.pad(number, pad, mode="edge"), np.pad(parts, pad)
     given = staged_games.Pool(*map(host, (*padded, theta, rate, lost)))
-    return Problem.of(staged_games.pooled, given, steps, chosen, deviation, mean, log_inverse_mass)
+    return GameArguments.of(staged_games.pooled, given, steps, chosen, deviation, mean, neg_log_tail)
 
 
-class Weighted(NamedTuple):
+class SlotWeights(NamedTuple):
     """Numbers (real) of slots of weight one and of `weight`, with masses, [parts]. clients: n = m / rho."""
 
     clients: float
@@ -235,41 +235,43 @@ class Weighted(NamedTuple):
     weight: float
 
 
-def weighted(step_counts: Weighted, steps: Steps, log_inverse_mass: float) -> Problem | None:
+def weighted(step_counts: SlotWeights, steps: Steps, neg_log_tail: float) -> GameArguments | None:
     """T2+ for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
       step_counts: parts with fewer steps than the stages have count as one message alone.
-      log_inverse_mass: masses up to exp(-log_inverse_mass) are negligible, in [1, 1e4].
+      neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
-    usual = step_counts.masses > 4.0 * math.exp(-log_inverse_mass)
+    usual = step_counts.masses > 4.0 * math.exp(-neg_log_tail)
     plans, squares = [], 0.0
     for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
         kept = host(np.where(usual, step_counts.masses, 0.0))
-        plan = stages(
-            StepCounts(host(step_counts.clients), host(1.0), host(counts), kept), 0.0, log_inverse_mass
-        )
+        plan = stages(StepCounts(host(step_counts.clients), host(1.0), host(counts), kept), 0.0, neg_log_tail)
         if plan is None:
             return None
         plans.append(plan)
         squares += weight**2 * float(step_counts.masses @ counts)
     deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / step_counts.clients
     mean, given = float(step_counts.masses @ (step_counts.whole + step_counts.part)), map(host, step_counts)
-    slots = weighted_clones.Weighted(*given)
-    return Problem.of(weighted_clones.weighted, slots, steps, tuple(plans), deviation, mean, log_inverse_mass)
+    slots = weighted_clones.WeightedSteps(*given)
+    return GameArguments.of(
+        weighted_clones.weighted, slots, steps, tuple(plans), deviation, mean, neg_log_tail
+    )
 
 
-def labelled(slots: int, step_counts: Labelled, steps: Steps, log_inverse_mass: float) -> Problem | None:
+def labelled(
+    slots: int, step_counts: LabelledShares, steps: Steps, neg_log_tail: float
+) -> GameArguments | None:
     """T2++ for a message shared evenly by all slots: the problem to evaluate; None if slots are too few.
 
     Args:
-      log_inverse_mass: as in `weighted`.
+      neg_log_tail: as in `weighted`.
     """
     whole = StepCounts(host(1.0), host(1.0), host([float(slots)]), host([1.0]))
-    chosen = stages(whole, 0.0, log_inverse_mass)
+    chosen = stages(whole, 0.0, neg_log_tail)
     if chosen is None:
         return None
     middle = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     deviation = math.sqrt(slots * steps.variance) * math.expm1(steps.epsilon0) / middle
-    given, mean = labelled_clones.Labelled(*map(host, (float(slots), *step_counts))), float(slots)
-    return Problem.of(labelled_clones.labelled, given, steps, chosen, deviation, mean, log_inverse_mass)
+    given, mean = labelled_clones.LabelledSteps(*map(host, (float(slots), *step_counts))), float(slots)
+    return GameArguments.of(labelled_clones.labelled, given, steps, chosen, deviation, mean, neg_log_tail)

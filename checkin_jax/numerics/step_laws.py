@@ -75,7 +75,7 @@ def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return knots * np.max(whole, axis=1), masses / whole
 
 
-class StepSet(Protocol):
+class DominatingLaws(Protocol):
     """Laws that together dominate all steps of a mechanism: `randomizers.step_sets`."""
 
     def knots(self, above: np.ndarray) -> np.ndarray: ...
@@ -94,7 +94,7 @@ class OwnSteps:
     """
 
     epsilon0: float
-    laws: StepSet
+    laws: DominatingLaws
     profile: Callable[[np.ndarray], np.ndarray]
 
     @property

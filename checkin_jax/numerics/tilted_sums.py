@@ -16,7 +16,7 @@ import scipy
 from checkin_jax.kernels import FLUSHED, round_off
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.lognormal import Law
+from checkin_jax.numerics.lognormal import LatticeLaw
 
 # Distance of tilts in standard deviations, up to _FEW steps and above, where round-off is larger. Most tilts.
 _TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
@@ -47,7 +47,7 @@ class Tail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Steps:
+class LatticeSteps:
     """Masses at start + j spacing of L or -L, minus its mean if centred."""
 
     start: float
@@ -91,18 +91,20 @@ class Steps:
         return masses, np.where(masses > 0, sums / np.where(masses > 0, masses, 1.0), self.at[edges])
 
 
-def steps_of(law: Law, reverse: bool, centred: bool) -> Steps:
+def steps_of(law: LatticeLaw, reverse: bool, centred: bool) -> LatticeSteps:
     mean = 1.0 if centred else 0.0
     if reverse:
-        return Steps(mean - law.start - (law.masses.size - 1) * law.spacing, law.spacing, law.masses[::-1])
-    return Steps(law.start - mean, law.spacing, law.masses)
+        return LatticeSteps(
+            mean - law.start - (law.masses.size - 1) * law.spacing, law.spacing, law.masses[::-1]
+        )
+    return LatticeSteps(law.start - mean, law.spacing, law.masses)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sum:
     """A sum of independent steps of several kinds on lattices of equal spacing: (steps, number) of each."""
 
-    kinds: tuple[tuple[Steps, float], ...]
+    kinds: tuple[tuple[LatticeSteps, float], ...]
 
     @property
     def spacing(self) -> float:
@@ -555,7 +557,7 @@ def step_sd(mu: float, high: float) -> float:
     return min(math.sqrt(max(square - mean * mean, 1e-12 * square)), full)
 
 
-def outweighs(steps: Steps, number: float, end: float, high: float, sd: float) -> float:
+def outweighs(steps: LatticeSteps, number: float, end: float, high: float, sd: float) -> float:
     """Lower bound on the probability that a sum exceeds number + end, given that one L is at least `high`."""
     if high >= number + end:
         return 1.0

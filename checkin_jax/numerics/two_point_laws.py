@@ -61,10 +61,10 @@ class TwoLaws(NamedTuple):
     left: np.ndarray
 
 
-def knots_of(mu: float, reach: float) -> np.ndarray:
-    """Knots from 0 to the likelihood ratio of a message at `reach` standard deviations."""
+def knots_of(mu: float, knot_range: float) -> np.ndarray:
+    """Knots from 0 to the likelihood ratio of a message at `knot_range` standard deviations."""
     body = 3.0 * math.sqrt(math.expm1(mu * mu))
-    end = max(math.expm1(mu * reach + 0.5 * mu * mu), 1.5 * body)
+    end = max(math.expm1(mu * knot_range + 0.5 * mu * mu), 1.5 * body)
     return np.concatenate([[0.0], np.geomspace(0.01, 1.0, _BODY)[:-1] * body, np.geomspace(body, end, _TAIL)])
 
 
@@ -184,11 +184,11 @@ def _places(spacing: float, first: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 @disk_cache(TwoLaws)
-def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
+def dominating(mu: float, knot_range: float, interval: int) -> TwoLaws:
     """V_X and V_Y for c between C_NODES[interval] and the next node.
 
     Args:
-      mu: in [LEAST_MU, MOST_MU]. reach: standard deviations of a message that the knots cover.
+      mu: in [LEAST_MU, MOST_MU]. knot_range: standard deviations of a message that the knots cover.
       interval: 0, 1 or 2.
     """
     from checkin_jax.numerics import (
@@ -196,14 +196,14 @@ def dominating(mu: float, reach: float, interval: int) -> TwoLaws:
     )
 
     cs = C_NODES[interval], C_NODES[interval + 1]
-    knots = knots_of(mu, reach)
+    knots = knots_of(mu, knot_range)
     ends = np.stack([of_ends(mu * (1.0 + _RAISED), c, knots) for c in cs])
     first, second = (ends[:, :, law].ravel() for law in (0, 1))
     gaps = np.diff(knots)
     variance = math.expm1(mu * mu)
     weight = (np.append(gaps, 0.0) + np.append(0.0, gaps)) * (1.0 + knots / (3.0 * math.sqrt(variance)))
     weight = np.tile(weight, 4) / (2.0 * variance)
-    problem = two_point_program.Problem(first, second, weight, two_point_program.bends(knots))
+    problem = two_point_program.LinearProgram(first, second, weight, two_point_program.bends(knots))
     get = functools.partial(_transforms, mu, cs, knots)
 
     a, b = _places(_GRID, 0.0)

@@ -37,7 +37,7 @@ def _least(
     return np.zeros(cost.size) if found.x is None else found.x
 
 
-class Problem(NamedTuple):
+class LinearProgram(NamedTuple):
     """Transforms of X and Y, weights of the places, and second differences, which must stay nonnegative."""
 
     first: np.ndarray

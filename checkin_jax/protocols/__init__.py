@@ -3,7 +3,7 @@
 A protocol has public parameters only: the number of clients, the law of their check-ins, the length of the run. The
 identities of clients that checked in are sensitive, and never a field.
 
-`repeats` is the number of units (a unit is a round, or a whole window). Inputs and randomizers of a unit may depend on
+`num_units` is the number of units (a unit is a round, or a whole window). Inputs and randomizers may depend on
 the outputs of earlier units; the fields of a protocol may not. `assumptions` are necessary: guarantees fail without
 them. `observed` describes an adversary and `compared` the neighboring data sets, for statements, pages, audits and
 JSON.

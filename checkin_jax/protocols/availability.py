@@ -26,8 +26,8 @@ from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN_BUT_COUNTED,
-    Alike,
     CheckInProtocol,
+    UnitGroup,
 )
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
@@ -274,13 +274,13 @@ class AvailableCheckIn(CheckInProtocol):
         return (FRESH_AMONG_AVAILABLE,) if view == "local" else self.assumptions
 
     @property
-    def kept(self) -> float:
+    def arrival_prob(self) -> float:
         return 1.0 - self.drop_out_prob
 
     @property
     def rate(self) -> float:
         """Mean probability, over rounds, that a client that is always available sends a message."""
-        return float(self.log.coin[: self.num_rounds].mean()) * self.kept
+        return float(self.log.coin[: self.num_rounds].mean()) * self.arrival_prob
 
     @property
     def what(self) -> str:
@@ -299,7 +299,7 @@ class AvailableCheckIn(CheckInProtocol):
         """The run in words, with the clients that are available; how many there are in all is not in a log."""
         return self.what
 
-    def alike(self, finest: bool) -> tuple[Alike, ...]:
+    def unit_groups(self, finest: bool) -> tuple[UnitGroup, ...]:
         """Groups of rounds with similar numbers of available clients and similar coins."""
         rounds = AvailabilityLog(self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds])
         most, wider = MANY_GROUPS if finest else FEW_GROUPS, 1.0
@@ -316,7 +316,7 @@ class AvailableCheckIn(CheckInProtocol):
             )
 
         return tuple(
-            Alike(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
+            UnitGroup(one(each.least, each.fastest), one(each.most, each.slowest), each.num_rounds)
             for each in groups
         )
 

@@ -50,12 +50,12 @@ class AveragedUpdates(CommonSlots):
     @property
     def cover(self) -> Cover | None:
         """Sample of all clients, each with the probability of taking part; loads do not matter."""
-        return Cover(self.honest, self.rate) if self.coins is None else None
+        return Cover(self.honest, self.rate) if self.unequal_rates is None else None
 
     @property
     def unequal_cover(self) -> UnequalCover | None:
         """Sample of all clients, each with its own probability of taking part."""
-        return None if self.coins is None else UnequalCover(self.num_clients, self.coins, 1.0)
+        return None if self.unequal_rates is None else UnequalCover(self.num_clients, self.unequal_rates, 1.0)
 
     @property
     def averaged_slot_choices(self) -> SlotChoices | None:

@@ -25,19 +25,19 @@ class Slots(NamedTuple):
       number: number of slots in which the client's message may be shown, with equal probabilities.
       used: upper bound on the probability that the message is used if no other client competes for the slot.
       used_lower: lower bound on the probability that the message is used, over all behaviour of the others.
-      others, pick: number of other clients that may be in the client's slot, and the probability of each.
+      num_rivals, rival_prob: number of other clients that may be in the client's slot, and the probability of each.
       shown: probability that the server outputs the slot that a client picks.
       hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
       total: number of slots that a unit shows. minibatch: number of successive slots summed in the view "aggregate".
-      contested: True if exactly `others` clients may be in each slot, independently and each with probability exactly
-        `pick`, and the slot shows a uniformly drawn one of its clients.
+      contested: True if exactly `num_rivals` clients may be in each slot, independently and each with probability
+        exactly `rival_prob`, and the slot shows a uniformly drawn one of its clients.
     """
 
     number: int
     used: float
     used_lower: float
-    others: int
-    pick: float
+    num_rivals: int
+    rival_prob: float
     shown: float
     hidden: bool
     total: int
@@ -65,11 +65,11 @@ class SlotChoices(NamedTuple):
 
 
 class UnequalCover(NamedTuple):
-    """As `Cover`, for unequal check-in rates; a message arrives with probability `kept`."""
+    """As `Cover`, for unequal check-in rates; a message arrives with probability `arrival_prob`."""
 
     num_clients: int
-    coins: CheckInRates
-    kept: float
+    unequal_rates: CheckInRates
+    arrival_prob: float
 
 
 class UnequalSlotChoices(NamedTuple):
@@ -77,7 +77,7 @@ class UnequalSlotChoices(NamedTuple):
 
     num_clients: int
     num_slots: int
-    coins: CheckInRates
+    unequal_rates: CheckInRates
 
 
 class Analysis(NamedTuple):

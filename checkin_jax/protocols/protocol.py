@@ -106,7 +106,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
 }
 
 
-class Alike(NamedTuple):
+class UnitGroup(NamedTuple):
     """A group of `num_units` similar units: bounds on `above` hold for each, and each leaks at least as much as
     `below`.
 
@@ -201,7 +201,7 @@ class CheckInProtocol(ByName, abc.ABC):
         return self.assumptions
 
     @property
-    def repeats(self) -> int:
+    def num_units(self) -> int:
         """Number of units: rounds, or whole windows."""
         return getattr(self, self._unit)
 
@@ -221,9 +221,9 @@ class CheckInProtocol(ByName, abc.ABC):
             return self.repeated(int(value))
         return dataclasses.replace(cast(Any, self), **{name: int(value) if whole else value})
 
-    def alike(self, finest: bool) -> tuple[Alike, ...]:
+    def unit_groups(self, finest: bool) -> tuple[UnitGroup, ...]:
         """Groups of similar units; one group by default. finest: as many groups as improve bounds; else few."""
-        return (Alike(self, self, self.repeats),)
+        return (UnitGroup(self, self, self.num_units),)
 
     @property
     def rate(self) -> float:
@@ -231,12 +231,12 @@ class CheckInProtocol(ByName, abc.ABC):
         return 1.0
 
     @property
-    def coins(self) -> CheckInRates | None:
+    def unequal_rates(self) -> CheckInRates | None:
         """The clients' check-in rates if they differ; else None."""
         return None
 
     @property
-    def kept(self) -> float:
+    def arrival_prob(self) -> float:
         """Probability that the message of a client that checks in arrives."""
         return 1.0
 
@@ -248,11 +248,11 @@ class CheckInProtocol(ByName, abc.ABC):
         """
         if client_rate is None:
             return self.rate
-        if self.coins is None:
+        if self.unequal_rates is None:
             raise ValueError(
                 f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
             )
-        return self.coins.fastest(client_rate) * self.kept
+        return self.unequal_rates.fastest(client_rate) * self.arrival_prob
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:

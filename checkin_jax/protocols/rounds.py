@@ -84,7 +84,9 @@ class ShuffledCheckIn(CheckInProtocol):
         if self.min_reports:
             return batch(self.min_reports)
         rates = (
-            ("every client has the same check-in rate",) if self.coins is None else (self.coins.words, FRESH)
+            ("every client has the same check-in rate",)
+            if self.unequal_rates is None
+            else (self.unequal_rates.words, FRESH)
         )
         return (*rates, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
@@ -97,29 +99,29 @@ class ShuffledCheckIn(CheckInProtocol):
         return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, CLIENTS)
 
     @property
-    def coins(self) -> CheckInRates | None:
+    def unequal_rates(self) -> CheckInRates | None:
         return differing(self.check_in_prob)
 
     @property
-    def kept(self) -> float:
+    def arrival_prob(self) -> float:
         return 1.0 - self.drop_out_prob
 
     @property
     def rate(self) -> float:
         """Probability gamma that a given client's message arrives in a given round; the largest one if rates differ."""
-        return highest(self.check_in_prob) * self.kept
+        return highest(self.check_in_prob) * self.arrival_prob
 
     @property
     def cover(self) -> Cover | None:
         """The sample that hides a client: all clients, at the rate of the round."""
-        return Cover(self.honest, self.rate) if self.coins is None and not self.min_reports else None
+        return Cover(self.honest, self.rate) if self.unequal_rates is None and not self.min_reports else None
 
     @property
     def unequal_cover(self) -> UnequalCover | None:
         """The sample that hides a client: all clients, at their own rates."""
-        if self.coins is None or self.min_reports:
+        if self.unequal_rates is None or self.min_reports:
             return None
-        return UnequalCover(self.num_clients, self.coins, self.kept)
+        return UnequalCover(self.num_clients, self.unequal_rates, self.arrival_prob)
 
     @property
     def reported(self) -> Shuffle | None:
@@ -130,8 +132,8 @@ class ShuffledCheckIn(CheckInProtocol):
     def what(self) -> str:
         """The run in words."""
         rates = f"rate {self.rate:.6g}"
-        if self.coins is not None:
-            rates = f"rates {self.coins.span}{lost(self.drop_out_prob)}"
+        if self.unequal_rates is not None:
+            rates = f"rates {self.unequal_rates.span}{lost(self.drop_out_prob)}"
         floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
         return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}{floor}"
 

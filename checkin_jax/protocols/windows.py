@@ -79,7 +79,7 @@ class CommonSlots(CheckInProtocol):
         return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, CLIENTS)
 
     @property
-    def coins(self) -> CheckInRates | None:
+    def unequal_rates(self) -> CheckInRates | None:
         return differing(self.check_in_prob)
 
     @property
@@ -89,20 +89,22 @@ class CommonSlots(CheckInProtocol):
 
     @property
     def _slot_choices(self) -> SlotChoices | None:
-        return SlotChoices(self.honest, self.num_slots, self.rate) if self.coins is None else None
+        return SlotChoices(self.honest, self.num_slots, self.rate) if self.unequal_rates is None else None
 
     @property
     def _unequal_slot_choices(self) -> UnequalSlotChoices | None:
         return (
-            None if self.coins is None else UnequalSlotChoices(self.num_clients, self.num_slots, self.coins)
+            None
+            if self.unequal_rates is None
+            else UnequalSlotChoices(self.num_clients, self.num_slots, self.unequal_rates)
         )
 
     @property
     def _chance(self) -> tuple[str, ...]:
         """Assumptions about participation."""
-        if self.coins is not None:
+        if self.unequal_rates is not None:
             slots = "every client that takes part picks its slot uniformly from the same window"
-            return (self.coins.words, FRESH, slots)
+            return (self.unequal_rates.words, FRESH, slots)
         return (
             "every client takes part with the same probability and picks its slot uniformly from the same window",
         )
@@ -110,8 +112,8 @@ class CommonSlots(CheckInProtocol):
     @property
     def _taking_part(self) -> str:
         """Probability of participation, in words."""
-        if self.coins is not None:
-            return f"taking part with probabilities {self.coins.span}"
+        if self.unequal_rates is not None:
+            return f"taking part with probabilities {self.unequal_rates.span}"
         return f"taking part with probability {self.rate:.6g}"
 
 
@@ -206,13 +208,13 @@ class FixedWindow(CommonSlots):
         the integral of prod (1 - a_j u) over u in [0, 1]. Each factor is at least (1 - a u)^(a_j/a), a the largest a_j.
         The other clients of a slower client include the fastest one.
         """
-        coins = self.coins
-        if isinstance(coins, RateLimits):
+        unequal_rates = self.unequal_rates
+        if isinstance(unequal_rates, RateLimits):
             # One fleet within the limits: all others at the same rate.
-            largest = coins.others_alike(prob, self.num_clients)
+            largest = unequal_rates.common_rate_of_others(prob, self.num_clients)
             total = largest * (self.num_clients - 1)
         else:
-            others = coins.others(prob) if isinstance(coins, Rates) else None
+            others = unequal_rates.others(prob) if isinstance(unequal_rates, Rates) else None
             if others is None:
                 return prob
             largest, total = others.largest, others.expected_check_ins
@@ -223,7 +225,7 @@ class FixedWindow(CommonSlots):
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:
             return None
-        if self.coins is not None:
+        if self.unequal_rates is not None:
             return "no bound is known for clients with different rates"
         if self.num_colluding:
             return "no bound is known where clients collude"

@@ -57,7 +57,7 @@ class L2Mechanism(LocallyPrivate):
         return one_bit_steps(self.epsilon0)
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         return frozenset((BINARY,))
 
 
@@ -125,7 +125,7 @@ class KaryResponse(LocallyPrivate):
         return above / (p_minus_1 + self.num_values)
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         return frozenset((BINARY,)) if self.num_values == 2 else frozenset()
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of binary randomized responses with several epsilons over a public label: instances for a given profile.
+"""Mixtures of binary randomized responses with several epsilons over a public label: witnesses for a given profile.
 
 With p_i = e^{loss_i} the profile of the mixture is sum_i weight_i (p_i - c)_+ / (p_i + 1). Every piecewise linear
 profile of a symmetric pair is such a sum, with one term for each kink p_i. `levels` computes the weights from a

@@ -76,7 +76,7 @@ class PureLDP(MechanismClass, LocallyPrivate):
         return self._share * pure_profile(self.epsilon0, loss)
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         return frozenset((BINARY, TERNARY)) if self._share == 1.0 else frozenset()
 
     @property
@@ -142,7 +142,7 @@ class OneBit(MechanismClass, LocallyPrivate):
         return one_bit_steps(self.epsilon0, self.differ)
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         return frozenset((BINARY,)) if self.differ == 1.0 else frozenset()
 
     @property
@@ -194,7 +194,7 @@ class ApproximateLDP(MechanismClass, LocallyPrivate):
         return responses(known, "randomized response that may show the record")
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         return frozenset((BINARY, TERNARY)) if self.delta0 == 0.0 else frozenset()
 
 

@@ -131,7 +131,7 @@ class Randomizer(ByName, abc.ABC):
         return None
 
     @property
-    def attains(self) -> frozenset[str]:
+    def included_mechanisms(self) -> frozenset[str]:
         """Concrete mechanisms that the description covers: BINARY, TERNARY at epsilon0 = `largest_loss`."""
         return frozenset()
 

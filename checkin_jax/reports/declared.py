@@ -65,7 +65,7 @@ class Deployment:
       view: "local", "messages" or "aggregate": the adversary of the deployment; "as composed": for each run
         of a ledger the view that the ledger states.
       trusted: the party that removes names, or adds up messages.
-      message: first words of the kind of message in use, if a plan has several.
+      message: first words of the kind of message in use; only a plan of several leaves it open.
       num_clients: total number of clients, if it exceeds the number that takes part at once.
       client: what one client is: a person, an account, a device; and whether a person may be several clients.
       data: content of a client's record, and its collection.

@@ -17,10 +17,8 @@ from checkin_jax import _validate
 from checkin_jax._files import naming
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
-from checkin_jax.accounting.guarantee import Guarantee, RateRow
-from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-from checkin_jax.accounting.stated import Stated
-from checkin_jax.randomizers import Randomizer
+from checkin_jax.accounting.guarantee import RateRow
+from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.reports import render
 from checkin_jax.reports.record import (
     ACCOUNTING,
@@ -52,7 +50,7 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
     assumptions, said = subject.assumptions, subject.deployment
     checks = said.checks(assumptions)
     first = subject.stated[0]
-    randomizers = {each.words for g in subject.stated for each in _randomizers(g)}
+    randomizers = {each.words for g in subject.stated for each in g.randomizers}
     protocol, in_words = subject.protocol or (subject.title, subject.lead)
     quoted = [
         guarantee(
@@ -142,14 +140,8 @@ def _audit(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _randomizers(g: Stated) -> list[Randomizer]:
-    if isinstance(g, LedgerGuarantee):
-        return [unit.randomizer for unit, _ in g.units]
-    return [g.randomizer] if isinstance(g, Guarantee) else []
-
-
 def guarantee(
-    g: Stated,
+    g: StatedGuarantee,
     view: str,
     *,
     attack: bool,

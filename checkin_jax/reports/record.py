@@ -21,7 +21,7 @@ from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.stated import Stated, without_parentheses
+from checkin_jax.accounting.statement import StatedGuarantee, without_parentheses
 from checkin_jax.reports.declared import QUESTIONS, Deployment
 from checkin_jax.reports.evidence import Digest, identity
 
@@ -65,8 +65,8 @@ class Promise:
     """
 
     name: str = ""
-    guarantees: Mapping[str, Stated]
-    relied_on: Stated | None = None
+    guarantees: Mapping[str, StatedGuarantee]
+    relied_on: StatedGuarantee | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class Record:
     unit: str
     mechanism: tuple[str, ...]
     covered: tuple[str, ...]
-    ran: Mapping[str, Stated] = dataclasses.field(default_factory=dict)
+    ran: Mapping[str, StatedGuarantee] = dataclasses.field(default_factory=dict)
     by_rate: Mapping[str, Sequence[RateRow]] = dataclasses.field(default_factory=dict)
     protocol: tuple[str, str] | None = None
     data: str = ""
@@ -189,7 +189,7 @@ class Record:
     )
 
     @property
-    def stated(self) -> tuple[Stated, ...]:
+    def stated(self) -> tuple[StatedGuarantee, ...]:
         """Guarantees of all promises."""
         return tuple(g for promise in self.promises for g in promise.guarantees.values())
 
@@ -201,21 +201,24 @@ class Record:
 
     @property
     def chosen(self) -> str | None:
-        """Name of the declared kind of message; None: undeclared.
+        """Name of the declared kind of message, if the promises are of several; None: undeclared.
 
         Raises:
-          ValueError: the declaration is not the first words of one of them.
+          ValueError: the declaration is not the first words of one of them, or of one that a run or a ledger has.
         """
         said, names = self.deployment.message, [each.name for each in self.promises]
-        if said is not None and not any(names):
-            raise ValueError(f"message={_validate.shown(said)}: goes with a plan, which may have several")
-        found = [name for name in names if said is not None and name.startswith(said)]
+        if said is None:
+            return None
+        several = any(names)
+        if not several:
+            names = sorted({each.words for g in self.stated for each in g.randomizers})
+        found = [name for name in names if name.startswith(said)]
         found = [name for name in found if name == said] or found
-        if said is not None and len(found) != 1:
+        if not found or (several and len(found) > 1):
             raise ValueError(
                 f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
             )
-        return found[0] if found else None
+        return found[0] if several else None
 
     @property
     def theorems(self) -> tuple[str, ...]:
@@ -295,7 +298,7 @@ class Record:
         chosen = self.chosen
         return tuple(each for each in self.promises if chosen in (None, each.name))
 
-    def meets(self, g: Stated | None) -> bool | None:
+    def meets(self, g: StatedGuarantee | None) -> bool | None:
         """True if a guarantee meets the target; None: there is no target."""
         return None if self.target is None else g is not None and g.epsilon <= self.target[0]
 
@@ -344,7 +347,7 @@ class Record:
         by = f" by {promise.name}" if len(self.promises) > 1 else ""
         return (f"The target, epsilon at most {up(epsilon)}, is {', '.join(found)}{by}.",)
 
-    def _at_most(self, g: Stated) -> str:
+    def _at_most(self, g: StatedGuarantee) -> str:
         whom = without_parentheses(g.against)
         if not np.isfinite(g.epsilon):
             return f"No finite epsilon is proved against {whom}."
@@ -457,7 +460,7 @@ def reliable_view(guarantees: Mapping[str, object], deployment: Deployment) -> s
     return declared if declared is not None and declared in guarantees else "local"
 
 
-def needed_by(answers: Sequence[tuple[str, Mapping[str, Stated]]]) -> dict[str, str]:
+def needed_by(answers: Sequence[tuple[str, Mapping[str, StatedGuarantee]]]) -> dict[str, str]:
     """Assumptions, those of every answer first, and the answers that need each, in words.
 
     answers: kind of message, and guarantees by view.
@@ -503,13 +506,13 @@ def percent(belief: float) -> str:
     return f"{up(100.0 * belief, 3)}%"
 
 
-def beliefs(relied_on: Stated | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
+def beliefs(relied_on: StatedGuarantee | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
     """Upper ends of an adversary's posterior belief, by its prior belief; empty without attack terms."""
     terms = attack_terms(relied_on)
     return {} if terms is None else {prior: terms.posterior(prior).upper for prior in priors}
 
 
-def attack_terms(stated: Stated | None) -> AttackTerms | None:
+def attack_terms(stated: StatedGuarantee | None) -> AttackTerms | None:
     """Attack terms of a guarantee; None if it has none."""
     return getattr(stated, "attack", None)
 

@@ -55,7 +55,7 @@ def of_ledger(
         each[COMPOSED] = found
     guarantees = {view: each[view] for view in (*VIEWS, COMPOSED) if view in each}
     relied_on = guarantees.get(reliable_view(guarantees, deployment))
-    units = sum(count * unit.protocol.repeats for unit, count in found.units)
+    units = sum(count * unit.protocol.num_units for unit, count in found.units)
     units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
     entries = ledger.entries if ledger is not None else ()
@@ -162,7 +162,7 @@ def of_plan(
     return Record(
         kind="plan",
         last=last,
-        rounds=protocol.repeats,
+        rounds=protocol.num_units,
         protocol=(protocol.title, protocol.in_words),
         run_by="nobody yet",
         title=f"Plan of {name}",

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import renyi_bounds
-from checkin_jax.accounting.composition.renyi import Curve, GaussianCurve, UnitCurve, unit_curve
+from checkin_jax.accounting.composition.renyi import GaussianCurve, RenyiCurve, UnitCurve, unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments as kernels
@@ -69,7 +69,7 @@ def _answer(question: Question, given: Mapping[str, Any], orders: np.ndarray) ->
     return found
 
 
-def _columns(found: Curve) -> dict[str, Any]:
+def _columns(found: RenyiCurve) -> dict[str, Any]:
     method = np.array([f"{name}, RDP" for name in found.names], dtype=object)
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
@@ -84,7 +84,7 @@ def on_devices(
     """Fills in the rows among `index` whose bounds have a compiled kernel, and returns these rows."""
     started = time.perf_counter()
     orders = np.asarray(inputs["order"], dtype=np.float64)
-    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, renyi_bounds.Plan]]]] = []
+    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, renyi_bounds.SharedNodes]]]] = []
     with jax.default_device(devices[0]), float64():
         for given, rows in _settings(inputs, index):
             try:
@@ -104,11 +104,11 @@ def on_devices(
     return every
 
 
-def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.Plan]] | None:
+def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.SharedNodes]] | None:
     """A label of a bound, and what the kernel needs, for some orders each; None where a bound has no such kernel."""
     if isinstance(one, GaussianCurve):
         return None
-    found: list[tuple[str, renyi_bounds.Plan]] = []
+    found: list[tuple[str, renyi_bounds.SharedNodes]] = []
     masses = renyi_bounds.left_out(orders, one.epsilon0)
     for mass in np.unique(masses):
         where = np.flatnonzero(masses == mass)
@@ -127,7 +127,7 @@ def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.P
     return found
 
 
-def _compiled_for(choice: kernels.Choice) -> kernels.Choice:
+def _compiled_for(choice: kernels.Discretization) -> kernels.Discretization:
     """Sizes with which a lane of this choice is computed: more buckets and nodes also give a bound."""
     if choice.buckets == 0:
         return choice
@@ -136,13 +136,13 @@ def _compiled_for(choice: kernels.Choice) -> kernels.Choice:
 
 
 @functools.cache
-def _program(choice: kernels.Choice, side_by_side: bool) -> Callable[[kernels.Lane], jax.Array]:
+def _program(choice: kernels.Discretization, side_by_side: bool) -> Callable[[kernels.Lane], jax.Array]:
     kernel = functools.partial(kernels.log_moments, choice=choice)
     return jax.jit(jax.vmap(kernel) if side_by_side else functools.partial(jax.lax.map, kernel))
 
 
 def log_moments(
-    lanes: Sequence[renyi_bounds.Plan], devices: Sequence[Any], size: int = _LANES
+    lanes: Sequence[renyi_bounds.SharedNodes], devices: Sequence[Any], size: int = _LANES
 ) -> list[np.ndarray]:
     """Upper bounds on log A of every lane at its orders, one compiled call for equal sizes; in
     `float64()`.
@@ -151,7 +151,7 @@ def log_moments(
       devices: share the lanes of a call in parallel, on a CPU one after the other.
       size: lanes per call.
     """
-    groups: dict[kernels.Choice, list[int]] = {}
+    groups: dict[kernels.Discretization, list[int]] = {}
     for i, lane in enumerate(lanes):
         groups.setdefault(_compiled_for(lane.choice), []).append(i)
     shared = NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))

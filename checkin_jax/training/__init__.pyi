@@ -8,9 +8,9 @@ from .model import Dataset as Dataset
 from .model import Model as Model
 from .private.clients import ClientUpdate as ClientUpdate
 from .private.clients import local_steps as local_steps
+from .private.mechanism import Mechanism as Mechanism
+from .private.mechanism import register_mechanism as register_mechanism
 from .private.performance import Performance as Performance
-from .private.samplers import Mechanism as Mechanism
-from .private.samplers import register_mechanism as register_mechanism
 from .reports.recorded import RecordedRun as RecordedRun
 from .reports.recorded import load as load
 from .reports.recorded import predictor as predictor

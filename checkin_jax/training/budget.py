@@ -53,7 +53,7 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     def epsilon(units: int) -> float:
         return guarantee(run, run.protocol.repeated(units), run.target_view, account_fn).epsilon
 
-    most = run.protocol.repeats
+    most = run.protocol.num_units
     units = largest_count(epsilon, most, target, start=most)
     if not units:
         unit = "window" if schedule.has_windows else "round"

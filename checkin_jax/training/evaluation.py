@@ -13,8 +13,8 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.training.model import Dataset, Model, given, one_of
 from checkin_jax.training.private.clients import Parameters, Records
+from checkin_jax.training.private.mechanism import Mechanism
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.samplers import Mechanism
 from checkin_jax.training.reports.recorded import LINE
 
 TEST_RECORDS_AT_ONCE = 100

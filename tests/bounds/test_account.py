@@ -17,7 +17,7 @@ def run(n, rate, rounds=1, drop=0.0):
 
 
 def test_the_headline_setting():
-    """n=60000, rate .1, eps0=2, T=6800: the pair's own value is 1.4422 and the instance's 1.3567 (oracles)."""
+    """n=60000, rate .1, eps0=2, T=6800: the pair's own value is 1.4422 and the witness's 1.3567 (oracles)."""
     g = cj.account(run(60_000, 0.1, 6_800), cj.PureLDP(epsilon0=2.0), delta=1e-6, bounds="fast")
     assert 1.34 < g.lower <= 1.3568
     assert 1.4421 <= g.epsilon < 1.46
@@ -37,7 +37,7 @@ def test_the_second_gaussian_setting(view, limit, reference):
 
 
 def test_tight_closes_the_gap():
-    """T1+ at the setting where T1 is furthest from its instance: the direct dynamic programme gives 0.2940."""
+    """T1+ at the setting where T1 is furthest from its witness: the direct dynamic programme gives 0.2940."""
     g = cj.account(run(60_000, 0.1, 6_800), cj.PureLDP(epsilon0=0.69), delta=1e-6, bounds="best")
     assert "hexagon" in g.method
     assert 0.2914 * 0.998 < g.lower <= 0.2916
@@ -153,9 +153,9 @@ def test_small_runs_against_exact_composition(n, rate, epsilon0, rounds, delta):
         composition.loss_law(pairs.enumerate_pair(pairs.t1_labels(p, rate), n)), rounds
     )
     binary = pairs.enumerate_pair(pairs.binary_rr_labels(p, rate), n)
-    instances = (pairs.enumerate_pair(pairs.krr3_labels(p, rate), n), binary, binary.reversed())
+    witnesses = (pairs.enumerate_pair(pairs.krr3_labels(p, rate), n), binary, binary.reversed())
     lower = max(
-        composition.compose_exactly(composition.loss_law(pair), rounds).epsilon(delta) for pair in instances
+        composition.compose_exactly(composition.loss_law(pair), rounds).epsilon(delta) for pair in witnesses
     )
     assert g.epsilon >= upper.epsilon(delta) * (1 - 1e-11)
     assert g.lower <= max(lower, 0.0) * (1 + 1e-11)

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import interface
-from checkin_jax.accounting.bounds.interface import Least
+from checkin_jax.accounting.bounds.interface import Minimum
 from checkin_jax.accounting.bounds.messages import subsampling
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -119,9 +119,7 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
 def test_bracket_of_one_window_is_tight(slots, mu):
-    found = compose.bracket(
-        [(AllocationGaussian(slots, 1.0, mu, interface.log_inverse_mass(1, 1e-6)), 1)], 1e-6
-    )
+    found = compose.bracket([(AllocationGaussian(slots, 1.0, mu, interface.neg_log_tail(1, 1e-6)), 1)], 1e-6)
     assert 0 < found.lower <= found.upper <= 1.02 * found.lower
 
 
@@ -210,7 +208,7 @@ def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
 
 
 @pytest.mark.parametrize(("slots", "prob"), [(1, 1.0), (2, 0.7)])
-def test_instances_are_below_the_windows_themselves(slots, prob):
+def test_witnesses_are_below_the_windows_themselves(slots, prob):
     """All others, and the dummies, at zero; all others at the other end where no slot is empty."""
     noise, losses = 1.0, np.array([0.05, 0.3, 1.0, 2.0])
     cases = [(0.0, 0.0, 0.0)] if slots == 2 else [(0.0, 0.0, 0.0), (-1.0, -1.0, -1.0)]
@@ -226,7 +224,7 @@ def test_instances_are_below_the_windows_themselves(slots, prob):
             assert (line >= 0.9 * truth - 1e-5).all()
 
 
-def test_an_event_that_is_not_seen_counts_against_an_instance():
+def test_an_event_that_is_not_seen_counts_against_an_witness():
     pair, losses = AllocationGaussian(2, 0.5, 1.0, MASS), np.array([0.1, 0.5])
     hidden, seen = (ButForRareEvent(pair, 1e-3, public).lower(losses) for public in (False, True))
     for (plain, far), (less, more), (apart, same) in zip(pair.lower(losses), hidden, seen):
@@ -255,14 +253,14 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
                 (middle, high) if oracle.hockey_stick(a, b, math.exp(middle)) > delta else (low, middle)
             )
         epsilons.append(high)
-    pair = AllocationGaussian(1, used, mu, interface.log_inverse_mass(rounds, delta))
+    pair = AllocationGaussian(1, used, mu, interface.neg_log_tail(rounds, delta))
     found = compose.bracket([(pair, rounds)], delta)
     # The grid's sums are good to about 1e-4.
     assert found.lower <= max(epsilons) * (1 + 1e-4)
     assert max(epsilons) * (1 - 1e-4) <= found.upper <= max(epsilons) * 1.02
     assert min(epsilons) < 0.9 * found.upper
     # The worse direction of each round is above both orders, and looser than need be.
-    loose = compose.upper_end([(Least((pair,)), rounds)], delta)
+    loose = compose.upper_end([(Minimum((pair,)), rounds)], delta)
     # Each is found on a grid of its own.
     assert loose.upper >= found.upper * (1 - 1e-3)
 
@@ -391,7 +389,7 @@ def test_two_steps_and_t_star_win_for_many_slots():
 
 def test_bounds_join_and_shape_is_kept():
     other = subsampling.averaged(1, 1, 1e-3, 1.0, MASS)
-    joined = Least((subsampling.sometimes(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
+    joined = Minimum((subsampling.sometimes(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
     grid = LOSSES.reshape(2, 4)
     assert joined.name == "subsampling and two-steps and subsampling (noise of the sum)"
     assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)
@@ -425,7 +423,7 @@ def test_against_another_implementation():
     api = pytest.importorskip("PLD_accounting.random_allocation_api")
     for sigma, slots in ((1.0, 10), (1.0, 100)):
         theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
-        mass = interface.log_inverse_mass(1, 1e-6)
+        mass = interface.neg_log_tail(1, 1e-6)
         ours = compose.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
         assert min(theirs) <= ours.upper
         assert ours.lower <= max(theirs)

@@ -13,7 +13,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import displaced as among
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian
-from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
 from tests import rows
@@ -218,7 +218,7 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
             others.append((before[k], displaced(m - k + 1, used)))
             if k < m:
                 dummies.append((before[k], AllocationGaussian(m - k, (m - k) / m, 0.5 * mu, MASS)))
-        return TwoKinds(Mixture(tuple(dummies)), Mixture(tuple(others))).upper_sides(losses)[0]
+        return TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(losses)[0]
 
     def right(slots: int, used: float):
         return among._Displacing(among.OppositeRecords(slots, 1.0, mu, MASS), used)

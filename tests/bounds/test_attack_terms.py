@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import checkin_jax as cj
 from checkin_jax.accounting import attack
-from checkin_jax.accounting.bounds.interface import Directed, LocalGaussian, LocalPureLDP
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.privacy_profile import Sides
 from tests.oracles import pairs
@@ -41,8 +41,8 @@ def composed(p, q, times):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pair(Directed):
-    """Two laws on a few values, exactly: its own bound and its own instance."""
+class Pair(AsymmetricBound):
+    """Two laws on a few values, exactly: its own bound and its own witness."""
 
     p: np.ndarray
     q: np.ndarray
@@ -51,16 +51,16 @@ class Pair(Directed):
     symmetric = False
 
     @property
-    def top(self):
+    def largest_loss(self):
         ratios = np.concatenate([self.p / self.q, self.q / self.p])
         return float(np.log(np.max(ratios))) * (1.0 + 1e-12)
 
     @property
-    def scale(self):
+    def grid_bound(self):
         return self
 
     @property
-    def instances(self):
+    def witnesses(self):
         return (self,)
 
     def upper_sides(self, loss):

@@ -9,15 +9,15 @@ from oracles import pairs, random_check_ins
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
 
 
 def check(one, pair, close):
-    losses = one.top * np.array([1e-6, 0.01, 0.05, 0.2, 0.5, 0.8])
-    cs = np.exp(one.top * np.array([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 0.95]))
+    losses = one.largest_loss * np.array([1e-6, 0.01, 0.05, 0.2, 0.5, 0.8])
+    cs = np.exp(one.largest_loss * np.array([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 0.95]))
     for lines, each in zip(one.binary().lower(losses), (pair, pair.reversed())):
         difference, far = (np.asarray(v) for v in lines)
         assert (far >= 0).all()
@@ -41,7 +41,7 @@ def test_check_in(n, rate, epsilon0):
 def test_slots(slots, used, epsilon0):
     labels = random_check_ins.binary_slot_labels(math.exp(epsilon0))
     check(
-        Clones(Slots(slots, used, used), epsilon0, MASS),
+        Clones(UniformSlot(slots, used, used), epsilon0, MASS),
         random_check_ins.slots_pair(labels, slots, used),
         1e-6,
     )
@@ -79,7 +79,7 @@ def composed(pair, repeats, delta):
     [(8, 4, 0.25, 1e-6), (8, 5, 1.0, 1e-6), (24, 3, 0.5, 1e-6), (24, 3, 0.25, 1e-2), (60, 2, 0.5, 1e-6)],
 )
 def test_rounds_of_few_messages_are_composed_to_the_third_digit(n, rounds, epsilon0, delta):
-    """A grid for all losses alike was up to 5% below its own instance."""
+    """A grid for all losses alike was up to 5% below its own witness."""
     pair = pairs.enumerate_pair(pairs.binary_rr_labels(math.exp(epsilon0), 1.0)[:2], n)
     exact = max(composed(each, rounds, delta) for each in (pair, pair.reversed()))
     found = cj.account(

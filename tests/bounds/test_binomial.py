@@ -94,10 +94,10 @@ def masses(n: int, p: float) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("buckets", [16, 64, 256])
-@pytest.mark.parametrize("log_inverse_mass", [30.0, 300.0])
-def test_cells_bound_every_bucket_and_the_rest(n, p, buckets, log_inverse_mass):
+@pytest.mark.parametrize("neg_log_tail", [30.0, 300.0])
+def test_cells_bound_every_bucket_and_the_rest(n, p, buckets, neg_log_tail):
     """Each bucket's mass and mean, and the mass outside the window, against exact sums."""
-    cut = binomial.cells(jnp.float64(n), jnp.float64(p), jnp.float64(log_inverse_mass), buckets)
+    cut = binomial.cells(jnp.float64(n), jnp.float64(p), jnp.float64(neg_log_tail), buckets)
     values, pmf = np.arange(n + 1), masses(n, p)
     first, last = np.asarray(cut.first).astype(int), np.asarray(cut.last).astype(int)
     upper, lower = np.asarray(cut.mass_upper), np.asarray(cut.mass_lower)

@@ -31,10 +31,10 @@ def integrated(p, q, losses):
     return np.array([np.trapezoid(np.maximum(p - math.exp(each) * q, 0.0), X) for each in losses])
 
 
-def lines_at(instance, losses):
+def lines_at(witness, losses):
     return [
         np.asarray(difference) - np.expm1(losses) * np.asarray(far)
-        for difference, far in instance.lower(losses)
+        for difference, far in witness.lower(losses)
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_client_added_or_removed_is_exact(noise, rate):
         assert np.all(below <= exact + 2e-9)
         np.testing.assert_allclose(above, exact, atol=4e-9)
         np.testing.assert_allclose(np.maximum(below, 0.0), exact, atol=4e-9)
-    assert np.all(upper[0][one.top < LOSSES] < 1e-300)
+    assert np.all(upper[0][one.largest_loss < LOSSES] < 1e-300)
     # The two orders are no more the same.
     if rate == 0.5:
         assert np.max(np.abs(upper[0] - upper[1])) > 1e-3
@@ -71,9 +71,9 @@ def test_a_client_replaced_is_between(noise, rate):
     one = central_mechanisms.SampledReplaced(noise, rate)
     rest, first, second = (density(noise, by) for by in (0.0, 1.0, -1.0))
     exact = integrated((1 - rate) * rest + rate * first, (1 - rate) * rest + rate * second, LOSSES)
-    (instance,) = one.instances
+    (witness,) = one.witnesses
     with float64():
-        upper, (below, other) = one.upper(LOSSES), lines_at(instance, LOSSES)
+        upper, (below, other) = one.upper(LOSSES), lines_at(witness, LOSSES)
     assert np.all(upper >= exact - 2e-9)
     assert np.all(below <= exact + 2e-9)
     assert np.all(below == other)

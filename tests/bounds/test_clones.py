@@ -63,7 +63,7 @@ def test_t1_is_above_random_channels(seed):
 @pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 8.0])
 def test_l1_equals_brute_force_of_three_ary_response(rate, epsilon0):
-    """All other clients at a third record: our lower line at its own c is that instance's hockey-stick."""
+    """All other clients at a third record: our lower line at its own c is that witness's hockey-stick."""
     channel = krr.krr_channel(3, math.exp(epsilon0))
     losses = grid(epsilon0)[1:]
     for n in range(1, 6):
@@ -87,12 +87,12 @@ def test_both_ends_against_full_enumeration(n, rate, epsilon0):
     losses = np.unique(np.concatenate([grid(epsilon0), grid(epsilon0) * 0.05, grid(epsilon0) * 0.3]))
     p = math.exp(epsilon0)
     upper = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(p, rate), n), np.exp(losses))
-    instance = pairs.enumerate_pair(pairs.krr3_labels(p, rate), n)
-    lower = pairs.profile(instance, np.exp(losses))
+    witness = pairs.enumerate_pair(pairs.krr3_labels(p, rate), n)
+    lower = pairs.profile(witness, np.exp(losses))
     # Full enumeration itself rounds at 1e-15 absolute.
     assert (profile(n, rate, epsilon0, losses) >= upper * (1 - ORACLE_ROUNDING) - 1e-15).all()
     difference, far = lines(n, rate, epsilon0, losses[1:])
-    # Each line lies below the instance's profile everywhere, not only where it touches.
+    # Each line lies below the witness's profile everywhere, not only where it touches.
     everywhere = difference[:, None] - np.expm1(losses)[None, :] * far[:, None]
     assert (everywhere <= lower[None, :] * (1 + ORACLE_ROUNDING) + 1e-15).all()
     # The spread of the absent costs little in the bulk and more in the tails, at such small n.
@@ -181,6 +181,6 @@ def test_what_has_no_mass_is_neither_kept_nor_missed():
     np.testing.assert_allclose(one.upper(losses), again, rtol=1e-13)
     # A part left out that has mass would be missed.
     heaviest = masses[~padding].argmax()
-    fewer = mixture_profiles.Law(*(np.delete(np.asarray(part), heaviest) for part in alone))
+    fewer = mixture_profiles.MixtureLaw(*(np.delete(np.asarray(part), heaviest) for part in alone))
     fewer = Mixture(fewer, 1.3, MASS).upper(losses)
     assert (fewer < again * (1.0 - 1e-6)).any()

@@ -105,7 +105,7 @@ def test_sliding_windows_lose_amplification_to_colluders_slot_by_slot():
 
 
 def test_laplace_messages_in_a_colluders_slot_are_told_by_themselves():
-    """The instance among honest clients has the same laws, and left this one out: 3 where 30 is known."""
+    """The witness among honest clients has the same laws, and left this one out: 3 where 30 is known."""
     run = cj.SlidingWindow(num_clients=2000, window=50, num_epochs=100, num_colluding=500)
     found = cj.account(run, cj.Laplace(epsilon0=1.0), delta=1e-6)
     assert found.lower_method.endswith("in a colluder's slot")
@@ -141,15 +141,15 @@ def test_few_values_are_told_apart_in_a_colluders_slot(seed):
     law = LabelLaws(channel[0], channel[1], "a channel", channel[2] if seed % 2 else None)
     theirs = 2 if seed % 2 else 1
     one, other = (seen_by_colluders(channel, record, theirs) for record in (0, 1))
-    instance = LocalLabels(LocalPureLDP(1.0, 1.0), 1.0, witnesses._unlike_theirs(law, 1, 0.5))
+    witness = LocalLabels(LocalPureLDP(1.0, 1.0), 1.0, witnesses._unlike_theirs(law, 1, 0.5))
     losses = np.array([0.0, 0.1, 0.3, 0.6])
-    for pair, (apart, mass) in zip(((one, other), (other, one)), instance.lower(losses)):
+    for pair, (apart, mass) in zip(((one, other), (other, one)), witness.lower(losses)):
         for loss, least in zip(losses, apart - np.expm1(losses) * mass):
             exact = sum(max(pair[0][key] - math.exp(loss) * pair[1][key], 0.0) for key in pair[0])
             assert least <= exact * (1.0 + 1e-12)
     # Half of the time a colluder is in the slot, and then the message is drawn half of the time.
     tv = 0.5 * np.abs(channel[0] - channel[1]).sum()
-    assert 0.1 * tv < instance.lower(losses)[0][0][0] < 0.25 * tv
+    assert 0.1 * tv < witness.lower(losses)[0][0][0] < 0.25 * tv
 
 
 def test_messages_of_few_values_beside_colluders_have_sharp_ends():

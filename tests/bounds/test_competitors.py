@@ -30,7 +30,7 @@ def quadrature(kinds, x, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.418), (1.1, 0.29), (0.8, 1.0)])
 def test_sums_of_two_terms_against_quadrature(mu, weight, reverse):
-    kinds = allocation_losses.Kind(1, 0.5 * mu, 1.0), allocation_losses.Kind(1, mu, weight)
+    kinds = allocation_losses.EqualTerms(1, 0.5 * mu, 1.0), allocation_losses.EqualTerms(1, mu, weight)
     found = allocation_losses.Excess(kinds, MASS, reverse)
     x = np.array([0.0, 0.1, 0.3, 0.6] if reverse else [0.0, 0.1, 0.4, 1.0, 3.0])
     truth = np.array([quadrature(kinds, each, reverse) for each in x])
@@ -53,7 +53,7 @@ def in_closed_form(kinds, x):
 @pytest.mark.parametrize(("mu", "weight"), [(0.4, 0.2), (1.1, 0.29)])
 def test_sums_far_out_on_the_ladder_against_quadrature(mu, weight):
     """Every scale, not the first alone; three terms as they are, without a term's lattice in the truth."""
-    kinds = allocation_losses.Kind(2, 0.5 * mu, 1.0), allocation_losses.Kind(1, mu, weight)
+    kinds = allocation_losses.EqualTerms(2, 0.5 * mu, 1.0), allocation_losses.EqualTerms(1, mu, weight)
     found = allocation_losses.Excess(kinds, MASS, False)
     x = np.geomspace(0.05, 40.0, 14)
     truth = np.array([in_closed_form(kinds, each) for each in x])
@@ -66,7 +66,7 @@ def test_sums_far_out_on_the_ladder_against_quadrature(mu, weight):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_what_has_been_asked_before_changes_no_value(reverse):
-    kinds = allocation_losses.Kind(30, 0.4, 1.0), allocation_losses.Kind(70, 0.8, 0.37)
+    kinds = allocation_losses.EqualTerms(30, 0.4, 1.0), allocation_losses.EqualTerms(70, 0.8, 0.37)
     x = np.append(0.0, np.geomspace(0.5, 40.0 if reverse else 2000.0, 24))
     at_once = allocation_losses.Excess(kinds, MASS, reverse).at(x)
     one_by_one, asked = np.empty_like(x), allocation_losses.Excess(kinds, MASS, reverse)
@@ -78,7 +78,7 @@ def test_what_has_been_asked_before_changes_no_value(reverse):
 
 def test_one_kind_is_the_allocation_of_one_message():
     """Twice the same terms, half of them each, as `numerics.allocation_losses` has them."""
-    kinds = (allocation_losses.Kind(300, 0.7, 1.0), allocation_losses.Kind(200, 0.7, 1.0))
+    kinds = (allocation_losses.EqualTerms(300, 0.7, 1.0), allocation_losses.EqualTerms(200, 0.7, 1.0))
     losses = np.array([0.02, 0.1, 0.2, 0.4])
     for reverse in (False, True):
         one = allocation_losses.profile(0.7, 500, MASS, reverse, True)

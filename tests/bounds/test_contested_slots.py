@@ -9,7 +9,7 @@ from oracles import random_check_ins as brute
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import Slots
+from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.windows.contention import Contested, slots_won, win_prob
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -51,7 +51,7 @@ def test_many_slots_are_not_all_won():
     values, masses = slots_won(10**4, 10**4 - 1, 1e-4, MASS)
     mean = 10**4 * (1.0 - math.exp(-1.0))
     assert mean < values @ masses / masses.sum() < 1.02 * mean
-    plain = Clones(Slots(10**4, 1.0, 0.5), 1.0, MASS)
+    plain = Clones(UniformSlot(10**4, 1.0, 0.5), 1.0, MASS)
     losses = np.array([0.0, 0.01, 0.03])
     assert (np.asarray(many.upper(losses)) < 0.85 * np.asarray(plain.upper(losses))).all()
 
@@ -64,7 +64,10 @@ def test_the_mean_alone_is_no_bound():
     one, other = (brute.output_law(used, data, tree) for data in ((2, 0, 2), (2, 1, 2)))
     truth = brute.hockey_stick(one, other, math.exp(loss))
     assert truth > 1e-3
-    assert float(np.asarray(Clones(Slots(1, 0.5, 0.5), math.log(p), MASS).upper(np.array([loss])))[0]) < truth
+    assert (
+        float(np.asarray(Clones(UniformSlot(1, 0.5, 0.5), math.log(p), MASS).upper(np.array([loss])))[0])
+        < truth
+    )
     right = Clones(Contested(2, 1.0, 0.5, 1, 0.5), math.log(p), MASS)
     assert float(np.asarray(right.upper(np.array([loss])))[0]) >= truth
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
 
 
-def hexagon(p: float) -> ours.Steps:
+def hexagon(p: float) -> ours.MechanismSteps:
     return ours.of_game(HEXAGON, Message(host(math.log(p)), host(1.0)))
 
 
@@ -195,7 +195,9 @@ def test_played_out_is_above_the_exact_game(p, weights, share):
 # --- whole rounds
 
 
-def forced(monkeypatch, pooled: int, steps: ours.Steps, clients: int, adaptive: bool = False) -> ours.Link:
+def forced(
+    monkeypatch, pooled: int, steps: ours.MechanismSteps, clients: int, adaptive: bool = False
+) -> ours.Link:
     """A link that spares clients whether it pays or not, with T1 for the pool."""
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -303,7 +305,7 @@ def shuffled(counts: tuple[int, int, int]) -> list[np.ndarray]:
     return [fftconvolve(others, many(row, 1)) for row in CHANNEL]
 
 
-def own_steps(mechanism: cj.FiniteMechanism) -> ours.Steps:
+def own_steps(mechanism: cj.FiniteMechanism) -> ours.MechanismSteps:
     own = OwnSteps(mechanism.largest_loss, mechanism.step_set, mechanism.profile)
     return ours.of_own_laws(own, mechanism.total_variation)
 

@@ -7,7 +7,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
-from checkin_jax.numerics.allocation_losses import Excess, Kind
+from checkin_jax.numerics.allocation_losses import EqualTerms, Excess
 
 # A run, messages, delta: settings at which the least of all bounds on one grid is above one of them.
 SETTINGS = {
@@ -95,12 +95,12 @@ def test_epsilon_grows_with_rounds_beyond_the_largest_loss():
 
 def test_laws_that_do_not_fit_into_memory_are_refused():
     for mu in (2.8, 3.5, 4.0):
-        excess = Excess((Kind(100, mu, 1.0),), 40.0, True)
+        excess = Excess((EqualTerms(100, mu, 1.0),), 40.0, True)
         with pytest.raises(ValueError, match=rf"mu={mu}.*expected a law of at most"):
             excess.at(np.array([1.0]))
     with pytest.raises(ValueError, match="weights nearer to each other"):
-        Excess((Kind(100, 2.0, 1.0), Kind(100, 2.0, 1e-4)), 40.0, True).at(np.array([1.0]))
-    assert np.isfinite(Excess((Kind(100, 2.0, 1.0),), 40.0, True).at(np.array([1.0]))).all()
+        Excess((EqualTerms(100, 2.0, 1.0), EqualTerms(100, 2.0, 1e-4)), 40.0, True).at(np.array([1.0]))
+    assert np.isfinite(Excess((EqualTerms(100, 2.0, 1.0),), 40.0, True).at(np.array([1.0]))).all()
 
 
 class TestMethod:

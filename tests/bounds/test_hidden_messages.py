@@ -76,7 +76,7 @@ def on_one_contour(channel: krr.Channel, n: int, rate: float, losses: np.ndarray
     arguments = [host(each) for each in (*one.terms, one.steps[2])]
     orders = host(hidden_messages.orders(far[0], far[-1], one.steps[2]))
     paths = hidden_messages.paths_of(arguments[2], arguments[1], orders, ends)
-    group = hidden_messages.Law(*(part[None] for part in ends))
+    group = hidden_messages.StepTransforms(*(part[None] for part in ends))
     return np.asarray(hidden_messages.hidden_upper(*arguments, paths, host(losses)[None], group))[0]
 
 
@@ -278,7 +278,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("n", "rate", "z", "rounds", "delta", "expected"), SETTINGS)
 def test_composed_rounds(n, rate, z, rounds, delta, expected):
-    one = HiddenMessages(n, rate, GaussianProfile(2 / z), interface.log_inverse_mass(rounds, delta))
+    one = HiddenMessages(n, rate, GaussianProfile(2 / z), interface.neg_log_tail(rounds, delta))
     upper = compose.upper_end([(one, rounds)], delta).upper
     # The figure is itself an upper bound, and rounded.
     assert expected * 0.995 <= upper <= expected * 1.01
@@ -288,13 +288,13 @@ def test_composed_rounds(n, rate, z, rounds, delta, expected):
     ("n", "rate", "mu", "step"), [(1000, 0.05, 1.0, 0.05), (400, 0.5, 0.3, 0.02), (30, 0.2, 1.5, 0.05)]
 )
 @pytest.mark.thorough(but=1)
-def test_instance_stays_below_its_exact_value(n, rate, mu, step):
+def test_witness_stays_below_its_exact_value(n, rate, mu, step):
     """Every line of events of the pair (P, Q) lies below the pair's profile, at all c."""
     one = HiddenMessages(n, rate, GaussianProfile(mu), MASS)
-    instance = one.instances[0]
+    witness = one.witnesses[0]
     losses = one.losses[[1, 6, 12, 20, 28]]
     profile = t_star.gaussian_profile(mu)
-    for reverse, (difference, mass) in enumerate(instance.lower(losses)):
+    for reverse, (difference, mass) in enumerate(witness.lower(losses)):
         lines = np.asarray(difference)[:, None] - np.expm1(losses)[None, :] * np.asarray(mass)[:, None]
         exact = np.array(
             [
@@ -313,8 +313,8 @@ def test_instance_stays_below_its_exact_value(n, rate, mu, step):
     [(10**7, 1e-4, 1.1707, 2000, 1e-7), (60_000, 0.1, 0.4026, 5540, 1e-5), (10**6, 1e-3, 1.4, 100, 1e-7)],
 )
 def test_bracket_is_narrow(n, rate, mu, rounds, delta):
-    """T* is within the root of two of the instance where many messages come in."""
-    one = HiddenMessages(n, rate, GaussianProfile(mu), interface.log_inverse_mass(rounds, delta))
+    """T* is within the root of two of the witness where many messages come in."""
+    one = HiddenMessages(n, rate, GaussianProfile(mu), interface.neg_log_tail(rounds, delta))
     found = compose.bracket([(one, rounds)], delta)
     assert 0 < found.lower <= found.upper <= 1.42 * found.lower
 
@@ -324,7 +324,7 @@ def test_contours_that_tell_nothing_do_not_end_the_search_for_events():
     one = HiddenMessages(1, 0.5, GaussianProfile(2.0), MASS)
     losses = np.linspace(0.1, 3.0, 8)
     exact = 0.5 * one.profile.delta(losses)
-    for difference, mass in one.instances[0].lower(losses):
+    for difference, mass in one.witnesses[0].lower(losses):
         found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
         assert np.all(found <= exact)
         assert np.all(found >= 0.2 * exact)
@@ -334,17 +334,17 @@ def test_moments_that_vanish_leave_the_lower_end():
     """A thousand steps, all taken: at some frequencies a step's moment is zero to a rounding."""
     slots = HiddenSlots(1000, 0.01, GaussianProfile(1e-3), MASS)
     losses = slots.losses[[2, 10, 20]]
-    for difference, mass in equal_records.hidden_instances(slots, slots)[0].lower(losses):
+    for difference, mass in equal_records.hidden_witnesses(slots, slots)[0].lower(losses):
         found = np.asarray(difference) - np.expm1(losses) * np.asarray(mass)
         assert np.all(found <= slots.upper(losses))
         assert np.all(found >= 0.9 * slots.upper(losses))
 
 
 def test_swapped_measures_are_caught():
-    """Q||P is not P||Q: read in the wrong order the instance exceeds its exact value."""
+    """Q||P is not P||Q: read in the wrong order the witness exceeds its exact value."""
     one = HiddenMessages(1000, 0.05, GaussianProfile(1.0), MASS)
     loss = one.losses[[20]]
-    difference, mass = one.instances[0].lower(loss)[0]
+    difference, mass = one.witnesses[0].lower(loss)[0]
     wrong = float(difference[0] - math.expm1(loss[0]) * mass[0])
     exact = t_star.one_record_value(
         t_star.gaussian_profile(1.0), 1000, 0.05, math.exp(loss[0]), True, 0.05, 2**15

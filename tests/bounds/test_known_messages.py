@@ -15,8 +15,8 @@ from oracles import known_messages as known
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
-from checkin_jax.accounting.bounds.interface import least, log_inverse_mass
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots
+from checkin_jax.accounting.bounds.interface import minimum, neg_log_tail
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
@@ -44,7 +44,7 @@ def law_of(labels):
     """The labels of t*_beta or t_k as the kernel has them."""
     at = {(label.z_p, label.z_q): float(label.prob) for label in labels}
     p = max(z for z, _ in at)
-    return equal_steps.Law(*(host(at.get(key, 0.0)) for key in ((p, 1), (p, p), (0, 0))))
+    return equal_steps.StepLaw(*(host(at.get(key, 0.0)) for key in ((p, 1), (p, p), (0, 0))))
 
 
 def sum_bound(labels, n, counts, masses, rate, c):
@@ -216,7 +216,7 @@ ROUNDS = [
 @pytest.mark.parametrize("make", ROUNDS)
 @pytest.mark.parametrize(
     "step_cover",
-    [Shuffled(3000, 0.1), Slots(300, 0.3, 0.25), Occupied(3000, 300, 0.5), Occupied(20, 30, 0.9)],
+    [Shuffled(3000, 0.1), UniformSlot(300, 0.3, 0.25), Occupied(3000, 300, 0.5), Occupied(20, 30, 0.9)],
 )
 @pytest.mark.parametrize("epsilon0", [0.1, 1.5, 6.0, 40.0])
 @pytest.mark.thorough(but=4)
@@ -230,21 +230,23 @@ def test_profiles_are_those_of_symmetric_pairs(make, step_cover, epsilon0):
     slopes = np.diff(upper) / np.diff(np.expm1(losses))
     assert (np.diff(slopes) >= -1e-8 * np.abs(slopes[1:])).all()
     assert -slopes[0] <= 0.5 * (1.0 - upper[0]) * (1 + 1e-6) + 1e-11
-    assert one.upper(np.array([one.top, one.top + 1.0])).tolist() == [0.0, 0.0]
+    assert one.upper(np.array([one.largest_loss, one.largest_loss + 1.0])).tolist() == [0.0, 0.0]
     worst = TotalVariationBound(step_cover, epsilon0, 1.0, MASS)
     loss = losses[:-1]
     assert (one.upper(loss) <= worst.upper(loss) * 1.03 + 1e-9).all()
 
 
-@pytest.mark.parametrize("step_cover", [Shuffled(500, 0.2), Slots(100, 0.2, 0.18), Occupied(500, 100, 0.7)])
+@pytest.mark.parametrize(
+    "step_cover", [Shuffled(500, 0.2), UniformSlot(100, 0.2, 0.18), Occupied(500, 100, 0.7)]
+)
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 @pytest.mark.thorough(but=2)
-def test_instances_lie_below(step_cover, epsilon0):
+def test_witnesses_lie_below(step_cover, epsilon0):
     for one in (KaryBound(step_cover, epsilon0, k, MASS) for k in (2, 3, 20)):
-        (instance,) = one.instances
-        loss = np.linspace(1e-3, 0.9 * one.top, 40)
+        (witness,) = one.witnesses
+        loss = np.linspace(1e-3, 0.9 * one.largest_loss, 40)
         upper = one.upper(loss)
-        for difference, mass in instance.lower(loss):
+        for difference, mass in witness.lower(loss):
             assert (np.asarray(difference) - np.expm1(loss) * np.asarray(mass) <= upper * (1 + 1e-9)).all()
 
 
@@ -253,7 +255,7 @@ def test_instances_lie_below(step_cover, epsilon0):
 
 def bracket(make, num_rounds=6800, delta=1e-6):
     with jax.enable_x64(True):
-        one = make(log_inverse_mass(num_rounds, delta))
+        one = make(neg_log_tail(num_rounds, delta))
     return compose.bracket([(one, num_rounds)], delta)
 
 
@@ -305,7 +307,7 @@ def test_figures_of_kary_response(epsilon0, k, upper):
 def one_bit_by_stages(step_cover, epsilon0, mass):
     """Own laws of one bit, or T1's law where that is smaller."""
     staged = StagedClones(step_cover, one_bit_game(epsilon0), mass)
-    return least([staged, TotalVariationBound(step_cover, epsilon0, 1.0, mass)])
+    return minimum([staged, TotalVariationBound(step_cover, epsilon0, 1.0, mass)])
 
 
 def test_own_laws_of_one_bit_with_their_full_hull():
@@ -317,7 +319,7 @@ def test_own_laws_of_one_bit_with_their_full_hull():
 @pytest.mark.thorough
 def test_slots_gain_as_check_in_does():
     """One bit at eps0 = 2 in A_fix and A_avg; T2 and T2' give 1.443 and 1.438."""
-    for step_cover, most in ((Slots(6000, 0.1, 0.095), 1.098), (Occupied(60_000, 6000, 0.5), 1.093)):
+    for step_cover, most in ((UniformSlot(6000, 0.1, 0.095), 1.098), (Occupied(60_000, 6000, 0.5), 1.093)):
         found = bracket(lambda mass, step_cover=step_cover: one_bit_by_stages(step_cover, 2.0, mass))
         assert found.upper <= most
     averaged = bracket(lambda mass: one_bit_by_stages(Shuffled(60_000, 0.1), 2.0, mass))
@@ -327,7 +329,7 @@ def test_slots_gain_as_check_in_does():
 def test_a_hull_on_one_side_is_no_pairs_profile(monkeypatch):
     """Below another bound at every c, and yet composed to more, unless it is lowered to what both sides say."""
     with jax.enable_x64(True):
-        mass = log_inverse_mass(6800, 1e-6)
+        mass = neg_log_tail(6800, 1e-6)
         plain = TotalVariationBound(Shuffled(60_000, 0.1), 6.0, 1.0, mass)
         losses, upper = plain.profile
     above, steep = np.expm1(losses), upper.copy()

@@ -1,4 +1,4 @@
-"""Sums of Laplace messages: bound and instance against the law of the sum, from its characteristic function."""
+"""Sums of Laplace messages: bound and witness against the law of the sum, from its characteristic function."""
 
 import math
 
@@ -33,7 +33,7 @@ def leak(number: int, used: float, epsilon0: float, losses: np.ndarray) -> np.nd
 
 @pytest.mark.parametrize("number", [2, 60, 20_000])
 @pytest.mark.parametrize(("used", "epsilon0"), [(1.0, 1.0), (0.1, 2.5), (0.01, 0.3)])
-def test_the_instance_is_just_below_what_is_seen(number, used, epsilon0):
+def test_the_witness_is_just_below_what_is_seen(number, used, epsilon0):
     losses = used * epsilon0 / math.sqrt(number) * np.array([0.0, 0.05, 0.3, 1.0])
     lines = LaplaceSum(number, used, epsilon0, MASS).lower(losses)
     found = np.array([np.asarray(apart) - np.expm1(losses) * np.asarray(mass) for apart, mass in lines])

@@ -13,7 +13,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.windows.public_mixture import Mixture
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -22,16 +22,16 @@ MASS = 31.0
 ADDED = {"neighboring_relation": "add-or-remove-one"}
 
 
-def definition(shown, prob, others, pick, mu, loss):
-    k = np.arange(others + 1)
+def definition(shown, prob, num_rivals, rival_prob, mu, loss):
+    k = np.arange(num_rivals + 1)
     stretched = np.log1p(math.expm1(loss) * (k + 1) / prob)
     shift = np.where(k == 0, 0.5 * mu, mu)
     profile = np.array([gaussian_oracle.delta_g(s, e) for s, e in zip(shift, stretched)])
-    return shown * prob * float(binom.pmf(k, others, pick) / (k + 1) @ profile)
+    return shown * prob * float(binom.pmf(k, num_rivals, rival_prob) / (k + 1) @ profile)
 
 
 @pytest.mark.parametrize(
-    ("shown", "prob", "others", "pick"),
+    ("shown", "prob", "num_rivals", "rival_prob"),
     [
         (1.0, 0.7, 0, 0.5),
         (1.0, 1.0, 1, 1.0),
@@ -41,9 +41,9 @@ def definition(shown, prob, others, pick, mu, loss):
     ],
 )
 @pytest.mark.thorough(but=2)
-def test_loads_are_their_definition(shown, prob, others, pick):
-    ours = np.asarray(loaded_slot(shown, prob, others, pick, 1.3, MASS).upper(LOSSES))
-    truth = np.array([definition(shown, prob, others, pick, 1.3, loss) for loss in LOSSES])
+def test_loads_are_their_definition(shown, prob, num_rivals, rival_prob):
+    ours = np.asarray(loaded_slot(shown, prob, num_rivals, rival_prob, 1.3, MASS).upper(LOSSES))
+    truth = np.array([definition(shown, prob, num_rivals, rival_prob, 1.3, loss) for loss in LOSSES])
     assert (ours >= truth * (1 - 1e-9)).all()
     assert (ours <= truth * 1.06 + 1e-12).all()
 
@@ -120,7 +120,7 @@ def test_nobody_else_against_quadrature(protocol):
 
 def test_a_mixture_is_the_sum_of_its_parts():
     parts = ((0.25, LocalGaussian(1.0, 1.0)), (0.75, loaded_slot(1.0, 1.0, 3, 0.5, 1.0, MASS)))
-    forward, backward = Mixture(parts).upper_sides(LOSSES)
+    forward, backward = PublicMixture(parts).upper_sides(LOSSES)
     truth = sum(weight * np.asarray(part.upper(LOSSES)) for weight, part in parts)
     assert np.allclose(forward, truth, rtol=1e-9)
     assert (forward >= truth).all()

@@ -12,7 +12,7 @@ from oracles import exact_rounds
 
 import checkin_jax as cj
 from checkin_jax.accounting import witnesses
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -31,8 +31,8 @@ NOISE = cj.Gaussian(noise_multiplier=2.0)
 )
 @pytest.mark.parametrize("view", ["messages", "aggregate"])
 @pytest.mark.thorough
-def test_what_everybody_leaks_is_no_instance_of_a_smaller_rate(run, view):
-    """G2 at rate 1 is above rate 0.6; its instance gave 3.109 below, where 3.047 is proved."""
+def test_what_everybody_leaks_is_no_witness_of_a_smaller_rate(run, view):
+    """G2 at rate 1 is above rate 0.6; its witness gave 3.109 below, where 3.047 is proved."""
     best = cj.account(run, NOISE, delta=1e-4, view=view)
     quick = cj.account(run, NOISE, delta=1e-4, view=view, bounds="fast")
     alone = cj.account(run, NOISE, delta=1e-4, view="messages", bounds="everybody")
@@ -42,7 +42,7 @@ def test_what_everybody_leaks_is_no_instance_of_a_smaller_rate(run, view):
 
 
 def test_hidden_dummies_hide_the_number_of_occupied_slots_at_unequal_rates():
-    """Instances in 120 occupied slots gave .868 below, where .790 is proved: 300 messages are seen."""
+    """Witnesses in 120 occupied slots gave .868 below, where .790 is proved: 300 messages are seen."""
     rates = cj.Rates(values=[0.3, 0.9, 1.0], counts=[100, 60, 40])
     run = cj.FixedWindow(num_clients=200, num_slots=300, check_in_prob=rates)
     found = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6, bounds="fast")
@@ -54,7 +54,7 @@ def test_hidden_dummies_hide_the_number_of_occupied_slots_at_unequal_rates():
 @pytest.mark.parametrize(("n", "m", "epsilon0", "delta"), [(250, 100, 1.0, 1e-4), (45, 20, 2.0, 1e-3)])
 @pytest.mark.thorough(but=1)
 def test_hidden_dummies_do_not_show_how_many_slots_are_occupied(n, m, epsilon0, delta):
-    """The visible instance leaks more; it was taken for hidden dummies, too."""
+    """The visible witness leaks more; it was taken for hidden dummies, too."""
     hidden, visible = (
         cj.account(
             cj.FixedWindow(num_clients=n, num_slots=m, empty_slots=empty),
@@ -138,7 +138,7 @@ def test_a_client_of_the_l2_mechanism_is_missed_among_fair_bits(minibatch):
 
 
 def test_hidden_dummies_over_many_windows_keep_a_lower_end():
-    """n p_0 = 60 m: T2 is not the bound, but its instance is what is seen; the grid is that of T2'."""
+    """n p_0 = 60 m: T2 is not the bound, but its witness is what is seen; the grid is that of T2'."""
     run = cj.FixedWindow(num_clients=60_000, num_slots=1_000, num_epochs=10)
     g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6)
     assert 0.8 * g.epsilon < g.lower <= g.epsilon
@@ -194,8 +194,8 @@ def divergence(law, other, c):
     [
         (5, Shuffled(5, 0.3), lambda odds: sums_of_check_ins(5, 0.3, odds)),
         (4, Shuffled(4, 1.0), lambda odds: sums_of_check_ins(4, 1.0, odds)),
-        (3, Slots(3, 1.0, (1 - (2 / 3) ** 3)), lambda odds: hidden_slots(3, 1.0, odds)),
-        (3, Slots(2, 0.6, 0.6 * (1 - 0.7**3) / 0.9), lambda odds: hidden_slots(2, 0.6, odds)),
+        (3, UniformSlot(3, 1.0, (1 - (2 / 3) ** 3)), lambda odds: hidden_slots(3, 1.0, odds)),
+        (3, UniformSlot(2, 0.6, 0.6 * (1 - 0.7**3) / 0.9), lambda odds: hidden_slots(2, 0.6, odds)),
         (3, Occupied(3, 2, 0.7), lambda odds: occupied_sums(2, 0.7, odds)),
     ],
     ids=["check-in", "shuffle", "hidden", "hidden, rare", "visible"],
@@ -243,17 +243,17 @@ def test_dummies_at_a_record_would_leak_more_than_fair_ones():
         (cj.FixedWindow(num_clients=18_900, num_slots=10_200, check_in_prob=0.6, num_epochs=50), "fast"),
     ],
 )
-def test_instances_that_are_left_out_change_nothing(run, bounds, monkeypatch):
+def test_witnesses_that_are_left_out_change_nothing(run, bounds, monkeypatch):
     asked, genuine, randomizer = [], compose._Composer.lower, cj.Gaussian(noise_multiplier=2.0)
 
-    def lower(self, instances, *rest):
-        asked.append(instances)
-        return genuine(self, instances, *rest)
+    def lower(self, witnesses, *rest):
+        asked.append(witnesses)
+        return genuine(self, witnesses, *rest)
 
     monkeypatch.setattr(compose._Composer, "lower", lower)
     found = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
     few = len(asked)
-    monkeypatch.setattr(compose, "_below_scale", lambda _: False)
+    monkeypatch.setattr(compose, "_below_grid_bound", lambda _: False)
     every = cj.account(run, randomizer, delta=1e-6, bounds=bounds)
     assert (found.epsilon, found.lower, found.lower_method) == (
         every.epsilon,
@@ -272,8 +272,8 @@ def test_few_gaussian_messages_in_visible_slots_count_by_their_number():
     normal = np.exp(-0.5 * np.square(at)) / math.sqrt(2.0 * math.pi) * (at[1] - at[0])
     ratio = np.exp(mu * at - 0.5 * mu * mu)
     with float64():
-        (instance,) = witnesses._of_gaussians(unit)
-        lines = instance.lower(losses)
+        (witness,) = witnesses._of_gaussians(unit)
+        lines = witness.lower(losses)
     for (apart, mass), turned in zip(lines, (False, True)):
         for loss, found in zip(losses, apart - np.expm1(losses) * mass):
             c = math.exp(loss)

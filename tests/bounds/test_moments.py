@@ -12,7 +12,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import renyi_bounds
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, Slots
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.composition import renyi
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.kernels.composition import moments as kernels
@@ -102,7 +102,7 @@ def slots_moment(slots, used, epsilon0, orders):
 def test_slots_too(slots, used, epsilon0):
     exact = slots_moment(slots, used, epsilon0, ORDERS[:5])
     with float64():
-        mixture = Clones(Slots(slots, used, used), epsilon0, 60.0).mixture
+        mixture = Clones(UniformSlot(slots, used, used), epsilon0, 60.0).mixture
         found = renyi_bounds.log_moments(mixture, ORDERS[:5])
     assert (found >= exact * (1 - 1e-9)).all()
     assert (found <= exact * 1.004)[:4].all()

@@ -140,7 +140,7 @@ def test_any_noise_has_an_answer(noise):
 @pytest.mark.parametrize("prob", [Fraction(1), Fraction(2, 3)])
 @pytest.mark.parametrize(("clients", "slots"), [(1, 2), (2, 1), (3, 2), (2, 3)])
 def test_t2_holds_for_a_removed_client_of_a_fixed_window(clients, slots, prob):
-    """Brute force over the others' records, with randomized response of 2 and 3 answers; the instance is attained."""
+    """Brute force over the others' records, with randomized response of 2 and 3 answers; the witness is attained."""
     channels = [krr.krr_channel(records, Fraction(3)) for records in (2, 3)]
     protocol = cj.FixedWindow(num_clients=clients, num_slots=slots, check_in_prob=float(prob))
     probs = [prob] * clients
@@ -173,11 +173,11 @@ def _check(protocol, epsilon0, worst):
         one = unit_bound(protocol, cj.PureLDP(epsilon0=epsilon0), "messages", 1, 1e-9, relation=ADDED).bound
         losses = np.log([float(c) for c in CS])
         upper = np.asarray(one.upper(losses))
-        assert one.instances
+        assert one.witnesses
         for value, c in zip(upper, CS):
             assert value >= worst[c] * (1 - 1e-11)
-        for instance in one.instances:
-            for apart, far in instance.lower(losses[1:]):
+        for witness in one.witnesses:
+            for apart, far in witness.lower(losses[1:]):
                 line = np.asarray(apart) - np.expm1(losses[1:]) * np.asarray(far)
                 assert (line <= np.array([worst[c] for c in CS[1:]]) * (1 + 1e-11)).all()
 

@@ -33,12 +33,12 @@ def test_variance_keeps_its_digits_where_slots_abound():
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), SIZES)
-@pytest.mark.parametrize("log_inverse_mass", [20.0, 60.0])
-def test_laws_are_on_their_side_everywhere(n, m, prob, log_inverse_mass):
+@pytest.mark.parametrize("neg_log_tail", [20.0, 60.0])
+def test_laws_are_on_their_side_everywhere(n, m, prob, neg_log_tail):
     k, law = exact(n, m, prob)
     survival = np.array([law[k > e].sum() for e in range(m + 1)])
     for upper in (True, False):
-        values, masses = occupancy.law(n, m, prob, log_inverse_mass, upper)
+        values, masses = occupancy.law(n, m, prob, neg_log_tail, upper)
         assert len(values) in occupancy.VALUES
         assert (masses >= 0).all()
         ours = np.array([masses[values > e].sum() for e in range(m + 1)])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.composition import composing, pld
+from checkin_jax.kernels.composition import composed_law, pld
 
 pytestmark = pytest.mark.usefixtures("x64")
 CS = np.exp(np.linspace(-3, 3, 241))
@@ -156,7 +156,7 @@ def test_ends_between_points_of_the_grid(spacing, delta):
     counts = host([float(rounds)])
     tilt = pld.chernoff_tilt(atoms, counts, host(math.log(delta)))
     first = int(float(tilt.mean) / spacing) - points // 2
-    ends = {False: composing.largest, True: composing.smallest}
+    ends = {False: composed_law.largest, True: composed_law.smallest}
     low, high = (
         float(
             end(

@@ -1,4 +1,4 @@
-"""Brackets of A_fix, A_sldw and A_avg against the oracles' pairs and concrete instances, one-sided."""
+"""Brackets of A_fix, A_sldw and A_avg against the oracles' pairs and concrete witnesses, one-sided."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from oracles import pairs, random_check_ins, windows
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Slots
+from checkin_jax.accounting.bounds.messages.cover import Occupied, UniformSlot
 from checkin_jax.accounting.bounds.windows.contention import slots_won
 
 MASS = 45.0
@@ -22,8 +22,8 @@ def ends(protocol, epsilon0, delta):
     return g.lower, g.epsilon
 
 
-def best(instances, delta):
-    return max(windows.epsilon(law, delta) for law in instances)
+def best(witnesses, delta):
+    return max(windows.epsilon(law, delta) for law in witnesses)
 
 
 @pytest.mark.usefixtures("x64")
@@ -31,8 +31,8 @@ def best(instances, delta):
 @pytest.mark.parametrize("epsilon0", [0.3, 2.0])
 def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
     p = math.exp(epsilon0)
-    one = Clones(Slots(slots, used, used), epsilon0, MASS)
-    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    one = Clones(UniformSlot(slots, used, used), epsilon0, MASS)
+    losses = one.largest_loss * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     pair = random_check_ins.slots_pair(random_check_ins.clone_labels(p), slots, used)
     exact = pairs.profile(pair, np.exp(losses))
     ours = np.asarray(one.upper(losses))
@@ -49,7 +49,7 @@ def test_t2_is_above_its_pair_and_close(slots, used, epsilon0):
 def test_t2_prime_is_above_its_pair_and_close(n, m, prob, epsilon0):
     p = math.exp(epsilon0)
     one = Clones(Occupied(n, m, prob), epsilon0, MASS)
-    losses = one.top * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
+    losses = one.largest_loss * np.array([0.0, 0.003, 0.03, 0.1, 0.3, 0.6, 0.9, 0.999])
     law = [float(mass) for mass in random_check_ins.occupancy(n, m, prob)]
     exact = pairs.profile(
         random_check_ins.occupied_pair(random_check_ins.clone_labels(p), n, law), np.exp(losses)
@@ -77,7 +77,7 @@ def contested(slots: int, used: float, others: int, pick: float, p: float) -> wi
 @pytest.mark.turns(2)
 @pytest.mark.thorough(but=1)
 def test_fixed_window_at_real_sizes(n, m, prob, epsilon0, delta, empty_slots):
-    """The smaller of T2 and T2' (T2' alone where empty slots are seen), and the best of three instances."""
+    """The smaller of T2 and T2' (T2' alone where empty slots are seen), and the best of three witnesses."""
     p = math.exp(epsilon0)
     above = [windows.t2_prime(n, m, prob, p)]
     if empty_slots == "dummy":
@@ -179,7 +179,7 @@ def test_fixed_window_is_monotone(more, less):
 @pytest.mark.thorough(but=7)
 def test_corners_of_the_windows_give_ordered_ends(protocol, epsilon0, delta):
     g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=delta, bounds="fast")
-    assert 0.0 <= g.lower <= g.epsilon <= epsilon0 * protocol.repeats * (1 + 1e-9)
+    assert 0.0 <= g.lower <= g.epsilon <= epsilon0 * protocol.num_units * (1 + 1e-9)
 
 
 def test_one_slot_for_one_client_is_the_randomizer_itself():

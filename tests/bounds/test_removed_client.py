@@ -11,7 +11,7 @@ from oracles import random_check_ins as brute
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.profiles import MessageProfile
 from checkin_jax.accounting.bounds.windows import removed_client
-from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, Weights
+from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, WeightLaw
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS, LOSSES = 31.0, np.array([0.0, 0.02, 0.1, 0.3, 0.6, 0.9, 1.3])
@@ -143,7 +143,7 @@ def test_one_rival_too_many_is_no_bound(monkeypatch):
     assert above(Loads(*facts, common=True), laws)
 
     def too_many(mean):
-        return Weights(np.array([0.5]), np.ones(1))
+        return WeightLaw(np.array([0.5]), np.ones(1))
 
     monkeypatch.setattr(removed_client, "poisson_weights", too_many)
     assert not above(Loads(*facts, common=True), laws)
@@ -158,9 +158,11 @@ def test_more_others_than_there_are_are_no_bound():
 
     class TooMany(Loads):
         def poisson(self):
-            mean = self.others + 3.0 * math.sqrt(self.others)
+            mean = self.num_rivals + 3.0 * math.sqrt(self.num_rivals)
             return (
-                super().poisson()._replace(mass=1.0, weights=removed_client.poisson_weights(mean * self.pick))
+                super()
+                .poisson()
+                ._replace(mass=1.0, weights=removed_client.poisson_weights(mean * self.rival_prob))
             )
 
     assert not above(TooMany(*facts, common=True), laws)

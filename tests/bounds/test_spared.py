@@ -34,9 +34,9 @@ def test_e_star_is_above_bits_of_the_messages_wherever_the_others_are():
 def test_e_star_is_above_the_messages_among_others_at_one_record_and_near_them():
     n, mu = 10**4, 0.5
     value = left_out.LeftOut(n, GaussianProfile(mu), MASS).upper(LOSSES)
-    (instance, *_) = AllCut(n, LocalGaussian(1.0, mu), MASS).instances
+    (witness, *_) = AllCut(n, LocalGaussian(1.0, mu), MASS).witnesses
     below = np.max(
-        [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in instance.lower(LOSSES)], axis=0
+        [np.asarray(p) - np.expm1(LOSSES) * np.asarray(q) for p, q in witness.lower(LOSSES)], axis=0
     )
     assert (value >= below).all()
     # The same divergence at an epsilon that is less than 1.5 times as large.

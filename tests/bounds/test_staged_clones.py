@@ -120,7 +120,7 @@ def profile_of_stages(n, rate, p, stages, far, nodes=staged_games.USUAL):
     losses = np.log1p(np.resize(np.array([float(x) for x in far]), KNOTS))
     made = staged_games.Stages(*(host(value) for value in stages))
     message = likelihood_polytopes.Message(host(math.log(p)), host(1.0))
-    played = staged_games.Round(check_ins(n, rate), host(rate**n))
+    played = staged_games.RoundSums(check_ins(n, rate), host(rate**n))
     rules = likelihood_polytopes.HEXAGON
     values = staged_games.profile_upper(
         staged_games.sampled, played, message, made, host(losses), rules, nodes
@@ -236,19 +236,19 @@ class Plus:
     name = "T1+"
 
     @property
-    def top(self):
-        return self.t1.top
+    def largest_loss(self):
+        return self.t1.largest_loss
 
     @property
-    def instances(self):
-        return self.t1.instances
+    def witnesses(self):
+        return self.t1.witnesses
 
     def upper(self, loss):
         return np.minimum(self.t1.upper(loss), convex.chords(*self.knots, np.asarray(loss)))
 
 
 def composed(n, rate, epsilon0, rounds, delta):
-    mass = interface.log_inverse_mass(rounds, delta)
+    mass = interface.neg_log_tail(rounds, delta)
     t1 = Clones(Shuffled(n, rate), epsilon0, mass)
     return compose.bracket([(Plus(t1, profile(n, rate, epsilon0, mass)), rounds)], delta)
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import checkin_jax as cj
 from checkin_jax import cli, training
-from checkin_jax.training.private.samplers import mechanism_of
+from checkin_jax.training.private.mechanism import mechanism_of
 
 RUN = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
 
@@ -67,7 +67,7 @@ def test_one_bit_bounds_the_profile_of_coins_and_bits(differ):
 @pytest.mark.parametrize(
     "randomizer", [cj.PureLDP(epsilon0=2.0, total_variation=0.3), cj.OneBit(epsilon0=2.0, differ=0.5)]
 )
-def test_the_instance_is_what_is_stated(randomizer):
+def test_the_witness_is_what_is_stated(randomizer):
     losses = np.linspace(0.0, 1.999, 21)
     for laws in randomizer.label_laws:
         found = profile_of(laws.target, laws.other, np.exp(losses))

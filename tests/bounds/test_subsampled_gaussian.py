@@ -1,4 +1,4 @@
-"""G1 from above and the summed instance from below, against exact densities of the real mechanism."""
+"""G1 from above and the summed witness from below, against exact densities of the real mechanism."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_profile_at_large_n_is_above_and_near(n, rate, summed):
 
 @pytest.mark.parametrize("others", [(-1.0, -1.0), (1.0, 1.0), (0.3, -0.7)])
 @pytest.mark.parametrize("rate", [0.2, 0.7, 1.0])
-def test_aggregate_is_above_the_real_sum_and_the_instance_is_below_it(others, rate):
+def test_aggregate_is_above_the_real_sum_and_the_witness_is_below_it(others, rate):
     """Three clients with records in [-1, 1] and noise z = 1.3; the differing one goes from 1 to -1 or back."""
     z, cs = 1.3, np.exp(LOSSES)
     data, neighbour = (1.0, *others), (-1.0, *others)
@@ -54,7 +54,7 @@ def test_aggregate_is_above_the_real_sum_and_the_instance_is_below_it(others, ra
     bound = upper(3, rate, 2 / z, True)
     assert (bound >= np.maximum(forward, backward) * (1 - 1e-9) - 1e-13).all()  # quadrature of the oracle
     if others == (-1.0, -1.0):
-        sides = ShuffledGaussian(3, rate, 2 / z, True, MASS).instances[0].lower(LOSSES[1:])
+        sides = ShuffledGaussian(3, rate, 2 / z, True, MASS).witnesses[0].lower(LOSSES[1:])
         for (difference, far), truth in zip(sides, (forward, backward)):
             line = np.asarray(difference)[:, None] - np.expm1(LOSSES)[None, :] * np.asarray(far)[:, None]
             assert (line <= truth[None, :] * (1 + 1e-9) + 1e-13).all()
@@ -67,7 +67,7 @@ def test_lower_lines_stay_below_at_losses_that_rounding_cannot_tell(n, rate, mu)
     """Found by review: P(A) as a difference lost all its digits from losses of about 20 on."""
     one = ShuffledGaussian(n, rate, mu, True, 40.0)
     losses = np.linspace(15.0, 60.0, 181)
-    for difference, far in one.instances[0].lower(losses):
+    for difference, far in one.witnesses[0].lower(losses):
         line = np.asarray(difference) - np.expm1(losses) * np.asarray(far)
         assert (line <= np.asarray(one.upper(losses)) * (1 + 1e-7) + 1e-300).all()
 

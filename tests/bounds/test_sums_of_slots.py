@@ -1,4 +1,4 @@
-"""Sums of the messages of successive slots: every bound above the algorithm by enumeration, instances below it."""
+"""Sums of the messages of successive slots: every bound above the algorithm by enumeration, witnesses below it."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ def bounds_of(protocol, noise, relation=REPLACE):
     """Every bound that enters the smallest one."""
     randomizer = cj.Gaussian(noise_multiplier=noise)
     one = unit_bound(protocol, randomizer, "aggregate", 1, 1e-6, bounds="best", relation=relation).bound
-    return one.bounds, one.instances
+    return one.bounds, one.witnesses
 
 
 def below(p, q, uppers):
@@ -115,7 +115,7 @@ def test_windows_with_visible_empty_slots_are_below_every_bound(noise, slots, si
 
 @pytest.mark.parametrize("visible", [False, True])
 @pytest.mark.parametrize(("slots", "size", "others"), [(2, 2, 1), (3, 2, 2), (4, 2, 1), (2, 1, 1), (3, 1, 2)])
-def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, visible):
+def test_witnesses_of_sums_are_below_the_sums_themselves(slots, size, others, visible):
     noise, losses = 1.0, np.array([0.05, 0.3, 1.0])
     protocol = cj.FixedWindow(
         num_clients=others + 1,
@@ -124,27 +124,27 @@ def test_instances_of_sums_are_below_the_sums_themselves(slots, size, others, vi
         empty_slots="visible" if visible else "dummy",
     )
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
-    for instance in one.instances:
+    for witness in one.witnesses:
         # Dummies are at 0, and so are the others where the client's records are opposite.
-        base = -1.0 if visible or isinstance(instance, CompetingGaussian) else 0.0
-        second = -1.0 if isinstance(instance, OppositeGaussian) else base
+        base = -1.0 if visible or isinstance(witness, CompetingGaussian) else 0.0
+        second = -1.0 if isinstance(witness, OppositeGaussian) else base
         records = (base,) * others
         p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, second))
-        for (apart, far), (a, b) in zip(instance.lower(losses), ((p, q), (q, p))):
+        for (apart, far), (a, b) in zip(witness.lower(losses), ((p, q), (q, p))):
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             truth = np.array([oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses])
             assert (line <= truth * (1 + 1e-2) + 1e-6).all()  # cells lower the truth
-    assert one.instances
+    assert one.witnesses
 
 
 @pytest.mark.parametrize(("window", "size", "n"), [(2, 2, 3), (2, 3, 5), (3, 2, 6)])
-def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n):
+def test_witnesses_of_sliding_sums_are_below_the_sums_themselves(window, size, n):
     noise, losses = 1.0, np.array([0.05, 0.3, 1.0])
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
-    for instance in one.instances:
+    for witness in one.witnesses:
         # All others are at zero, as dummies are; so is the client in the second world, or at the opposite record.
-        second = -1.0 if isinstance(instance, OppositeGaussian) else 0.0
+        second = -1.0 if isinstance(witness, OppositeGaussian) else 0.0
         best = [np.zeros(3), np.zeros(3)]
         for place in range(n):
             p, q = (
@@ -154,11 +154,11 @@ def test_instances_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             for side, (a, b) in enumerate(((p, q), (q, p))):
                 truth = [oracle.hockey_stick(a, b, math.exp(loss)) for loss in losses]
                 best[side] = np.maximum(best[side], truth)
-        for (apart, far), truth in zip(instance.lower(losses), best):
+        for (apart, far), truth in zip(witness.lower(losses), best):
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(instance) for instance in one.instances} == {AllocationGaussian, OppositeGaussian}
+    assert {type(witness) for witness in one.witnesses} == {AllocationGaussian, OppositeGaussian}
 
 
 # What is NOT a bound

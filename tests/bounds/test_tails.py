@@ -12,13 +12,13 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize(("points", "exact"), [(512, True), (64, False), (256, False)])
-@pytest.mark.parametrize("log_inverse_mass", [12.0, 60.0])
+@pytest.mark.parametrize("neg_log_tail", [12.0, 60.0])
 @pytest.mark.parametrize("q", [0.5, 0.02, 0.37, 0.9])
 @pytest.mark.thorough(but=12)
-def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass, q):
+def test_tails_are_bounded_on_their_side(upper, points, exact, neg_log_tail, q):
     trials = np.array([0, 1, 2, 3, 10, 47, 100, 333, 900, 1500])
     prob = None if q == 0.5 else jnp.float64(q)
-    mass = jnp.float64(log_inverse_mass)
+    mass = jnp.float64(neg_log_tail)
     tables = tails.tabulate(jnp.asarray(trials, jnp.float64), prob, mass, points, exact, upper)
     least = -(-trials // 2) + 1 if prob is None else np.floor(trials * q).astype(int) + 1
     a = least[:, None] + np.arange(0, 400, 3)[None, :]
@@ -34,7 +34,7 @@ def test_tails_are_bounded_on_their_side(upper, points, exact, log_inverse_mass,
         assert (tail <= exact_tail * (1 + 1e-11)).all()
         # Smaller numbers are flushed to zero.
         assert (pmf >= exact_pmf * (1 - 1e-11) - FLUSHED).all()
-    inside = exact_tail > 10 * np.exp(-log_inverse_mass)
+    inside = exact_tail > 10 * np.exp(-neg_log_tail)
     np.testing.assert_allclose(pmf[inside], exact_pmf[inside], rtol=1e-11)
     # Strides of 1/8 of a standard deviation: (1/8)^2 / 2.
     np.testing.assert_allclose(tail[inside], exact_tail[inside], rtol=1e-11 if exact else 0.02, atol=1e-4)

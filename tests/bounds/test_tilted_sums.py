@@ -7,7 +7,7 @@ import pytest
 
 from checkin_jax.kernels import round_off
 from checkin_jax.numerics import tilted_sums
-from checkin_jax.numerics.tilted_sums import Steps, Sum
+from checkin_jax.numerics.tilted_sums import LatticeSteps, Sum
 
 # Own rounding of the truth; what is smaller than any delta.
 _OWN, _TINY = 1e-13, 1e-300
@@ -42,13 +42,16 @@ def _sum(name: str) -> Sum:
     flat = rng.random(9)
     fall = np.exp(-0.9 * np.arange(40))
     if name == "even":
-        return Sum(((Steps(-4.0, 1.0, flat / flat.sum()), 40.0),))
+        return Sum(((LatticeSteps(-4.0, 1.0, flat / flat.sum()), 40.0),))
     if name == "falling":
-        return Sum(((Steps(0.0, 0.25, fall / fall.sum()), 12.0),))
+        return Sum(((LatticeSteps(0.0, 0.25, fall / fall.sum()), 12.0),))
     if name == "one":
-        return Sum(((Steps(0.0, 0.25, fall / fall.sum()), 1.0),))
+        return Sum(((LatticeSteps(0.0, 0.25, fall / fall.sum()), 1.0),))
     return Sum(
-        ((Steps(-4.0, 0.5, flat / flat.sum()), 20.0), (Steps(-0.5, 0.5, np.asarray([0.9, 0.1])), 30.0))
+        (
+            (LatticeSteps(-4.0, 0.5, flat / flat.sum()), 20.0),
+            (LatticeSteps(-0.5, 0.5, np.asarray([0.9, 0.1])), 30.0),
+        )
     )
 
 
@@ -124,14 +127,14 @@ def test_rounding_of_every_step_is_counted(name, monkeypatch):
     """Tilted masses that are all off by as much as they may be, with a unit so large that it shows."""
     unit = 2.0**-30
     monkeypatch.setattr(tilted_sums, "UNIT", unit)
-    off, exact = 63.0 * unit, Steps.tilted
+    off, exact = 63.0 * unit, LatticeSteps.tilted
     total = _sum(name)
     for order in np.geomspace(0.5, 6.0, 5) / total.about(0.0)[1]:
         for upper in (True, False):
             wrong = 1.0 - off if upper else 1.0 + off
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    Steps,
+                    LatticeSteps,
                     "tilted",
                     lambda steps, at, by=wrong: (by * exact(steps, at)[0], exact(steps, at)[1]),
                 )
@@ -183,7 +186,7 @@ def test_sums_elsewhere_are_bounded(monkeypatch):
         monkeypatch.setattr(tilted_sums, "_FADES", (0.5, 2.0)[trial // 2 % 2])
         masses = np.full(rng.integers(20, 120), 1e-12)
         masses[rng.integers(masses.size, size=rng.integers(1, 4))] += rng.random()
-        total = Sum(((Steps(0.0, 1.0, masses / masses.sum()), 1.0),))
+        total = Sum(((LatticeSteps(0.0, 1.0, masses / masses.sum()), 1.0),))
         tilt = tilted_sums._Tilt.of(total, float(np.exp(rng.uniform(-3.0, 0.5))))
         span = tilted_sums._Span.of(total, tilt, 128 if trial % 3 else 16, 1)
         index = span.first + np.arange(span.points)
@@ -206,7 +209,7 @@ def test_a_turn_around_the_circle_is_its_length(monkeypatch):
     monkeypatch.setattr(tilted_sums, "_FADES", 0.5)
     masses = np.full(12, 1e-12)
     masses[0] = 1.0 - masses[1:].sum()
-    total = Sum(((Steps(0.0, 1.0, masses), 1.0),))
+    total = Sum(((LatticeSteps(0.0, 1.0, masses), 1.0),))
     tilt = tilted_sums._Tilt.of(total, 1.0)
     span = tilted_sums._Span.of(total, tilt, 16, 1)
     index = np.arange(16)
@@ -242,7 +245,7 @@ def test_a_large_term_outweighs_the_others_at_most_as_often(lack):
     """The probability that 40 centred terms exceed `lack`, from below; nearly certain far below the mean."""
     fall = np.exp(-0.9 * np.arange(40))
     fall /= fall.sum()
-    centred = Steps(-0.25 * float(fall @ np.arange(40)), 0.25, fall)
+    centred = LatticeSteps(-0.25 * float(fall @ np.arange(40)), 0.25, fall)
     law = np.asarray(_law(Sum(((centred, 40.0),))), dtype=float)
     exact = float(law[40.0 * centred.start + 0.25 * np.arange(law.size) > lack].sum())
     found = tilted_sums.outweighs(centred, 41.0, 1.0, 2.0 - lack, 1.5)

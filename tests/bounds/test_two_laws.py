@@ -150,9 +150,9 @@ def on_lattice(
 def test_groups_that_begin_at_a_node_have_the_laws_beyond_it(monkeypatch):
     """e^loss may be rounded to the other side of the node."""
     one = TwoLawMessages(100, 0.5, GaussianProfile(0.3), 40.0)
-    knots = laws.knots_of(0.3, one.reach)
+    knots = laws.knots_of(0.3, one.knot_range)
 
-    def made(mu: float, reach: float, interval: int) -> laws.TwoLaws:
+    def made(mu: float, knot_range: float, interval: int) -> laws.TwoLaws:
         side = np.stack([np.full((2, knots.size), c) for c in laws.C_NODES[interval : interval + 2]])
         return laws.TwoLaws(knots, side, side)
 
@@ -183,7 +183,7 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
         deviation, far = 0.5 * math.sqrt(n * rate), n * math.expm1(loss[0])
         right, left = (host(side) for side in sides)
         at = host(np.broadcast_to(both.knots, right[0].shape))
-        law = hidden_messages.Law(at, right[0], at, left[0])
+        law = hidden_messages.StepTransforms(at, right[0], at, left[0])
         orders = hidden_messages.orders(far, far, deviation)
         paths = hidden_messages.paths_of(host(rate), host(n), host(orders), law)
         arguments = (host(each) for each in (n, rate, deviation, both.knots))

@@ -50,13 +50,13 @@ def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rat
 @pytest.mark.parametrize("rates", [(0.05, 0.3, 0.8), (0.2, 1.0, 1.0)])
 @pytest.mark.thorough(but=1)
 def test_every_client_of_a_window_is_covered(rates, empty):
-    """All slower clients too; the instances are mechanisms with these very rates."""
+    """All slower clients too; the witnesses are mechanisms with these very rates."""
     run = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=cj.Rates(rates), empty_slots=empty)
     for g in sorted(set(rates)):
         one = unit_bound(run, MESSAGES, "messages", 1.0, 1e-9, bounds=("T2'h",), client_rate=g).bound
         with float64():
             bound = np.asarray(one.upper(np.log(CS)))
-            lines = [side for each in one.instances for side in each.lower(np.log(CS))]
+            lines = [side for each in one.witnesses for side in each.lower(np.log(CS))]
         for target in sorted({rate for rate in rates if rate <= g}):
             others = list(rates)
             others.remove(target)

@@ -41,7 +41,7 @@ def test_profiles_are_sums_over_all_outcomes(n, rate):
     verify.ctx.prec = 300
     label = ball(Fraction(rate)) / (ball(1).exp() + 1)
     arguments = (label, ball(1 - Fraction(rate)), ball(0), ball(1), Fraction(1))
-    pair = verify.Clones(n, *arguments, 120)
+    pair = verify.ClonesPair(n, *arguments, 120)
     for loss in (0.0, 1e-3, 0.1, 0.5, 0.9):
         exact = _trinomial(n, rate, 1.0, loss)
         assert float(pair.upper(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
@@ -64,7 +64,7 @@ def _slots(m, used, epsilon0, loss):
 def test_slots_are_sums_over_all_outcomes(m, used):
     verify.ctx.prec = 300
     constant = ball(m * (1 - Fraction(used)) / Fraction(used))
-    pair = verify.Clones(
+    pair = verify.ClonesPair(
         m, 1 / (ball(1).exp() + 1), ball(0), constant, ball(Fraction(used)), Fraction(1), 120
     )
     for loss in (0.0, 0.01, 0.1, 0.3):

@@ -11,7 +11,7 @@ from oracles import known_messages as oracle
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.equal_records import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.select import unit_bound
@@ -130,11 +130,11 @@ def test_shuffled_labels_are_below_the_round_itself(randomizer, rate):
         merged = [np.append(row[~same], row[same].sum()) for row in rows]
         others = (merged[-1],) * 2
         held = [exact.histogram([*others, row], [rate] * 3) for row in merged[:2]]
-        one = LabelMessages(HiddenMessages(3, rate, LabelProfile(law), 40.0), law)
+        one = LabelsAtOneRecord(HiddenMessages(3, rate, LabelProfile(law), 40.0), law)
         assert below(one.lower(LOSSES), *held, least=0.6), law.name
         # Among fewer others there is more to see.
         fewer = [exact.histogram([*others[:1], row], [rate] * 2) for row in merged[:2]]
-        two = LabelMessages(HiddenMessages(2, rate, LabelProfile(law), 40.0), law)
+        two = LabelsAtOneRecord(HiddenMessages(2, rate, LabelProfile(law), 40.0), law)
         assert below(two.lower(LOSSES), *fewer), law.name
         assert not below(two.lower(LOSSES), *held), law.name
 
@@ -159,7 +159,7 @@ def test_sums_of_rappor_tell_the_difference_of_two_bits():
     first, second = (bits_summed([channel[2], channel[2], channel[x]], bits, rate) for x in (0, 1))
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=rate)
     summed, single = (
-        unit_bound(run, cj.Rappor(epsilon0=math.log(p)), view, 1, 1e-6).bound.instances
+        unit_bound(run, cj.Rappor(epsilon0=math.log(p)), view, 1, 1e-6).bound.witnesses
         for view in ("aggregate", "messages")
     )
     for one, least in zip(summed, (0.6, 0.3), strict=True):
@@ -189,7 +189,7 @@ def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates)
         empty_slots="visible" if visible else "dummy",
     )
     meant = None if equal else rates[-1]
-    found = unit_bound(run, randomizer, "messages", 1, 1e-6, client_rate=meant).bound.instances
+    found = unit_bound(run, randomizer, "messages", 1, 1e-6, client_rate=meant).bound.witnesses
     checked = 0
     for law in randomizer.label_laws:
         for one in (each for each in found if each.name == law.name):

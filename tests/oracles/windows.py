@@ -1,4 +1,4 @@
-"""Profiles of random check-ins with many slots, by direct summation: T2, Theorem U, T2' and the lower instances.
+"""Profiles of random check-ins with many slots, by direct summation: T2, Theorem U, T2' and the lower witnesses.
 
 All are mixtures over K of E((1 - K share)(1 - c) + share sum_{j <= K} t_j)_+ with independent t_j = z - c z' from
 three labels: (z, z') = (p, 1) and (1, p) with probability `clone` each, else (rest, rest). N clones are binomial, N0
@@ -144,13 +144,13 @@ def _at_least_one(trials: int, prob: float) -> float:
 def fixed_lower(
     num_clients: int, num_slots: int, p0: float, p: float, visible: bool = False
 ) -> list[Slots | BinarySlots]:
-    """The lower instances of A_fix (ternary, binary, binary reversed); `visible`: empty slots are recognisable."""
+    """The lower witnesses of A_fix (ternary, binary, binary reversed); `visible`: empty slots are recognisable."""
     if visible:
         return _lower(*occupancy_window(num_clients, num_slots, p0), 1 / num_clients, p)
     return _lower([num_slots], [1.0], _at_least_one(num_clients, p0 / num_slots) / num_clients, p)
 
 
 def sliding_lower(num_clients: int, window: int, p: float) -> list[Slots | BinarySlots]:
-    """The lower instances of A_sldw (dummies hidden)."""
+    """The lower witnesses of A_sldw (dummies hidden)."""
     slots = sliding_window_slots(num_clients, window)
     return _lower([slots], [1.0], _at_least_one(window, 1 / window) / window, p)

@@ -176,9 +176,9 @@ def test_the_stand_in_is_small_of_the_same_kind_and_no_longer(protocol):
     fewer = small(setting)
     assert type(fewer.protocol) is type(protocol)
     assert fewer.protocol.num_clients <= 4
-    assert fewer.protocol.repeats <= protocol.repeats
+    assert fewer.protocol.num_units <= protocol.num_units
     assert small(fewer) == fewer
-    assert units_within(fewer, 16, 64) == fewer.protocol.repeats
+    assert units_within(fewer, 16, 64) == fewer.protocol.num_units
 
 
 def test_a_setting_that_cannot_be_audited_is_refused():

@@ -280,10 +280,6 @@ def test_the_examples_of_docstrings(module):
     assert result.failed == 0
 
 
-# By the build of the site: docs/_site/hooks.py.
-MADE = {"options.md", "changelog.md"}
-
-
 def test_the_two_commands_and_every_named_file_exist():
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
@@ -292,7 +288,17 @@ def test_the_two_commands_and_every_named_file_exist():
         ):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page.name, target)
         for path in re.findall(r"\]\(([\w/.]+)\)", page.read_text()):
-            assert path in MADE or (page.parent / path).exists(), (page.name, path)
+            assert (page.parent / path).exists(), (page.name, path)
+
+
+def test_the_oldest_jax_of_the_package_is_the_one_that_is_tested_and_promised():
+    (oldest, beyond), *others = re.findall(
+        r'"jax(?:lib)?>=([\d.]+),<([\d.]+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    assert others == [(oldest, beyond)]
+    assert f"\nJAX ?= {oldest}.0\n" in (ROOT / "Makefile").read_text()
+    newest = f"0.{int(beyond.partition('.')[2]) - 1}"
+    assert f"at present {oldest} and {newest}," in (ROOT / "docs" / "stability.md").read_text()
 
 
 def test_the_glossary_has_every_bound_of_the_table():

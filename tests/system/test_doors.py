@@ -79,7 +79,7 @@ class Halves(cj.training.Schedule):
 
 def foreign_account(protocol, randomizer, **options):
     """What an accountant of foreign classes would say: here by what they are at least as private as."""
-    known = cj.Shuffle(num_clients=protocol.num_clients, num_rounds=protocol.repeats)
+    known = cj.Shuffle(num_clients=protocol.num_clients, num_rounds=protocol.num_units)
     if isinstance(protocol, EverybodyTwice):
         protocol = known
     return account(protocol, cj.Gaussian(noise_multiplier=randomizer.noise_multiplier), **options)

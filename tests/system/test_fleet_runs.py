@@ -153,7 +153,7 @@ def test_the_audit_of_a_fleet_passes_and_finds_out_who_takes_the_mean_rate_for_a
 
     # An accountant that takes the mean rate for all is found out by the fastest client.
     def mean_rate(protocol, randomizer, **how):
-        coins = protocol.coins
+        coins = protocol.unequal_rates
         equal = cj.ShuffledCheckIn(
             num_clients=6, check_in_prob=coins.expected_check_ins / 6, num_rounds=protocol.num_rounds
         )

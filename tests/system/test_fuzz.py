@@ -55,7 +55,7 @@ from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.private import noise as mechanisms
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}
@@ -149,7 +149,7 @@ def accounting(protocol, randomizer, values, other):
         least = "messages" if g.view == "local" else "aggregate"
         less = cj.account(protocol, randomizer, **{**values, "view": least})
     else:
-        repeats = max(1, protocol.repeats // 2)
+        repeats = max(1, protocol.num_units // 2)
         less = cj.account(protocol.repeated(repeats), randomizer, **values)
     assert less.lower <= g.epsilon * (1.0 + ROUNDING)
 
@@ -865,7 +865,7 @@ matrices = st.lists(
     many=2_000,
 )
 def randomizing(matrix, clipping, noise, seed):
-    rows = Rows.of(jnp.asarray(matrix, jnp.float32))
+    rows = ClientVectors.of(jnp.asarray(matrix, jnp.float32))
     clipped = call(mechanisms.clip, rows, **clipping)
     norms = np.linalg.norm(np.asarray(clipped.matrix(), np.float64), axis=1)
     assert (norms <= clipping["clip_norm"]).all()

@@ -1,6 +1,6 @@
 """An attack with a seed from the clock: random finite mechanisms in small runs, all data sets listed.
 
-Every bound of the table that applies to a unit is above the worst pair at every loss, every concrete instance is below
+Every bound of the table that applies to a unit is above the worst pair at every loss, every concrete witness is below
 it, and so are the two ends of `account`. Mechanisms are the user's own: twins that differ by rounding, equal rows,
 mixtures of rows, messages of next to no probability, likelihood ratios of nearly 1 and of e^20.
 """
@@ -138,10 +138,10 @@ def attack(rng, covers, count, closest):
         count["upper"] += losses.size
         closest["upper"] = max(closest["upper"], (leaks / np.maximum(above, SLACK))[matters].max(initial=0.0))
     chosen = unit_bound(run, mechanism, "messages", 1.0, 1e-6, relation=relation)
-    for instance in chosen.bound.instances:
-        for value, slope in instance.lower(losses):
+    for witness in chosen.bound.witnesses:
+        for value, slope in witness.lower(losses):
             below = np.asarray(value) - np.expm1(losses) * np.asarray(slope)
-            assert (below <= leaks * (1.0 + ORACLE_ROUNDING) + SLACK).all(), (told, instance, losses.tolist())
+            assert (below <= leaks * (1.0 + ORACLE_ROUNDING) + SLACK).all(), (told, witness, losses.tolist())
             count["lower"] += losses.size
             closest["lower"] = max(closest["lower"], (below[matters] / leaks[matters]).max(initial=0.0))
     for loss in (0.3 * top * rng.random(), 0.95 * top * rng.random()):

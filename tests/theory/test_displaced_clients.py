@@ -7,7 +7,7 @@ from oracles import random_check_ins as brute
 
 from checkin_jax.accounting.bounds.windows import displaced
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
-from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -26,7 +26,9 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
             others.append((before[k], displaced._Displacing(pair, used[k])))
         if k < m:
             dummies.append((before[k], AllocationGaussian(m - k, alone[k], 0.5 * mu, MASS)))
-    forward, backward = TwoKinds(Mixture(tuple(dummies)), Mixture(tuple(others))).upper_sides(LOSSES)
+    forward, backward = TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(
+        LOSSES
+    )
     best = np.full(LOSSES.size, np.inf)
     for theta in (0.5, 0.75):
         if theta > 1.0 - max(used.values()):

@@ -1,6 +1,6 @@
 """The library's own brackets against exact laws of whole rounds, by a reader who did not write the bounds.
 
-What `account` would use of a unit (its bound at every loss, its instances) and `account` itself are held against all
+What `account` would use of a unit (its bound at every loss, its witnesses) and `account` itself are held against all
 data sets of two to four clients: adversarial others, unequal rates, colluders, composition.
 """
 
@@ -30,7 +30,7 @@ CS = 1 + (P - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6, 0.9])
 EVERYWHERE = np.exp(E0 * np.linspace(0.0, 1.3, 30))
 KARY2, KARY3, KARY4 = (np.array(krr.krr_channel(k, P)) for k in (2, 3, 4))
 BETA = 0.4 * (P - 1) / (P + 1)
-# A randomizer, a channel of its class, and whether its instances are made of the channel's records.
+# A randomizer, a channel of its class, and whether its witnesses are made of the channel's records.
 MECHANISMS = {
     "l2, plane": (cj.L2Mechanism(epsilon0=E0), exact.l2_in_the_plane(P, [0, np.pi, 1.3], [1, 1, 0.7]), True),
     "l2, line": (cj.L2Mechanism(epsilon0=E0), exact.one_number(P, [1, -1, 0.3]), True),
@@ -70,13 +70,13 @@ SWIFT = ["l2, plane", "l2, line", "2-ary", "3-ary"]
 
 
 def held_against(protocol, randomizer, pairs, *, below=None, **options):
-    """The bound is above all pairs at every c, its instances are below the largest of `below`."""
+    """The bound is above all pairs at every c, its witnesses are below the largest of `below`."""
     found = unit_bound(protocol, randomizer, "messages", 1.0, 1e-9, **options).bound
     truth = exact.most(pairs, CS)
     with float64():
         upper = np.asarray(found.upper(np.log(CS)))
         assert (upper >= truth * (1 - ORACLE_ROUNDING) - 1e-14).all(), (protocol, randomizer, truth / upper)
-        lines = [side for one in found.instances for side in one.lower(np.log(CS))]
+        lines = [side for one in found.witnesses for side in one.lower(np.log(CS))]
     if below is not None:
         top = exact.most(below, EVERYWHERE)
         for difference, far in lines:
@@ -116,7 +116,7 @@ def test_colluders_are_no_cover(name):
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "total variation", "approximate"])
 def test_mechanisms_of_unequal_rates(name):
-    """For a client of any rate and for all slower ones; the instances are the named client's."""
+    """For a client of any rate and for all slower ones; the witnesses are the named client's."""
     randomizer, channel, _ = MECHANISMS[name]
     rates = (0.05, 0.6, 0.9)
     run = cj.ShuffledCheckIn(num_clients=len(rates), check_in_prob=cj.Rates(rates))
@@ -146,7 +146,7 @@ def test_limits_hold_for_every_fleet_within_them(name):
             num_clients=3, check_in_prob=cj.RateLimits(largest=largest, expected_check_ins=total)
         )
         for g in (largest, 0.3 * largest):
-            alike = run.check_in_prob.others_alike(g, 3)
+            alike = run.check_in_prob.common_rate_of_others(g, 3)
             fleets = [*fleets_within(largest, total, 2), [alike, alike]]
             pairs = [pair for fleet in fleets for pair in exact.rounds(channel, [*fleet, g])]
             below = [pair for fleet in fleets for pair in attainable(name, (), [*fleet, g])]
@@ -175,7 +175,7 @@ def test_lower_ends_of_a_slow_client_are_of_a_fleet_whose_every_client_has_such_
     run = cj.ShuffledCheckIn(num_clients=number, check_in_prob=limits)
     randomizer = MECHANISMS["2-ary"][0]
     least = (total - g) / (number - 2)
-    assert limits.others_alike(g, number) == pytest.approx(least)
+    assert limits.common_rate_of_others(g, number) == pytest.approx(least)
     within = [
         pair
         for rate in np.linspace(least, largest, 3)

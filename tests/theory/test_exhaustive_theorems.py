@@ -178,7 +178,7 @@ class TestFixedWindow:
 
     @pytest.mark.parametrize("p0", [F(3, 10), F(1)])
     @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 1), (3, 2), (2, 3), (4, 2)])
-    def test_lower_instances_are_the_mechanism(self, n, m, p0):
+    def test_lower_witnesses_are_the_mechanism(self, n, m, p0):
         """Exact rationals: others and dummy at one record; hidden and visible empty slots."""
         p = F(5, 2)
         use, counts, used = (
@@ -218,7 +218,7 @@ class TestSlidingWindow:
         seen.was_close(trials)
 
     @pytest.mark.parametrize(("n", "window"), [(3, 1), (4, 2), (5, 3), (4, 3), (6, 4)])
-    def test_lower_instances_are_the_mechanism(self, n, window):
+    def test_lower_witnesses_are_the_mechanism(self, n, window):
         """The client with most visible slots, n < 2 window - 1 included."""
         p = F(5, 2)
         v, use, used = (
@@ -265,7 +265,7 @@ class TestAveragedUpdates:
 
     @pytest.mark.parametrize("p0", [F(3, 10), F(1)])
     @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 3), (3, 2)])
-    def test_lower_instances_are_the_mechanism(self, n, m, p0):
+    def test_lower_witnesses_are_the_mechanism(self, n, m, p0):
         """L1 at p0: the slots of equal messages tell nothing more."""
         p, choices = F(5, 2), rci.fixed_window_choices(n, m, p0)
         for labels, base in ((pairs.krr3_labels(p, p0), 2), (pairs.binary_rr_labels(p, p0), 1)):

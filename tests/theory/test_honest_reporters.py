@@ -55,7 +55,7 @@ def upper(run, randomizer):
     found = unit_bound(run, randomizer, "messages", 1.0, 1e-9).bound
     with float64():
         return np.asarray(found.upper(np.log(CS))), [
-            side for one in found.instances for side in one.lower(np.log(CS))
+            side for one in found.witnesses for side in one.lower(np.log(CS))
         ]
 
 

@@ -41,7 +41,7 @@ def upper(steps, seen, everybody, losses, stages=(0.0, (1.0, 0.0), 1.0, 0.1)):
     made = staged_games.Stages(host(first), host(sizes), host(before), host(tolerance))
     message = steps.message(losses)
     value = staged_games.sampled if float(seen.rate) < 1.0 else staged_games.counted
-    played = staged_games.Round(seen, host(everybody))
+    played = staged_games.RoundSums(seen, host(everybody))
     arguments = value, played, message, made, host(losses), steps.rules(message)
     return np.asarray(staged_games.profile_upper(*arguments))
 

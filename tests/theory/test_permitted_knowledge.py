@@ -83,7 +83,7 @@ EVERY = [
     (name, relation, kind)
     for name, run in RUNS.items()
     for relation in RELATIONS[name]
-    for kind in (MECHANISMS if run.coins is None else ("any",))
+    for kind in (MECHANISMS if run.unequal_rates is None else ("any",))
 ]
 
 
@@ -172,7 +172,7 @@ def window_pairs(run, relation, channel, counted, knows_colluders):
 
 def round_pairs(run, channel, num_clients=None):
     """All neighbouring pairs of a round: which messages there are, and so how many."""
-    kept = run.kept
+    kept = run.arrival_prob
     rates = fleet_of(run) if num_clients is None else (num_clients[1],) * num_clients[0]
     for held, others, rate in data_sets(len(channel), [kept * each for each in rates]):
         laws = [

@@ -1,7 +1,7 @@
 """Unequal check-in rates (docs/theory_rates.md) against the mechanism itself: all records of the others, both orders.
 
 What the library computes is compared one-sidedly with brute force; candidates that look right and are not, and the
-least instance known for each, must fail.
+least witness known for each, must fail.
 """
 
 import math
@@ -157,27 +157,27 @@ def test_enough_fast_others_are_not_enough():
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 @pytest.mark.parametrize("rate", [0.05, 0.5, 1.0])
-def test_instances_are_the_mechanism_with_all_others_at_one_record(epsilon0, rate):
+def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rate):
     p, others = math.exp(epsilon0), [0.05, 0.3, 0.3, 0.8]
     losses = epsilon0 * np.array([0.01, 0.1, 0.3, 0.6, 0.9])
     everywhere = np.exp(epsilon0 * np.linspace(0, 1, 40))
     fleet = Others(np.array(others), np.ones(4))
     pool = pools.sum_of(pools.weights(fleet.rates, 0.8), fleet.counts, MASS)
-    found = UnequalPureLDP(rate, 0.8, pool, epsilon0, MASS, fleet).instances
+    found = UnequalPureLDP(rate, 0.8, pool, epsilon0, MASS, fleet).witnesses
     assert len(found) == 2
-    for instance, channel, held, pair in (
+    for witness, channel, held, pair in (
         (found[0], krr.krr_channel(3, p), 2, (0, 1)),
         (found[1], krr.krr_channel(2, p), 1, (0, 1)),
     ):
         laws = [brute.law((*[held] * 4, x), (*others, rate), channel) for x in pair]
         for side, (first, second) in enumerate((laws, laws[::-1])):
-            difference, far = (np.asarray(v) for v in instance.lower(losses)[side])
+            difference, far = (np.asarray(v) for v in witness.lower(losses)[side])
             exact = np.array([krr.hockey_stick(first, second, c) for c in everywhere])
             lines = difference[:, None] - (everywhere - 1)[None, :] * far[:, None]
             assert (lines <= exact * (1 + ORACLE_ROUNDING) + 1e-15).all()
             touched = difference - np.expm1(losses) * far
             truth = np.array([krr.hockey_stick(first, second, c) for c in np.exp(losses)])
-            # Far out the instance is merged (Jensen), which such small fleets feel.
+            # Far out the witness is merged (Jensen), which such small fleets feel.
             np.testing.assert_allclose(touched[:1], truth[:1], rtol=0.02, atol=3e-8)
 
 
@@ -240,7 +240,7 @@ def test_t1h_plus_without_thinning_is_false():
     pool = pools.sum_of(pools.weights(others.rates, 0.3), others.counts, MASS)
     law = UnequalPureLDP(rate, 0.3, pool, 2.0, MASS, others)
     losses = np.array([0.03, 0.06])
-    difference, far = law.instances[0].lower(losses)[0]
+    difference, far = law.witnesses[0].lower(losses)[0]
     leaked = difference - np.expm1(losses) * far
     not_below(UnequalStaged(rate, 0.3, pool, AnyMessage(2.0), MASS).upper(losses), leaked)
     assert (

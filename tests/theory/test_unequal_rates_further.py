@@ -11,7 +11,7 @@ from oracles import unequal_rates as brute
 from scipy.stats import norm
 
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import Slots
+from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
@@ -95,7 +95,7 @@ def test_t2c_is_above_a_window_with_colluders_and_t2_is_not(slots, colluding):
     truth = np.array([colluding_window(slots, used, colluding, p, c) for c in cs])
     losses = np.log(cs)
     not_below(SlotsWithColluders(slots, used, colluding, math.log(p), MASS).upper(losses), truth)
-    naive = np.asarray(Clones(Slots(slots, used, used), math.log(p), MASS).upper(losses))
+    naive = np.asarray(Clones(UniformSlot(slots, used, used), math.log(p), MASS).upper(losses))
     assert truth[-1] > 1.5 * naive[-1]
     none = SlotsWithColluders(slots, used, 0, math.log(p), MASS).upper(losses)
     np.testing.assert_allclose(none, naive, rtol=1e-7, atol=1e-300)
@@ -133,7 +133,7 @@ def test_g1h_is_the_worst_case_of_the_sum(rate):
     first, second = (summed((0.0, 0.0, 0.0, x), (*others, rate), mu, grid) for x in (1.0, 0.0))
     losses = np.log(cs[1:])
     for side, pair in enumerate(((first, second), (second, first))):
-        difference, far = (np.asarray(v) for v in one.instances[0].lower(losses)[side])
+        difference, far = (np.asarray(v) for v in one.witnesses[0].lower(losses)[side])
         truth = np.array([np.maximum(pair[0] - c * pair[1], 0).sum() * (grid[1] - grid[0]) for c in cs[1:]])
         ours = difference - np.expm1(losses) * far
         assert (ours <= truth * (1 + 1e-6)).all()

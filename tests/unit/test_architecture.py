@@ -4,6 +4,7 @@ Everything is read from the source, so that imports inside of functions and unde
 """
 
 import ast
+import collections
 import graphlib
 import importlib
 import pkgutil
@@ -176,6 +177,18 @@ def test_no_folder_has_more_siblings_than_a_reader_can_hold():
             if path.name[0] != "_" and (path.suffix == ".py" or (path / "__init__.py").is_file())
         ]
         assert len(siblings) <= MOST, (folder, siblings)
+
+
+def test_no_module_and_no_class_is_named_twice():
+    modules = [path.stem for path in module_files(ROOT).values() if path.stem != "__init__"]
+    classes = [
+        node.name
+        for path in module_files(ROOT).values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    for names in (modules, classes):
+        assert {name for name, count in collections.Counter(names).items() if count > 1} == set()
 
 
 def test_no_module_is_hidden_by_a_function_of_its_name():

@@ -10,7 +10,7 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._serialize import from_plain, to_plain
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.interface import log_inverse_mass
+from checkin_jax.accounting.bounds.interface import neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.interop.accountant import CheckInAccountant
@@ -47,7 +47,7 @@ def test_groups_are_few_however_much_rounds_differ(largest):
     rng = np.random.default_rng(1)
     sizes = np.floor(np.exp(rng.uniform(0.0, np.log(largest), 2000))).astype(int)
     run = cj.from_availability(sizes, coin=np.exp(rng.uniform(-20.0, 0.0, 2000)))
-    kinds = run.alike(True)
+    kinds = run.unit_groups(True)
     assert availability.MANY_GROUPS / 2 < len(kinds) <= availability.MANY_GROUPS
     assert sum(kind.num_units for kind in kinds) == 2000
     assert min(kind.above.num_clients for kind in kinds) == sizes.min()
@@ -71,7 +71,7 @@ def test_a_log_is_not_above_the_same_log_rounded_down():
 def test_a_diurnal_log_is_far_below_its_trough():
     rounds = 6792
     groups = availability.grouped(availability.log(diurnal(rounds), 0.1))
-    mass = log_inverse_mass(rounds, 1e-6)
+    mass = neg_log_tail(rounds, 1e-6)
 
     def units(size, rate):
         return [
@@ -180,7 +180,7 @@ def test_the_mean_of_a_log_is_no_bound_and_its_trough_is_far_above():
 
 
 def test_where_everybody_comes_the_largest_message_tells():
-    """The instance brings its own scale; it is the most clients', so the lower end is theirs."""
+    """The witness brings its own scale; it is the most clients', so the lower end is theirs."""
     noise = cj.Gaussian(noise_multiplier=0.5)
     logged, few, many = (
         cj.account(run, noise, delta=1e-6, bounds="fast")
@@ -195,7 +195,7 @@ def test_where_everybody_comes_the_largest_message_tells():
 
 def test_the_first_rounds_of_a_log_are_a_log():
     run = cj.from_availability([900, 400, 30], [0.1, 0.2, 0.3])
-    assert run.repeated(2).alike(True)[0].above.num_clients == 400
+    assert run.repeated(2).unit_groups(True)[0].above.num_clients == 400
     assert run.repeated(2).num_clients == 900
     assert "among 400 to 900 available" in run.repeated(2).what
     assert "dropping out" not in run.what

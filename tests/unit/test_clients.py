@@ -15,9 +15,9 @@ from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
 from checkin_jax.training.private import clients, step
 from checkin_jax.training.private import noise as mechanisms
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.mechanism import mechanism_of
+from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.samplers import mechanism_of
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
@@ -333,7 +333,7 @@ def test_short_parameters_do_not_round_a_row_beyond_the_clip_norm(dtype, gradien
 
 
 def test_rows_of_other_numbers_are_refused():
-    short = Rows.of(jnp.ones((3, 4), jnp.bfloat16))
+    short = ClientVectors.of(jnp.ones((3, 4), jnp.bfloat16))
     with pytest.raises(TypeError, match="rows of type bfloat16: expected float32"):
         mechanisms.clip(short, CLIP)
     whole = clients.ClientUpdate(lambda parameters, records, weights: jnp.ones(7, jnp.int32))

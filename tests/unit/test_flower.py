@@ -12,7 +12,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.flower import Accountant, ClientMod, client, local_dp_worth
-from checkin_jax.training.private.samplers import mechanism_of
+from checkin_jax.training.private.mechanism import mechanism_of
 
 NOISE = cj.Gaussian(noise_multiplier=4.0)
 

@@ -198,10 +198,10 @@ class Told:
     epsilon0: float
 
     name = "H"
-    instances = ()
+    witnesses = ()
 
     @property
-    def top(self):
+    def largest_loss(self):
         return self.epsilon0
 
     def upper(self, loss):

@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 from checkin_jax.training.private import noise as mechanisms
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.per_client_gradients import ClientVectors
 
 ACCEPT, REJECT = 1e-3, 1e-8
 CLIP = 0.5
 
 
 def _clipped(rows) -> jax.Array:
-    return mechanisms.clip(Rows.of(jnp.asarray(rows, jnp.float32)), CLIP).matrix()
+    return mechanisms.clip(ClientVectors.of(jnp.asarray(rows, jnp.float32)), CLIP).matrix()
 
 
 def test_clipped_norms_stay_below_the_bound_in_exact_arithmetic():
@@ -144,7 +144,7 @@ def _gradient_sets(dimension: int) -> dict[str, np.ndarray]:
 
 
 def _draw_together(keys: jax.Array, clipped: jax.Array, present: jax.Array) -> jax.Array:
-    rows = Rows.of(clipped)
+    rows = ClientVectors.of(clipped)
     return jax.lax.map(lambda k: mechanisms.l2_sum(k[None], rows, present, CLIP, 2.0), keys, batch_size=1000)
 
 
@@ -189,7 +189,7 @@ def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension)
     clipped = _clipped(_gradient_sets(dimension)[kind])
     present = jnp.array([True, True, kind != "spread", True])
     drawn = mechanisms._draw_group(
-        jax.random.key(0), Rows.of(clipped), present, clip_norm=CLIP, epsilon0=2.0
+        jax.random.key(0), ClientVectors.of(clipped), present, clip_norm=CLIP, epsilon0=2.0
     )[1]
     assert bool(drawn) == (kind != "duplicates")  # zero and absent rows are no obstacle
     a, b = _together(clipped, present), _reference(clipped, present)
@@ -256,7 +256,7 @@ def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
     sets = _gradient_sets(20)
     rows = [_clipped(sets[name]) for name in ("similar", kind)]
     keys = jax.random.split(jax.random.key(5), 2)
-    draw = jax.jit(lambda keys, rows, p: mechanisms.l2_sum(keys, Rows.of(rows), p, CLIP, 2.0))
+    draw = jax.jit(lambda keys, rows, p: mechanisms.l2_sum(keys, ClientVectors.of(rows), p, CLIP, 2.0))
     present = jnp.ones((8,), bool).at[5].set(False)
     both = draw(keys, jnp.concatenate(rows), present)
     apart = [draw(keys[i : i + 1], rows[i], present[4 * i : 4 * i + 4]) for i in (0, 1)]

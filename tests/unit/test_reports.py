@@ -179,9 +179,13 @@ def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers
     text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here: only view local may be relied on" in text
     assert "applies here" not in text
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
-    with pytest.raises(ValueError, match="message='1-LDP': goes with a plan"):
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="9-LDP"))
+    with pytest.raises(
+        ValueError, match="message='9-LDP': expected the first words of one of '1-LDP messages"
+    ):
         render.page(made)
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
+    assert made.chosen is None
     made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
     assert "no figure may be relied on, as each trusts somebody" in render.page(made)
 

@@ -154,7 +154,7 @@ def test_slots_accumulate_and_the_last_round_of_a_window_takes_the_rest():
     assert schedule.divisor(2) == 4.0  # also of the two that are left
     np.testing.assert_array_equal(np.concatenate(rounds[3:6]), draws.fixed_window(1, protocol, 1))
     # A window counts as a whole as soon as its first slot is used.
-    assert [schedule.so_far(rounds).repeats for rounds in range(1, 10)] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert [schedule.so_far(rounds).num_units for rounds in range(1, 10)] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 def test_visible_empty_slots_are_left_out_and_hidden_ones_are_not():

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import json
+import math
 import re
 import warnings
 
@@ -14,7 +15,7 @@ from stand_in import quick_account
 import checkin_jax as cj
 from checkin_jax import Sweep
 from checkin_jax.accounting.interop.accountant import MixedViewsWarning
-from checkin_jax.accounting.stated import without_parentheses
+from checkin_jax.accounting.statement import without_parentheses
 
 RUN = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
 PURE, NOISE = cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=3.0)
@@ -26,6 +27,13 @@ def test_a_guarantee_is_short_in_a_list_and_whole_in_print():
     assert repr(g) == "<Guarantee: 0.008 <= epsilon <= 0.016 at delta = 1e-06, view 'messages', certified>"
     assert str(g) == g.statement()
     assert "\n  protects   one client's record among 500" in str(g)
+
+
+@pytest.mark.parametrize("use", [float, math.exp, "%.3f".__mod__, lambda g: np.asarray([g], dtype=float)])
+def test_a_guarantee_is_no_number(use):
+    g = quick_account(RUN, PURE, delta=1e-6)
+    with pytest.raises(TypeError, match=r"expected its \.epsilon \(the upper end\) or its \.lower"):
+        use(g)
 
 
 def test_a_guarantee_in_a_notebook_says_all_of_the_statement_and_nothing_unescaped():

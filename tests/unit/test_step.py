@@ -15,8 +15,8 @@ from scipy import stats
 from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private import step
+from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
 from checkin_jax.training.private.performance import Performance
-from checkin_jax.training.private.samplers import Mechanism, mechanism_of
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)

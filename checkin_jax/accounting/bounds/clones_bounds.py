@@ -1,4 +1,4 @@
-"""clones: eps0-LDP messages behind a shuffler (T1) or in slots (T2, T2'), and their instances (L1, L2).
+"""clones: eps0-LDP messages behind a shuffler (T1) or in slots (T2, T2'), and their witnesses (L1, L2).
 
 A cover gives the count laws, for `kernels.clones`, of one unit of its protocol [docs/theory.md, 4 to 7]. Numbers of
 buckets and of support points affect sharpness only.
@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, Values, bucket_count
+from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Values, Witness, bucket_count
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
@@ -48,7 +48,7 @@ def largest_loss(epsilon0: float, used: float) -> float:
 def cut(
     most: float,
     mean: float,
-    log_inverse_mass: float,
+    neg_log_tail: float,
     drift: float,
     upper: bool,
     *,
@@ -62,9 +62,7 @@ def cut(
     drift: scale of the contribution of absent clients to the spread. absent: whether clients can be absent. finest,
     coarsest: most buckets (unless the drift matters) and fewest.
     """
-    table = tails.table_size(
-        min(mean + occupancy.deviation(mean, log_inverse_mass) + 2.0, most), log_inverse_mass
-    )
+    table = tails.table_size(min(mean + occupancy.deviation(mean, neg_log_tail) + 2.0, most), neg_log_tail)
     if most <= mixture_profiles.SMALL:
         return clones.Cut(0, mixture_profiles.SMALL if absent else 1, (), table)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
@@ -82,9 +80,9 @@ def cut(
 class Mixture:
     """A law of `kernels.clones`, in buckets rounded up for `upper` and down for `lower`."""
 
-    law: mixture_profiles.Law
+    law: mixture_profiles.MixtureLaw
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
     drift: float = 0.0
     finest: int = 256
     coarsest: int = 16
@@ -92,14 +90,14 @@ class Mixture:
     def _tabulated(self, upper: bool) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
         """Buckets of the law, tables of its signs, and whether the tables are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
-        mass, absent = self.log_inverse_mass, bool(np.asarray(self.law.absent).any())
+        mass, absent = self.neg_log_tail, bool(np.asarray(self.law.absent).any())
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
         # Laws of occupied slots are padded with parts of mass zero.
         with_mass = np.asarray(self.law.weight) > 0.0
         law = (
-            mixture_profiles.Law(*(host(np.asarray(part)[with_mass]) for part in self.law))
+            mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in self.law))
             if with_mass.any()
             else self.law
         )
@@ -126,12 +124,12 @@ class Mixture:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OfMixture:
-    """Instance whose two directions are both those of one mixture.
+    """Witness whose two directions are both those of one mixture.
 
-    needs, single: as in `Instance`.
+    needs, single: as in `Witness`.
     """
 
-    scale: UnitBound
+    grid_bound: UnitBound
     mixture: Mixture
     name: str
     needs: str | None = None
@@ -147,19 +145,19 @@ class OfMixture:
 THIRD_RECORD = "3-ary randomized response, all others at a third record"
 
 
-def binary_table(most: float, epsilon0: float, log_inverse_mass: float) -> tuple[int, bool]:
+def binary_table(most: float, epsilon0: float, neg_log_tail: float) -> tuple[int, bool]:
     """`tails.table_size` for at most `most` messages, in both directions."""
-    return tails.table_size(most, log_inverse_mass, 1.0 / (1.0 + math.exp(epsilon0)))
+    return tails.table_size(most, neg_log_tail, 1.0 / (1.0 + math.exp(epsilon0)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
-    """Instance: binary randomized response, all other clients (and dummies) at one of the two records."""
+    """Witness: binary randomized response, all other clients (and dummies) at one of the two records."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     messages: binary_response.Messages
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
     # True if the number of messages is fixed.
     known: bool = False
 
@@ -168,7 +166,7 @@ class Binary:
     symmetric = False
 
     @functools.cached_property
-    def kinks(self) -> np.ndarray:
+    def loss_support(self) -> np.ndarray:
         """Losses of all outcomes, k of m messages showing the label: |log(1 + kappa ((p + 1) k - m))|; or empty."""
         weight = np.asarray(self.messages.weight)
         number, kappa = (
@@ -183,8 +181,8 @@ class Binary:
     def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        table = binary_table(most, self.epsilon0, self.log_inverse_mass)
-        epsilon0, mass = host(self.epsilon0), host(self.log_inverse_mass)
+        table = binary_table(most, self.epsilon0, self.neg_log_tail)
+        epsilon0, mass = host(self.epsilon0), host(self.neg_log_tail)
         forward, backward = (
             binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
             for reverse in (False, True)
@@ -205,20 +203,20 @@ class Binary:
 
 @dataclasses.dataclass(frozen=True)
 class Clones:
-    """clones of any eps0-LDP message, in a cover of equal rates (T1, T2, T2'). Instances: L1, L2.
+    """clones of any eps0-LDP message, in a cover of equal rates (T1, T2, T2'). Witnesses: L1, L2.
 
-    removal: True for add-or-remove, of which 3-ary randomized response is no instance.
+    removal: True for add-or-remove, of which 3-ary randomized response is no witness.
     """
 
     cover: StepCover
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
     removal: bool = False
 
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         shuffled = isinstance(self.cover, Shuffled)
         return self.epsilon0 if shuffled else largest_loss(self.epsilon0, self.cover.used)
 
@@ -228,20 +226,20 @@ class Clones:
         return self.cover.variance
 
     def _mixture(self, upper: bool) -> Mixture:
-        law = self.cover.clones(self.epsilon0, self.log_inverse_mass, upper)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, self.cover.drift)
+        law = self.cover.clones(self.epsilon0, self.neg_log_tail, upper)
+        return Mixture(law, self.epsilon0, self.neg_log_tail, self.cover.drift)
 
     @functools.cached_property
     def mixture(self) -> Mixture:
         return self._mixture(True)
 
     def upper(self, loss: np.ndarray) -> Values:
-        return np.where(loss >= self.top, 0.0, self.mixture.upper(loss))
+        return np.where(loss >= self.largest_loss, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         ternary, binary = tried(self.cover.number, self.epsilon0)
-        found: list[Instance] = []
+        found: list[Witness] = []
         if not self.removal and ternary:
             found.append(self.ternary())
         if self.removal or binary:
@@ -249,14 +247,14 @@ class Clones:
         return tuple(found)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return self._found
 
     def ternary(self) -> OfMixture:
-        """Instance: 3-ary randomized response, all other clients (and dummies) at a third record."""
+        """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""
         return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True)
 
     def binary(self) -> Binary:
-        mass = self.log_inverse_mass
+        mass = self.neg_log_tail
         messages = self.cover.messages(self.epsilon0, mass, MESSAGE_BUCKETS)
         return Binary(self, messages, self.epsilon0, mass, known=self.cover.known)

@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.interface import Instance, LocalGaussian, LocalMessages, UnitBound
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
-from checkin_jax.accounting.bounds.messages.largest_message import largest_instances
+from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
+from checkin_jax.accounting.bounds.messages.largest_message import largest_witnesses
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
@@ -25,7 +25,7 @@ from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import MAX_EPSILON0
 
-# Allowed total cost of cutting, as exponents below exp(17 - log_inverse_mass), which is about delta over the rounds.
+# Allowed total cost of cutting, as exponents below exp(17 - neg_log_tail), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
@@ -37,8 +37,8 @@ class TabulatedMessages(abc.ABC):
     alone: UnitBound
 
     @property
-    def top(self) -> float:
-        return self.alone.top
+    def largest_loss(self) -> float:
+        return self.alone.largest_loss
 
     @abc.abstractmethod
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -78,16 +78,16 @@ class CutMessages(TabulatedMessages):
     itself [docs/theory_gaussian.md, 1a].
 
     Attributes:
-      alone: bound on one message by itself, D. log_inverse_mass: masses up to exp(-log_inverse_mass) do not matter.
+      alone: bound on one message by itself, D. neg_log_tail: masses up to exp(-neg_log_tail) do not matter.
       used: probability that the target's message is sent, from above.
       others: expected number of the others' messages, from above.
     """
 
     alone: LocalGaussian | LocalMessages  # type: ignore[assignment]
-    log_inverse_mass: float
+    neg_log_tail: float
     used: float
     others: float
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "everybody"
 
@@ -116,7 +116,7 @@ class CutMessages(TabulatedMessages):
 
     @functools.cached_property
     def _cuts(self) -> list[float]:
-        allowed = [max(self.log_inverse_mass - 17.0, 0.0) + more for more in _ALLOWED]
+        allowed = [max(self.neg_log_tail - 17.0, 0.0) + more for more in _ALLOWED]
         return [epsilon0 for epsilon0 in map(self.cut, allowed) if epsilon0 is not None]
 
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -125,7 +125,7 @@ class CutMessages(TabulatedMessages):
             return None
         deviation = self.used * math.sqrt(2.0 * math.expm1(min(found)) / (self.others + 1.0))
         near = _SPACING * deviation * np.arange(_NEAR + 1.0)
-        far = deviation * (2.0 * math.sqrt(2.0 * self.log_inverse_mass) + 4.0)
+        far = deviation * (2.0 * math.sqrt(2.0 * self.neg_log_tail) + 4.0)
         losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
         return losses, functools.reduce(np.minimum, (self._with_cut(epsilon0, losses) for epsilon0 in found))
 
@@ -140,12 +140,12 @@ class AllCut(CutMessages):
     """G2: messages of a known profile, all clients' (gamma = 1, or averaged updates with p_0 = 1), view `messages`.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. alone, log_inverse_mass: as in `CutMessages`.
+      num_clients: n, from 1 to 1e12. alone, neg_log_tail: as in `CutMessages`.
     """
 
     num_clients: int
     alone: LocalGaussian | LocalMessages
-    log_inverse_mass: float
+    neg_log_tail: float
 
     used = 1.0
 
@@ -154,22 +154,22 @@ class AllCut(CutMessages):
         return self.num_clients - 1.0
 
     def clones(self, epsilon0: float) -> UnitBound:
-        return Clones(Shuffled(self.num_clients, 1.0), epsilon0, self.log_inverse_mass)
+        return Clones(Shuffled(self.num_clients, 1.0), epsilon0, self.neg_log_tail)
 
     @functools.cached_property
-    def _instances(self) -> tuple[Instance, ...]:
+    def _witnesses(self) -> tuple[Witness, ...]:
         if not isinstance(self.alone, LocalGaussian):
             return ()
-        n, mu, mass = self.num_clients, self.alone.mu, self.log_inverse_mass
-        summed = ShuffledGaussian(n, 1.0, mu, False, mass).instances
-        summed = (*summed, *largest_instances(n, 1.0, mu, mass - 17.0))
+        n, mu, mass = self.num_clients, self.alone.mu, self.neg_log_tail
+        summed = ShuffledGaussian(n, 1.0, mu, False, mass).witnesses
+        summed = (*summed, *largest_witnesses(n, 1.0, mu, mass - 17.0))
         if mu > MOST_HIDDEN_MU:
             return summed
-        return (*hidden_instances(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)
+        return (*hidden_witnesses(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:  # type: ignore[override]
-        return self._instances
+    def witnesses(self) -> tuple[Witness, ...]:  # type: ignore[override]
+        return self._witnesses
 
     def least(self, losses: np.ndarray) -> np.ndarray:
         """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting.
@@ -183,15 +183,15 @@ class AllCut(CutMessages):
 
 
 @functools.lru_cache(maxsize=32)
-def _all_taking_part(num_clients: int, mu: float, log_inverse_mass: float) -> AllCut:
-    return AllCut(num_clients, LocalGaussian(1.0, mu), log_inverse_mass)
+def _all_taking_part(num_clients: int, mu: float, neg_log_tail: float) -> AllCut:
+    return AllCut(num_clients, LocalGaussian(1.0, mu), neg_log_tail)
 
 
 @functools.lru_cache(maxsize=32)
-def hidden_gaussian(num_clients: int, rate: float, mu: float, log_inverse_mass: float) -> HiddenMessages:
+def hidden_gaussian(num_clients: int, rate: float, mu: float, neg_log_tail: float) -> HiddenMessages:
     """T* for Gaussian messages, with G2 in the event that all clients take part; cached for several bounds."""
-    everybody = _all_taking_part(num_clients, mu, log_inverse_mass)
-    return HiddenMessages(num_clients, rate, GaussianProfile(mu), log_inverse_mass, everybody)
+    everybody = _all_taking_part(num_clients, mu, neg_log_tail)
+    return HiddenMessages(num_clients, rate, GaussianProfile(mu), neg_log_tail, everybody)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,25 +203,25 @@ class HiddenGaussian:
 
     Attributes:
       num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
     """
 
     num_clients: int
     rate: float
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
-    top = math.inf
+    largest_loss = math.inf
     # Theorems that are never below this bound, so that `select` drops them.
     includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
 
     @property
     def _everybody(self) -> AllCut:
-        return _all_taking_part(self.num_clients, self.mu, self.log_inverse_mass)
+        return _all_taking_part(self.num_clients, self.mu, self.neg_log_tail)
 
     @functools.cached_property
     def _hidden(self) -> HiddenMessages:
-        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.log_inverse_mass)
+        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.neg_log_tail)
 
     @functools.cached_property
     def _everybody_helps(self) -> bool:
@@ -235,14 +235,14 @@ class HiddenGaussian:
         return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
 
     @functools.cached_property
-    def _instances(self) -> tuple[Instance, ...]:
-        n, mass = self.num_clients, self.log_inverse_mass
-        summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).instances
-        return (*hidden_instances(self._hidden, self), *summed)
+    def _witnesses(self) -> tuple[Witness, ...]:
+        n, mass = self.num_clients, self.neg_log_tail
+        summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).witnesses
+        return (*hidden_witnesses(self._hidden, self), *summed)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._instances
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._witnesses
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)

@@ -15,33 +15,33 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
-from checkin_jax.accounting.bounds.interface import Instance, UnitBound, Values
+from checkin_jax.accounting.bounds.interface import UnitBound, Values, Witness
 from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
 
-class Staged(abc.ABC):
+class StagedBound(abc.ABC):
     """A bound by staged domination, one message a stage.
 
     Attributes of subclasses:
       steps: laws among which the adversary chooses.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
     """
 
     steps: Steps
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     @abc.abstractmethod
-    def _stated(self) -> staged_clones.Problem | None:
+    def _stated(self) -> staged_clones.GameArguments | None:
         """The problem to evaluate; None if there is no such bound."""
 
     @functools.cached_property
-    def _problem(self) -> staged_clones.Problem | None:
+    def _problem(self) -> staged_clones.GameArguments | None:
         return self._stated()
 
     @functools.cached_property
@@ -68,7 +68,7 @@ class Staged(abc.ABC):
         return 1.0
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return (
             largest_loss(self.steps.epsilon0, self._observed_prob)
             if self._observed_prob < 1.0
@@ -78,16 +78,16 @@ class Staged(abc.ABC):
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:
             return np.ones(np.shape(loss))
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self._profile, loss))
+        return np.where(np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self._profile, loss))
 
 
 @dataclasses.dataclass(frozen=True)
-class StagedClones(Staged):
+class StagedClones(StagedBound):
     """T1+, or own-laws: all messages have the same weight, as in shuffled check-in."""
 
     step_cover: StepCover
     steps: Steps
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def _observed_prob(self) -> float:
@@ -97,8 +97,8 @@ class StagedClones(Staged):
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self, devices.in_use())
 
-    def _stated(self) -> staged_clones.Problem | None:
-        mass = self.log_inverse_mass
+    def _stated(self) -> staged_clones.GameArguments | None:
+        mass = self.neg_log_tail
         return staged_clones.problem(self.step_cover.sums(mass), self.steps, self.step_cover.everybody, mass)
 
 
@@ -110,7 +110,7 @@ def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndar
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalStaged(Staged):
+class UnequalStaged(StagedBound):
     """T1h+, or own-laws: a pool of other clients hides a client of rate g.
 
     Attributes:
@@ -119,19 +119,19 @@ class UnequalStaged(Staged):
 
     rate: float
     theta: float
-    pool: Pool
+    pool: PoolSizes
     steps: Steps
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def variance(self) -> float:
         """Variance of the loss under T1h, up to a common factor; this bound exceeds T1h nowhere by much."""
         return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
 
-    def _stated(self) -> staged_clones.Problem | None:
+    def _stated(self) -> staged_clones.GameArguments | None:
         pool = self.pool
         return staged_clones.pool(
-            pool.sizes, pool.masses, self.theta, self.rate, self.steps, self.log_inverse_mass
+            pool.sizes, pool.masses, self.theta, self.rate, self.steps, self.neg_log_tail
         )
 
 
@@ -153,9 +153,9 @@ class CutRatios:
     epsilon0: float
     delta0: float
     used: float
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
-    top = math.inf
+    largest_loss = math.inf
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
-"""Interfaces between theorems and composition: upper bounds on one unit, and instances that bound it from below.
+"""Interfaces between theorems and composition: upper bounds on one unit, and witnesses that bound it from below.
 
 `UnitBound.upper(loss)` bounds the hockey-stick divergence at e^loss from above in both directions, for losses >= 0 in
-nats. A `Directed` bound has one value for each direction; the run is then composed in both orders. An `Instance` is a
-concrete pair (P, Q), below which no bound can be. `Instance.lower(loss)` gives (P(A) - Q(A), Q(A)) for P||Q and for
+nats. An `AsymmetricBound` has one value for each direction; the run is then composed in both orders. A `Witness` is a
+concrete pair (P, Q), below which no bound can be. `Witness.lower(loss)` gives (P(A) - Q(A), Q(A)) for P||Q and for
 Q||P, A an event near {privacy loss > loss}. Call inside `devices.float64()`.
 """
 
@@ -23,7 +23,7 @@ from checkin_jax.randomizers import LabelLaws
 
 # c = e^loss overflows float64 beyond; mass at larger losses counts at infinite loss.
 MAX_LOSS = 690.0
-# Evaluations that one `Least` caches.
+# Evaluations that one `Minimum` caches.
 _REMEMBERED = 16
 # A bound within this relative distance of the smallest ties with it.
 _AS_GOOD = 1e-9
@@ -35,14 +35,14 @@ Lines = tuple[Values, Values]
 class UnitBound(Protocol):
     """An upper bound on one unit.
 
-    Optional attributes: sharp (True if a finer grid is worth its time: instances are within the discretization error),
+    Optional attributes: sharp (True if a finer grid is worth its time: witnesses are within the discretization error),
     variance (of the loss, up to a factor common to all bounds on the unit that have it), light (True if another bound
     of much smaller `spread`, the approximate standard deviation of the loss, is smaller at every loss that matters),
     includes (theorems that are never below this bound).
     """
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss; may be infinite."""
         ...
 
@@ -52,20 +52,20 @@ class UnitBound(Protocol):
         ...
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         """Concrete pairs, each composed separately; the largest result is the lower end."""
         ...
 
     def upper(self, loss: np.ndarray) -> Values: ...
 
 
-class Directed:
+class AsymmetricBound:
     """An upper bound whose directions P||Q and Q||P differ, for instance with P the law with the client.
 
     A subclass defines `side`, or `upper_sides` where both directions together are cheaper.
     """
 
-    top = math.inf
+    largest_loss = math.inf
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
@@ -80,29 +80,30 @@ class Directed:
 
 
 def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
-    """Upper bounds on H(P||Q) and on H(Q||P); one object unless the bound is directed."""
-    if isinstance(one, Directed | Least):
+    """Upper bounds on H(P||Q) and on H(Q||P); one object unless the bound is asymmetric."""
+    if isinstance(one, AsymmetricBound | Minimum):
         return one.upper_sides(loss)
     value = one.upper(loss)
     return value, value
 
 
-def is_directed(one: UnitBound) -> bool:
+def is_asymmetric(one: UnitBound) -> bool:
     """True if the directions P||Q and Q||P of the bound differ."""
-    return one.directed if isinstance(one, Least) else isinstance(one, Directed)
+    return one.asymmetric if isinstance(one, Minimum) else isinstance(one, AsymmetricBound)
 
 
-class Instance(Protocol):
+class Witness(Protocol):
     """A concrete pair (P, Q) of laws of one unit.
 
-    Optional attributes: below_scale (True if `scale` is a proven upper bound on the pair), kinks (absolute losses of
-    all outcomes, [outcomes], in any order, beside which a grid is then much finer; empty if they are many), needs (the
-    mechanism that a randomizer must include), single (True if the view must show single messages, not sums).
+    Optional attributes: below_grid_bound (True if `grid_bound` is a proven upper bound on the pair), loss_support
+    (absolute losses of all outcomes, [outcomes], in any order, beside which a grid is then much finer; empty if they
+    are many), needs (the mechanism that a randomizer must include), single (True if the view must show single messages,
+    not sums).
     """
 
     @property
-    def scale(self) -> UnitBound:
-        """Bound from which the instance's grids are made; it affects sharpness only."""
+    def grid_bound(self) -> UnitBound:
+        """Bound from which the witness's grids are made; it affects sharpness only."""
         ...
 
     @property
@@ -118,29 +119,29 @@ class Instance(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
-def rescalable(instance: Instance) -> bool:
-    """True if `scale` is a dataclass field, so that it can be replaced; else the instance computes it."""
-    return dataclasses.is_dataclass(instance) and "scale" in {
-        field.name for field in dataclasses.fields(instance)
+def takes_grid_bound(witness: Witness) -> bool:
+    """True if `grid_bound` is a dataclass field, so that it can be replaced; else the witness computes it."""
+    return dataclasses.is_dataclass(witness) and "grid_bound" in {
+        field.name for field in dataclasses.fields(witness)
     }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OfEvents:
-    """Scale made of an instance's own events: 1.001 max(P(A) - e^loss Q(A), Q(A) - e^loss P(A)).
+class EventProfile:
+    """Grid bound made of a witness's own events: 1.001 max(P(A) - e^loss Q(A), Q(A) - e^loss P(A)).
 
-    top: largest privacy loss of the instance; may be infinite.
+    largest_loss: largest privacy loss of the witness; may be infinite.
     """
 
-    instance: Instance
-    top: float = math.inf
+    witness: Witness
+    largest_loss: float = math.inf
 
-    name = "an instance by itself"
-    instances = ()
+    name = "a witness by itself"
+    witnesses = ()
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         above = np.expm1(np.minimum(loss, MAX_LOSS))
-        sides = [np.asarray(apart) - above * np.asarray(mass) for apart, mass in self.instance.lower(loss)]
+        sides = [np.asarray(apart) - above * np.asarray(mass) for apart, mass in self.witness.lower(loss)]
         return np.clip(np.maximum(*sides) * 1.001, 0.0, 1.0)
 
 
@@ -151,7 +152,7 @@ class Profile(Protocol):
     def name(self) -> str: ...
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss; may be infinite."""
         ...
 
@@ -160,21 +161,21 @@ class Profile(Protocol):
         ...
 
 
-class OwnInstance:
-    """Base of exact bounds: a concrete pair, which is its own instance and scale."""
+class OwnWitness:
+    """Base of exact bounds: a concrete pair, which is its own witness and grid bound."""
 
-    below_scale = True
+    below_grid_bound = True
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return (self,)  # type: ignore[return-value]
 
     @property
-    def scale(self) -> UnitBound:
+    def grid_bound(self) -> UnitBound:
         return self  # type: ignore[return-value]
 
 
-def log_inverse_mass(total: float, delta: float) -> float:
+def neg_log_tail(total: float, delta: float) -> float:
     """-log of the mass that one unit may drop; `total` units together drop less than 1e-7 delta."""
     return math.log(total) - math.log(delta) + 17.0
 
@@ -186,7 +187,7 @@ def bucket_count(mean: float) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalPureLDP(OwnInstance):
+class LocalPureLDP(OwnWitness):
     """Local view of eps0-LDP messages: randomized response, sent with probability `rate`. Exact."""
 
     rate: float
@@ -196,7 +197,7 @@ class LocalPureLDP(OwnInstance):
     symmetric = True
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     def upper(self, loss: np.ndarray) -> Values:
@@ -213,7 +214,7 @@ class LocalPureLDP(OwnInstance):
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalGaussian(OwnInstance):
+class LocalGaussian(OwnWitness):
     """Local view of Gaussian messages, sent with probability `rate`. Exact."""
 
     rate: float
@@ -221,7 +222,7 @@ class LocalGaussian(OwnInstance):
 
     name = "the Gaussian mechanism, sent at the check-in rate (exact)"
     symmetric = True
-    top = math.inf
+    largest_loss = math.inf
 
     def _mixture(self) -> subsampled_gaussian.GaussianBuckets:
         # One label of weight `rate`, whose sampling rate is 1.
@@ -242,12 +243,12 @@ class LocalOnly:
 
     local: UnitBound
 
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
     name = "local-view bound (no applicable theorem counts a gain)"
 
     @property
-    def top(self) -> float:
-        return self.local.top
+    def largest_loss(self) -> float:
+        return self.local.largest_loss
 
     def upper(self, loss: np.ndarray) -> Values:
         return self.local.upper(loss)
@@ -259,13 +260,13 @@ class LocalMessages:
 
     rate: float
     profile: Profile
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "one message, sent at the check-in rate"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.minimum(self.rate * self.profile.delta(np.asarray(loss)) * (1.0 + ROUNDING), 1.0)
@@ -278,9 +279,9 @@ Local = LocalPureLDP | LocalGaussian | LocalMessages
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Instance of the local view: two records, observed through finitely many labels, sent with probability `rate`."""
+    """Witness of the local view: two records, observed through finitely many labels, sent with probability `rate`."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     rate: float
     laws: LabelLaws
 
@@ -305,47 +306,47 @@ class LocalLabels:
 
 
 @dataclasses.dataclass(frozen=True)
-class Least:
-    """The pointwise minimum of several bounds on one unit; its instances are given separately."""
+class Minimum:
+    """The pointwise minimum of several bounds on one unit; its witnesses are given separately."""
 
     bounds: tuple[UnitBound, ...]
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def name(self) -> str:
         return self.named(range(len(self.bounds)))
 
     def named(self, which: Iterable[int], loss: np.ndarray | None = None) -> str:
-        """Names of these bounds; a nested `Least` is named by its bounds that are smallest at one of the losses."""
+        """Names of these bounds; a nested `Minimum` is named by its bounds that are smallest at one of the losses."""
         chosen = [self.bounds[i] for i in which]
         theorems = [each for each in chosen if not isinstance(each, Local)]
         names = [
             each.name
-            if loss is None or not isinstance(each, Least)
+            if loss is None or not isinstance(each, Minimum)
             else each.named(each.smallest(loss), loss)
             for each in theorems or chosen
         ]
         return " and ".join(dict.fromkeys(names))
 
     @property
-    def top(self) -> float:
-        return min(each.top for each in self.bounds)
+    def largest_loss(self) -> float:
+        return min(each.largest_loss for each in self.bounds)
 
     @property
     def sharp(self) -> bool:
         return any(getattr(each, "sharp", False) for each in self.bounds)
 
     @functools.cached_property
-    def directed(self) -> bool:
+    def asymmetric(self) -> bool:
         """True if one of the bounds is: the minimum is then taken in each direction."""
-        return any(map(is_directed, self.bounds))
+        return any(map(is_asymmetric, self.bounds))
 
     @functools.cached_property
     def _evaluated(self) -> dict[tuple[tuple[int, ...], bytes], np.ndarray]:
         return {}
 
     def values(self, loss: np.ndarray) -> np.ndarray:
-        """Bounds at the losses: [bounds, 1, losses], or [bounds, 2, losses] if directed. Recent ones are cached."""
+        """Bounds at the losses: [bounds, 1, losses], or [bounds, 2, losses] if asymmetric. Recent ones are cached."""
         known, key = self._evaluated, (np.shape(loss), np.asarray(loss).tobytes())
         if key not in known:
             while len(known) >= _REMEMBERED:
@@ -354,7 +355,7 @@ class Least:
         return known[key]
 
     def _values(self, loss: np.ndarray) -> np.ndarray:
-        both = slice(2 if self.directed else 1)
+        both = slice(2 if self.asymmetric else 1)
         return np.stack([np.stack([*map(np.asarray, upper_sides(each, loss))][both]) for each in self.bounds])
 
     def smallest(self, loss: np.ndarray) -> list[int]:
@@ -372,21 +373,21 @@ class Least:
         return self.values(loss).min(axis=0).max(axis=0)
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds on H(P||Q) and on H(Q||P); one object unless directed."""
+        """Upper bounds on H(P||Q) and on H(Q||P); one object unless asymmetric."""
         forward, *backward = self.values(loss).min(axis=0)
         return forward, backward[0] if backward else forward
 
 
-def least(bounds: Sequence[UnitBound], instances: Sequence[Instance] = ()) -> Least:
-    """The pointwise minimum of several bounds on one unit, with these instances.
+def minimum(bounds: Sequence[UnitBound], witnesses: Sequence[Witness] = ()) -> Minimum:
+    """The pointwise minimum of several bounds on one unit, with these witnesses.
 
-    An instance whose scale is one of the bounds gets the minimum as its scale.
+    A witness whose grid bound is one of the bounds gets the minimum instead.
     """
-    found = Least(tuple(bounds))
+    found = Minimum(tuple(bounds))
     scaled = tuple(
-        dataclasses.replace(each, scale=found)  # type: ignore[type-var]
-        if rescalable(each) and any(each.scale is bound for bound in bounds)
+        dataclasses.replace(each, grid_bound=found)  # type: ignore[type-var]
+        if takes_grid_bound(each) and any(each.grid_bound is bound for bound in bounds)
         else each
-        for each in instances
+        for each in witnesses
     )
-    return dataclasses.replace(found, instances=scaled)
+    return dataclasses.replace(found, witnesses=scaled)

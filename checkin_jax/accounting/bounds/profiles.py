@@ -34,7 +34,7 @@ class GaussianProfile:
     mu: float
 
     name = "Gaussian"
-    top = math.inf
+    largest_loss = math.inf
 
     def __post_init__(self) -> None:
         _validate.real(0.0, MOST_SHIFT, open_low=True, mu=self.mu)
@@ -54,7 +54,7 @@ class MessageProfile:
         return type(self.randomizer).__name__
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.randomizer.largest_loss
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ class LabelProfile:
         return (apart[up], other[up]), (-apart[down], target[down])
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss, rounded up; infinite if a label has mass zero under one record only."""
         with np.errstate(divide="ignore"):
             ratios = [float(np.max(apart / mass, initial=0.0)) for apart, mass in self._sides]

@@ -37,15 +37,15 @@ def left_out(orders: np.ndarray, epsilon0: float) -> np.ndarray:
     return np.array(_MASSES)[wanted]
 
 
-class Plan(NamedTuple):
+class SharedNodes(NamedTuple):
     """Orders that share nodes: their indices, and arguments of the kernel."""
 
     where: np.ndarray
     lane: moments.Lane
-    choice: moments.Choice
+    choice: moments.Discretization
 
 
-def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
+def plans(mixture: Mixture, orders: np.ndarray) -> list[SharedNodes]:
     """Groups of orders; the nodes of an order do not depend on the other orders."""
     law, epsilon0 = mixture.law, mixture.epsilon0
     n, special, absent, _, always, *_, each = (float(np.ravel(part)[0]) for part in law)
@@ -70,7 +70,7 @@ def plans(mixture: Mixture, orders: np.ndarray) -> list[Plan]:
         offsets = min(cut.offsets, SPREADS[1][1], key=len)
         nodes = next((count for count in _NODES if count >= wanted), _NODES[-1])
         given = moments.Lane(law, *map(host, (epsilon0, mass, tilted + _BEYOND, fine, orders[where])))
-        found.append(Plan(where, given, moments.Choice(buckets, cut.absences, offsets, nodes)))
+        found.append(SharedNodes(where, given, moments.Discretization(buckets, cut.absences, offsets, nodes)))
     return found
 
 
@@ -80,8 +80,8 @@ def log_moments(mixture: Mixture, orders: np.ndarray) -> np.ndarray:
     made: dict[tuple[object, ...], Buckets] = {}
     for plan in plans(mixture, orders):
         lane, choice = plan.lane, plan.choice
-        key = float(lane.log_inverse_mass), choice.buckets, choice.offsets
+        key = float(lane.neg_log_tail), choice.buckets, choice.offsets
         if choice.buckets and key not in made:
-            made[key] = buckets_upper(lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets)
+            made[key] = buckets_upper(lane.law, lane.neg_log_tail, choice.buckets, choice.offsets)
         found[plan.where] = moments.log_moments(lane, choice, made.get(key))
     return found

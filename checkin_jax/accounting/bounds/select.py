@@ -16,9 +16,9 @@ from checkin_jax.accounting.bounds.interface import (
     LocalMessages,
     LocalOnly,
     UnitBound,
-    least,
-    log_inverse_mass,
-    rescalable,
+    minimum,
+    neg_log_tail,
+    takes_grid_bound,
 )
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
@@ -97,13 +97,13 @@ def check_protocol(protocol: Any) -> CheckInProtocol:
     return protocol
 
 
-def units_alike(protocol: CheckInProtocol) -> bool:
+def has_identical_units(protocol: CheckInProtocol) -> bool:
     """True if all units of the protocol have the same bound; `whole_run` serves other protocols, too."""
-    return protocol.alike(False)[0].above is protocol
+    return protocol.unit_groups(False)[0].above is protocol
 
 
-def check_alike(protocol: CheckInProtocol) -> CheckInProtocol:
-    if not units_alike(protocol):
+def check_identical_units(protocol: CheckInProtocol) -> CheckInProtocol:
+    if not has_identical_units(protocol):
         raise ValueError(
             f"protocol={_validate.shown(protocol)}: expected a protocol with identical rounds; pass others to `account`"
         )
@@ -154,9 +154,9 @@ def unit_bound(
       ValueError: no bound for this neighboring relation, no requested bound that applies, or no client of this rate.
     """
     check_relation(protocol, view, relation)
-    check_alike(protocol)
+    check_identical_units(protocol)
     with float64():
-        mass = log_inverse_mass(total, delta)
+        mass = neg_log_tail(total, delta)
         return _chosen(Unit(protocol, randomizer, view, relation, mass, client_rate), bounds)
 
 
@@ -218,17 +218,17 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local, witnesses.instances(unit, ())), (), unit)
+        return Chosen(LocalOnly(local, witnesses.of_unit(unit, ())), (), unit)
     else:
         # Any view is a post-processing of the named messages.
         in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
         beside = isinstance(local, LocalMessages) or (unit.epsilon0 is None and in_slots)
         known = [made for _, made in built] + ([local] if beside else [])
-    instances = witnesses.instances(unit, [made for _, made in built])
-    if len(known) == 1 and list(map(id, instances)) == list(map(id, known[0].instances)):
+    pairs = witnesses.of_unit(unit, [made for _, made in built])
+    if len(known) == 1 and list(map(id, pairs)) == list(map(id, known[0].witnesses)):
         found = known[0]
     else:
-        found = least(known, instances)
+        found = minimum(known, pairs)
     return Chosen(found, tuple(bound for bound, _ in built), unit)
 
 
@@ -274,11 +274,11 @@ def whole_run(
     Raises:
       ValueError: as `unit_bound`.
     """
-    total = sum(each.repeats for each, _ in [(protocol, randomizer), *before])
+    total = sum(each.num_units for each, _ in [(protocol, randomizer), *before])
     run = WholeRun([], [], [])
     for i, (whole, its) in enumerate([(protocol, randomizer), *before]):
         # With equal rates the bound covers every client.
-        meant = None if i and whole.coins is None else client_rate
+        meant = None if i and whole.unequal_rates is None else client_rate
         how = {"bounds": bounds, "relation": relation, "client_rate": meant}
         one = bounds_by_kind(whole, its, view, total, delta, **how)
         run.chosen.append([chosen for chosen, _ in one.kinds])
@@ -317,19 +317,21 @@ def bounds_by_kind(
     how = {"relation": relation, "client_rate": client_rate}
     finest = bounds != BEST or randomizer.largest_loss <= MAX_EPSILON0
     with float64():
-        for above, below, count in protocol.alike(finest):
+        for above, below, count in protocol.unit_groups(finest):
             # Fewer clients in a sum bring less noise, so a bound for a higher rate does not cover it.
             shown_view = "messages" if view == "aggregate" and above.rate != below.rate else view
             one = unit_bound(above, randomizer, shown_view, total, delta, bounds=bounds, **how)
             if below != above:
                 low = unit_bound(below, randomizer, shown_view, total, delta, bounds=FAST_ONES, **how).bound
-                # An instance without a scale of its own gets the bound as its scale. Instances in another view than
+                # A witness without a grid bound of its own gets this one. Witnesses in another view than
                 # the run's do not count.
                 scaled = [
-                    dataclasses.replace(cast(Any, each), scale=one.bound) if rescalable(each) else each
-                    for each in (low.instances if shown_view == view else ())
+                    dataclasses.replace(cast(Any, each), grid_bound=one.bound)
+                    if takes_grid_bound(each)
+                    else each
+                    for each in (low.witnesses if shown_view == view else ())
                 ]
-                one = one._replace(bound=least((one.bound,), scaled))
+                one = one._replace(bound=minimum((one.bound,), scaled))
             found.kinds.append((one, count))
             if (alone := local_cap(above, randomizer, view, **how)) is not None:
                 found.local_caps.append((alone, count))

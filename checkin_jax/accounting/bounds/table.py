@@ -109,9 +109,9 @@ _LABELS = {
 class Bound:
     """A theorem as the accountant uses it.
 
-    `build` returns a `checkin_jax.accounting.bounds.interface.UnitBound`. Its `name` contains the word, `top` is the
-    largest privacy loss, and `instances` may be empty. `upper(loss)` takes losses >= 0 in nats, of any shape. Its
-    values are upper bounds, in both directions, on the hockey-stick divergence of one unit at e^loss.
+    `build` returns a `checkin_jax.accounting.bounds.interface.UnitBound`. Its `name` contains the word, and its
+    `witnesses` may be empty. `upper(loss)` takes losses >= 0 in nats, of any shape. Its values are upper
+    bounds, in both directions, on the hockey-stick divergence of one unit at e^loss.
 
     Attributes:
       word: name in `bounds=`, `method` and statements.
@@ -195,7 +195,7 @@ def _of_common_slots(unit: Unit) -> tuple[str, ...]:
 def _of_few_clients(unit: Unit) -> tuple[str, ...]:
     """The stated number is assumed where some slots of a common window are known to hold dummies."""
     slots = unit.slots
-    return _of_common_slots(unit) if slots is not None and slots.others < slots.number else ()
+    return _of_common_slots(unit) if slots is not None and slots.num_rivals < slots.number else ()
 
 
 def _of_visible_sums(unit: Unit) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ def word_of(label: str) -> str | None:
 def register(bound: Bound) -> Callable[[], None]:
     """Adds a bound to those that `account` tries in this process. Its proof is not checked.
 
-    `account` raises ArithmeticError if the upper end falls below the leakage of an instance at the requested delta. A
+    `account` raises ArithmeticError if the upper end falls below the leakage of a witness at the requested delta. A
     bound that is false elsewhere is not detected. Register before the first call of `account`, in every process.
 
     Args:

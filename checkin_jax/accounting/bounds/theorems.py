@@ -16,15 +16,15 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
-    Least,
     LocalGaussian,
     LocalLabels,
     LocalMessages,
     LocalPureLDP,
+    Minimum,
     UnitBound,
-    least,
+    minimum,
 )
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Slots, StepCover
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
@@ -57,7 +57,7 @@ def t1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
     if unit.cover is None or unit.epsilon0 is None:
         return None
-    return Clones(Shuffled(*unit.cover), unit.epsilon0, unit.log_inverse_mass)
+    return Clones(Shuffled(*unit.cover), unit.epsilon0, unit.neg_log_tail)
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
@@ -68,7 +68,7 @@ def t1_plus(unit: Unit) -> UnitBound | None:
 
 
 def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None:
-    bound = StagedClones(step_cover, steps, unit.log_inverse_mass)
+    bound = StagedClones(step_cover, steps, unit.neg_log_tail)
     return bound if bound.gains else None
 
 
@@ -92,7 +92,10 @@ def own_laws(unit: Unit) -> UnitBound | None:
         return populations.staged(unit, steps)
     found = [_labelled(unit, steps)]
     if found == [None]:
-        found += [_weighted(unit, steps), *(_staged(unit, each, steps) for each in _step_covers(unit, Slots))]
+        found += [
+            _weighted(unit, steps),
+            *(_staged(unit, each, steps) for each in _step_covers(unit, UniformSlot)),
+        ]
     if unit.randomizer.kary is None:
         found += [_staged(unit, each, steps) for each in _step_covers(unit, Occupied)]
     # B0 is smaller for messages of one bit, t_k for k-ary randomized response.
@@ -100,7 +103,7 @@ def own_laws(unit: Unit) -> UnitBound | None:
     if cover is not None and cover.rate < 1.0 and not sharper:
         found.append(_staged(unit, Shuffled(*cover), steps))
     bounds = [each for each in found if each is not None]
-    return bounds[0] if len(bounds) == 1 else least(bounds) if bounds else None
+    return bounds[0] if len(bounds) == 1 else minimum(bounds) if bounds else None
 
 
 def _known(unit: Unit) -> bool:
@@ -117,7 +120,7 @@ def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
     if protocol.cover is not None:
         found.append(Shuffled(*protocol.cover))
     if shown is not None and shown.hidden:
-        found.append(Slots(*shown[:3]))
+        found.append(UniformSlot(*shown[:3]))
     if protocol.used_slot_choices is not None:
         found.append(Occupied(*protocol.used_slot_choices))
     return [each for each in found if not kinds or isinstance(each, kinds)]
@@ -130,8 +133,8 @@ def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | Non
     found = [made(step_cover) for step_cover in _step_covers(unit)]
     if len(found) <= 1:
         return found[0] if found else None
-    # Instances are those of the first cover: hidden dummies count as messages there.
-    return least(found, found[0].instances)
+    # Witnesses are those of the first cover: hidden dummies count as messages there.
+    return minimum(found, found[0].witnesses)
 
 
 def total_variation(unit: Unit) -> UnitBound | None:
@@ -143,9 +146,7 @@ def total_variation(unit: Unit) -> UnitBound | None:
         return populations.with_step(
             unit, total_variation_law(epsilon0, beta), "clones (of a total variation)"
         )
-    return _each(
-        unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.log_inverse_mass)
-    )
+    return _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
 
 
 def t_k(unit: Unit) -> UnitBound | None:
@@ -155,7 +156,7 @@ def t_k(unit: Unit) -> UnitBound | None:
         return None
     if unit.unequal_cover is not None:
         return populations.with_step(unit, kary_law(epsilon0, values), "own-laws (k-ary randomized response)")
-    return _each(unit, lambda step_cover: KaryBound(step_cover, epsilon0, values, unit.log_inverse_mass))
+    return _each(unit, lambda step_cover: KaryBound(step_cover, epsilon0, values, unit.neg_log_tail))
 
 
 def b0(unit: Unit) -> UnitBound | None:
@@ -170,7 +171,7 @@ def b0(unit: Unit) -> UnitBound | None:
         return None
     if epsilon0 is None or epsilon0 == 0.0:
         return None
-    return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.log_inverse_mass, differ)
+    return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.neg_log_tail, differ)
 
 
 def t2(unit: Unit) -> UnitBound | None:
@@ -179,10 +180,10 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    if shown.contested and shown.others:
-        contested = Contested(*shown[:3], shown.others, shown.pick)
-        return Clones(contested, epsilon0, unit.log_inverse_mass, removal)
-    return Clones(Slots(*shown[:3]), epsilon0, unit.log_inverse_mass, removal)
+    if shown.contested and shown.num_rivals:
+        contested = Contested(*shown[:3], shown.num_rivals, shown.rival_prob)
+        return Clones(contested, epsilon0, unit.neg_log_tail, removal)
+    return Clones(UniformSlot(*shown[:3]), epsilon0, unit.neg_log_tail, removal)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:
@@ -192,9 +193,9 @@ def t2_removed(unit: Unit) -> UnitBound | None:
         return None
     if unit.epsilon0 == 0.0:
         return None  # T2 is exact
-    rivals = (shown.others, shown.pick) if shown.contested else (0, 0.0)
+    rivals = (shown.num_rivals, shown.rival_prob) if shown.contested else (0, 0.0)
     common = unit.protocol.used_slot_choices is not None
-    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.log_inverse_mass, *rivals, common)
+    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common)
 
 
 def t2_plus(unit: Unit) -> UnitBound | None:
@@ -206,11 +207,11 @@ def t2_plus(unit: Unit) -> UnitBound | None:
 
 def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
     shown = unit.slots
-    if shown is None or not shown.hidden or not shown.contested or not shown.others:
+    if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
         return None
-    if shown.others * shown.pick > 2.0 * (1.0 - shown.pick):
+    if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):
         return None
-    weighted = WeightedSlots(*shown[:2], steps, unit.log_inverse_mass, shown.others, shown.pick)
+    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob)
     return weighted if weighted.gains else None
 
 
@@ -232,7 +233,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
     choices = unit.protocol.used_slot_choices
     if choices is None or not labels_are_false(unit):
         return None
-    labelled = LabelledSlots(*choices, steps, unit.log_inverse_mass)
+    labelled = LabelledSlots(*choices, steps, unit.neg_log_tail)
     return labelled if labelled.gains else None
 
 
@@ -244,8 +245,8 @@ def t_delta(unit: Unit) -> UnitBound | None:
     message = profile_of(randomizer)
     apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
     # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
-    share = math.exp(17.0 - unit.log_inverse_mass) / unit.rate
-    cut = AllCut(1, LocalMessages(1.0, message), unit.log_inverse_mass)
+    share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
+    cut = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
     epsilon0 = cut.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
     if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
         return None
@@ -257,7 +258,7 @@ def t_delta(unit: Unit) -> UnitBound | None:
         for each in (build(pure) for build in builders)
         if each is not None
     ]
-    return least(found) if found else None
+    return minimum(found) if found else None
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:
@@ -265,7 +266,7 @@ def t2_prime(unit: Unit) -> UnitBound | None:
     choices, epsilon0 = unit.protocol.used_slot_choices, unit.epsilon0
     if not unit.replaced or choices is None or epsilon0 is None:
         return None
-    return Clones(Occupied(*choices), epsilon0, unit.log_inverse_mass)
+    return Clones(Occupied(*choices), epsilon0, unit.neg_log_tail)
 
 
 def t_star(unit: Unit) -> UnitBound | None:
@@ -275,10 +276,10 @@ def t_star(unit: Unit) -> UnitBound | None:
         return None
     mu = randomizer.gaussian_mu
     if mu is None:
-        everybody = AllCut(cover.num_clients, one_message(randomizer), unit.log_inverse_mass)
-        return HiddenMessages(*cover, profile_of(randomizer), unit.log_inverse_mass, everybody)
+        everybody = AllCut(cover.num_clients, one_message(randomizer), unit.neg_log_tail)
+        return HiddenMessages(*cover, profile_of(randomizer), unit.neg_log_tail, everybody)
     # T* gains nothing beyond.
-    return HiddenGaussian(*cover, mu, unit.log_inverse_mass) if mu <= MOST_HIDDEN_MU else None
+    return HiddenGaussian(*cover, mu, unit.neg_log_tail) if mu <= MOST_HIDDEN_MU else None
 
 
 def t_two(unit: Unit) -> UnitBound | None:
@@ -286,7 +287,7 @@ def t_two(unit: Unit) -> UnitBound | None:
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
-    return TwoLawGaussian(*cover, mu, unit.log_inverse_mass) if gains(*cover, mu) else None
+    return TwoLawGaussian(*cover, mu, unit.neg_log_tail) if gains(*cover, mu) else None
 
 
 def g1(unit: Unit) -> UnitBound | None:
@@ -298,11 +299,11 @@ def g1(unit: Unit) -> UnitBound | None:
         # T1 is never above G1 for eps0-LDP messages.
         if unit.epsilon0 is not None:
             return None
-        counted = ShuffledGaussian(*cover, 1.0, False, unit.log_inverse_mass)
+        counted = ShuffledGaussian(*cover, 1.0, False, unit.neg_log_tail)
         return SubsampledMessages(counted, cover.rate, MessageProfile(unit.randomizer))
     if cover.rate >= 1.0 and not unit.sums_noise:
         return None  # nothing is subsampled
-    return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.log_inverse_mass)
+    return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.neg_log_tail)
 
 
 def laplace_sums(unit: Unit) -> UnitBound | None:
@@ -310,7 +311,7 @@ def laplace_sums(unit: Unit) -> UnitBound | None:
     scales = unit.randomizer.laplace_scales
     if unit.cover is None or unit.view != "aggregate" or not unit.protocol.summed or scales is None:
         return None
-    summed = ShuffledLaplaceSum(*unit.cover, scales, unit.log_inverse_mass)
+    summed = ShuffledLaplaceSum(*unit.cover, scales, unit.neg_log_tail)
     return summed if summed.gains else None
 
 
@@ -323,9 +324,9 @@ def g2(unit: Unit) -> UnitBound | None:
     cover = unit.cover
     if cover is None or cover.rate < _NEARLY_ALL or unit.sums_noise:
         return None
-    everybody = AllCut(cover.num_clients, one_message(unit.randomizer), unit.log_inverse_mass)
-    # At a smaller rate the bound holds, but the instances for rate 1 do not.
-    return everybody if cover.rate == 1.0 else Least((everybody,))
+    everybody = AllCut(cover.num_clients, one_message(unit.randomizer), unit.neg_log_tail)
+    # At a smaller rate the bound holds, but the witnesses for rate 1 do not.
+    return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
 def e_star(unit: Unit) -> UnitBound | None:
@@ -335,10 +336,10 @@ def e_star(unit: Unit) -> UnitBound | None:
     if cover is None or unit.sums_noise or (mu is None and unit.epsilon0 is not None):
         return None
     missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or missed > unit.log_inverse_mass or (mu is not None and mu > MOST_HIDDEN_MU):
+    if cover.num_clients < 3 or missed > unit.neg_log_tail or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.log_inverse_mass, adaptive)
-    return everybody if cover.rate == 1.0 else Least((everybody,))
+    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.neg_log_tail, adaptive)
+    return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
@@ -350,14 +351,14 @@ def e_plus(unit: Unit) -> UnitBound | None:
     if cover is None or not unit.epsilon0:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
-    if randomizer.kary is not None or missed > unit.log_inverse_mass:
+    if randomizer.kary is not None or missed > unit.neg_log_tail:
         return None
-    everybody = LeftOutPureLDP(cover.num_clients, unit.log_inverse_mass, _all_sent(randomizer), adaptive)
+    everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
     return everybody if everybody.gains else None
 
 
 @functools.lru_cache(maxsize=16)
-def _all_sent(randomizer: Randomizer) -> left_out_clones.Steps:
+def _all_sent(randomizer: Randomizer) -> left_out_clones.MechanismSteps:
     """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
     own = _own_steps(randomizer)
     if own is None or randomizer.one_bit is not None:
@@ -372,13 +373,13 @@ def g4(unit: Unit) -> UnitBound | None:
     choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
     if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
         return None
-    return averaged(*choices, mu, unit.log_inverse_mass)
+    return averaged(*choices, mu, unit.neg_log_tail)
 
 
 def local(unit: Unit) -> UnitBound:
     """The local-view bound; needs nothing."""
     rate, randomizer = unit.rate, unit.randomizer
-    if BINARY in randomizer.attains:
+    if BINARY in randomizer.included_mechanisms:
         return LocalPureLDP(rate, randomizer.largest_loss)
     bound = one_message(randomizer, rate)
     if isinstance(bound, LocalGaussian):
@@ -386,4 +387,4 @@ def local(unit: Unit) -> UnitBound:
     # Other clients do not matter in the local view.
     known = [each for each in randomizer.label_laws if each.others is None]
     laws = tuple(LocalLabels(bound, rate, each) for each in known)
-    return dataclasses.replace(bound, instances=laws)
+    return dataclasses.replace(bound, witnesses=laws)

@@ -21,7 +21,7 @@ class Unit:
     Attributes:
       protocol, randomizer: descriptions whose facts are read.
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
       client_rate: where rates differ, an upper bound on the target client's rate; None: the largest rate.
     """
 
@@ -29,7 +29,7 @@ class Unit:
     randomizer: Randomizer
     view: str
     relation: str
-    log_inverse_mass: float
+    neg_log_tail: float
     client_rate: float | None = None
 
     @property
@@ -79,7 +79,7 @@ class Unit:
     def alone(self) -> bool:
         """True if the target's message is identified: its slots are visible and no other client can be in them."""
         slots = self.slots
-        return self.replaced and slots is not None and not slots.hidden and slots.others == 0
+        return self.replaced and slots is not None and not slots.hidden and slots.num_rivals == 0
 
     @property
     def worst_of_its_kind(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-NO_INSTANCE = "zero (no instance leaks more at this delta)"
+NO_WITNESS = "zero (no witness leaks more at this delta)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Bracket:
     lower: float
     upper: float
     method: str
-    lower_method: str = NO_INSTANCE
+    lower_method: str = NO_WITNESS
     optimal_order: float | None = None
     numerical_error: float = 0.0
     bound: str = ""

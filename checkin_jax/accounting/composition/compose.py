@@ -1,4 +1,4 @@
-"""Composition of units to a bracket for epsilon: upper ends by bounds, lower ends by instances."""
+"""Composition of units to a bracket for epsilon: upper ends by bounds, lower ends by witnesses."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import (
     Exact,
-    Instance,
-    Least,
+    Minimum,
     UnitBound,
-    is_directed,
+    Witness,
+    is_asymmetric,
 )
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
-from checkin_jax.accounting.composition.search import MOST_KINKS, SHRINK, Found, Search
+from checkin_jax.accounting.composition.search import MOST_LOSSES, SHRINK, Found, Search
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 _MIN_LOSS = 1e-9
-# Share of delta that may lie beyond the reaches of all units if these then fall to the other share: bounds stop being
-# evaluated at e^-12 delta.
+# Share of delta that may lie beyond the truncation losses of all units if these then fall to the other share: bounds
+# stop being evaluated at e^-12 delta.
 _RARE, _FAR_AWAY = 1e-3, 0.05
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
@@ -37,15 +37,15 @@ _UNMOVED = 1e-6
 _NEAR_ENOUGH, _PLACES = 0.8, 64
 
 
-def reach(one: UnitBound, num_units: float, delta: float) -> float:
+def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
     """Loss up to which a unit is followed; the remaining mass counts at infinite loss.
 
     The last value of one bound, followed to where another one is smaller, would be a rare and very large loss.
     """
-    far = search.reach(one.upper, one.top, search.ENOUGH * delta / num_units)
-    if not isinstance(one, Least):
+    far = search.truncation_loss(one.upper, one.largest_loss, search.ENOUGH * delta / num_units)
+    if not isinstance(one, Minimum):
         return far
-    nearer = search.reach(one.upper, one.top, _RARE * delta / num_units)
+    nearer = search.truncation_loss(one.upper, one.largest_loss, _RARE * delta / num_units)
     return nearer if nearer < _FAR_AWAY * far else far
 
 
@@ -84,10 +84,10 @@ def bracket(
         none.
 
     Returns:
-      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs, rounded up. Directed units are
-      composed all as P||Q and all as Q||P; the larger value counts. The local view is exact if the number of messages
-      has few values. Lower end: the composed instances, in the better direction, rounded down. Never NaN; infinite if
-      no bound below the largest float64 loss was found.
+      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs, rounded up. Asymmetric units
+      are composed all as P||Q and all as Q||P; the larger value counts. The local view is exact if the number of
+      messages has few values. Lower end: the composed witnesses, in the better direction, rounded down. Never NaN;
+      infinite if no bound below the largest float64 loss was found.
 
     Raises:
       ArithmeticError: the ends cross, a defect of this package.
@@ -124,12 +124,14 @@ def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
     with float64():
         if delta >= 1.0:
             return Bracket(0.0, 0.0, "delta >= 1")
-        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
+        units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
         if not units:
             return Bracket(0.0, 0.0, "nothing is released")
         # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
-        tiny = math.fsum(one.top * count for one, count in units if one.top < _MIN_LOSS) * (1.0 + 1e-12)
-        units = [(one, count) for one, count in units if one.top >= _MIN_LOSS]
+        tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
+            1.0 + 1e-12
+        )
+        units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
         if not units:
             return Bracket(0.0, tiny, "largest loss")
         total = sum(count for _, count in units)
@@ -158,28 +160,28 @@ class _Composer(Search):
         self.units = [one for one, _ in units]
         self.counts = host([count for _, count in units])
         self.delta = delta
-        self.orders = 2 if any(map(is_directed, self.units)) else 1
+        self.orders = 2 if any(map(is_asymmetric, self.units)) else 1
         self.sharp = any(getattr(one, "sharp", False) for one in self.units)
-        self.tops = [one.top for one in self.units]
-        self.reaches = [reach(one, self.total, delta) for one in self.units]
+        self.largest_losses = [one.largest_loss for one in self.units]
+        self.truncation_losses = [truncation_loss(one, self.total, delta) for one in self.units]
 
     def uppers(self, losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """Atoms of all units as P||Q and, if one is directed, as Q||P."""
+        """Atoms of all units as P||Q and, if one is asymmetric, as Q||P."""
         laws = [laws_above(one, at) for one, at in zip(self.units, losses)]
-        # An undirected unit has one law for both orders.
+        # A symmetric unit has one law for both orders.
         return [_stack([law[min(i, len(law) - 1)] for law in laws]) for i in range(self.orders)]
 
     def _upper_side(self, side: int, losses: Sequence[np.ndarray]) -> pld.Atoms:
         return self.uppers(losses)[side]
 
-    def lowers(self, instances: Sequence[Instance], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """Atoms of the instances as P||Q and, unless all are symmetric, as Q||P."""
+    def lowers(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """Atoms of the witnesses as P||Q and, unless all are symmetric, as Q||P."""
         losses = [at * SHRINK for at in losses]
-        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(instances, losses)]
-        few = bool(self.kinks)
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(witnesses, losses)]
+        few = bool(self.loss_support)
         sides = [[pld.side_lower(at, *side, few) for side in both] for at, both in zip(losses, lines)]
         forward = _stack([pld.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
-        if all(one.symmetric for one in instances):
+        if all(one.symmetric for one in witnesses):
             return [forward]
         return [
             forward,
@@ -197,12 +199,12 @@ class _Composer(Search):
         """For each unit, the bounds without which the upper end would be larger, judged by RDP of the same laws."""
         names = []
         for i, (one, losses) in enumerate(zip(self.units, found.losses)):
-            if not isinstance(one, Least):
+            if not isinstance(one, Minimum):
                 names.append(one.name)
                 continue
             kept = one.smallest(losses)
             if best.method == "largest loss":
-                kept = [int(np.argmin([each.top for each in one.bounds]))]
+                kept = [int(np.argmin([each.largest_loss for each in one.bounds]))]
             elif len(kept) > 1 and math.isfinite(best.upper):
                 most = self._renyi(found.atoms)[0] * (1.0 + _UNMOVED)
                 for each in reversed(kept):
@@ -216,20 +218,23 @@ class _Composer(Search):
             names.append(one.named(kept, losses))
         return tuple(names)
 
-    def lower(self, instances: Sequence[Instance], losses: Sequence[np.ndarray], upper: float) -> float:
+    def lower(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end: by the sum of the units' losses, or by the event that one of them is large."""
-        found = self.of(instances)
-        best = found.below(functools.partial(found.lowers, instances), losses, upper)
-        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(instances))
+        found = self.of(witnesses)
+        best = found.below(functools.partial(found.lowers, witnesses), losses, upper)
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(witnesses))
 
-    def _one_of_them(self, instances: Sequence[Instance]) -> float:
+    def _one_of_them(self, witnesses: Sequence[Witness]) -> float:
         """Lower end by the event that any unit's loss is large: for rare losses, for which no grid is fine enough.
 
         P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the union falls if both grow by the
         same amount, as long as it is positive.
         """
         places = np.geomspace(1e-6, 1.0, _PLACES)
-        lines = [one.lower(reach * places) for one, reach in zip(instances, self.reaches)]
+        lines = [
+            one.lower(truncation_loss * places)
+            for one, truncation_loss in zip(witnesses, self.truncation_losses)
+        ]
         counts, best = np.asarray(self.counts)[:, None], 0.0
         for side in (0, 1):
             apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
@@ -245,24 +250,24 @@ class _Composer(Search):
             best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
         return best
 
-    def of(self, instances: Sequence[Instance]) -> _Composer:
-        """A copy for these instances, with knots beside the losses of their outcomes if these are few."""
+    def of(self, witnesses: Sequence[Witness]) -> _Composer:
+        """A copy for these witnesses, with knots beside the losses of their outcomes if these are few."""
         found = copy.copy(self)
-        kinks = [getattr(one, "kinks", np.empty(0)) for one in instances]
-        if all(0 < len(each) <= MOST_KINKS for each in kinks):
-            found.kinks = kinks
+        loss_support = [getattr(one, "loss_support", np.empty(0)) for one in witnesses]
+        if all(0 < len(each) <= MOST_LOSSES for each in loss_support):
+            found.loss_support = loss_support
         return found
 
 
-def _below_scale(instance: Instance) -> bool:
-    """True if the instance's scale is a proven upper bound on it."""
-    return getattr(instance, "below_scale", False)
+def _below_grid_bound(witness: Witness) -> bool:
+    """True if the witness's `grid_bound` is a proven upper bound on it."""
+    return getattr(witness, "below_grid_bound", False)
 
 
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
     """The upper end of units composed on a grid, and the knots of each unit's profile.
 
-    Call inside `float64()`, with two units or more and no top below 1e-9.
+    Call inside `float64()`, with two units or more and no largest loss below 1e-9.
     """
     return _Composer(units, delta).upper()
 
@@ -275,7 +280,7 @@ class Curves(NamedTuple):
 
 
 def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
-    """The composed profile of two units or more down to about this delta: from above, and from below for instances.
+    """The composed profile of two units or more down to about this delta: from above, and from below for witnesses.
 
     Call inside `float64()`.
     """
@@ -285,17 +290,17 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
     ]
     below = []
-    known = [(one.instances, count) for one, count in units if both and one.instances]
-    for i in range(max((len(instances) for instances, _ in known), default=0)):
-        instances = [each[min(i, len(each) - 1)] for each, _ in known]
-        scaled = _Composer([(each.scale, count) for each, (_, count) in zip(instances, known)], delta).of(
-            instances
-        )
+    known = [(one.witnesses, count) for one, count in units if both and one.witnesses]
+    for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
+        witnesses = [each[min(i, len(each) - 1)] for each, _ in known]
+        scaled = _Composer(
+            [(each.grid_bound, count) for each, (_, count) in zip(witnesses, known)], delta
+        ).of(witnesses)
 
-        def side(losses: Sequence[np.ndarray], which: int, of=instances, by=scaled) -> pld.Atoms:
+        def side(losses: Sequence[np.ndarray], which: int, of=witnesses, by=scaled) -> pld.Atoms:
             return by.lowers(of, losses)[which]
 
-        count = 1 if all(each.symmetric for each in instances) else 2
+        count = 1 if all(each.symmetric for each in witnesses) else 2
         found = [scaled.curves(functools.partial(side, which=which), False) for which in range(count)]
         below.append(Curves(found[0], found[-1]))
     return Curves(sides[0], sides[-1]), below
@@ -312,36 +317,38 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
     best, losses = composer.upper()
     if not both:
         return best
-    # Units without an instance are dropped, as an adversary may do.
-    known = [(one.instances, count) for one, count in units if one.instances]
-    tried: list[tuple[float, _Composer, list[Instance], Sequence[np.ndarray]]] = []
+    # Units without a witness are dropped, as an adversary may do.
+    known = [(one.witnesses, count) for one, count in units if one.witnesses]
+    tried: list[tuple[float, _Composer, list[Witness], Sequence[np.ndarray]]] = []
     scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
-    for i in range(max((len(instances) for instances, _ in known), default=0)):
-        instances = [each[min(i, len(each) - 1)] for each, _ in known]
-        if len(known) == len(units) and all(map(_alike, (each.scale for each in instances), composer.units)):
-            tried.append((best.upper, composer, instances, losses))
+    for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
+        witnesses = [each[min(i, len(each) - 1)] for each, _ in known]
+        if len(known) == len(units) and all(
+            map(_same_bound, (each.grid_bound for each in witnesses), composer.units)
+        ):
+            tried.append((best.upper, composer, witnesses, losses))
         else:
-            # The instances have scales of their own, which other instances may share.
-            scales = [each.scale for each in instances]
-            place = tuple(map(id, scales))
+            # The witnesses have grid bounds of their own, which other witnesses may share.
+            grid_bounds = [each.grid_bound for each in witnesses]
+            place = tuple(map(id, grid_bounds))
             if place not in scaled:
-                by = _Composer([(each, count) for each, (_, count) in zip(scales, known)], delta)
+                by = _Composer([(each, count) for each, (_, count) in zip(grid_bounds, known)], delta)
                 scaled[place] = by, *by.upper()
             by, above, knots = scaled[place]
-            tried.append((above.upper, by, instances, knots))
-    for upper, by, instances, knots in sorted(tried, key=lambda each: -each[0]):
-        # Instances that cannot exceed the best lower end are skipped.
-        if upper <= best.lower and all(map(_below_scale, instances)):
+            tried.append((above.upper, by, witnesses, knots))
+    for upper, by, witnesses, knots in sorted(tried, key=lambda each: -each[0]):
+        # Witnesses that cannot exceed the best lower end are skipped.
+        if upper <= best.lower and all(map(_below_grid_bound, witnesses)):
             continue
-        lower = by.lower(instances, knots, upper)
+        lower = by.lower(witnesses, knots, upper)
         if lower > best.lower:
-            names = " and ".join(dict.fromkeys(each.name for each in instances))
+            names = " and ".join(dict.fromkeys(each.name for each in witnesses))
             best = dataclasses.replace(best, lower=lower, lower_method=names)
     return ordered(best)
 
 
-def _alike(scale: UnitBound, one: UnitBound) -> bool:
-    """True if both are the same bound, apart from their instances: an instance's scale has none."""
-    if isinstance(scale, Least) and isinstance(one, Least):
-        return list(map(id, scale.bounds)) == list(map(id, one.bounds))
-    return scale is one
+def _same_bound(grid_bound: UnitBound, one: UnitBound) -> bool:
+    """True if both are the same bound, apart from their witnesses: a witness's grid bound has none."""
+    if isinstance(grid_bound, Minimum) and isinstance(one, Minimum):
+        return list(map(id, grid_bound.bounds)) == list(map(id, one.bounds))
+    return grid_bound is one

@@ -44,42 +44,42 @@ class _Counts:
     tail: float
 
 
-def _counts(rate: float, count: int, log_inverse_mass: float) -> _Counts | None:
+def _counts(rate: float, count: int, neg_log_tail: float) -> _Counts | None:
     """The law of the number of messages; None if too many values matter."""
-    third = log_inverse_mass / 3.0
+    third = neg_log_tail / 3.0
     variance = count * rate * (1.0 - rate)
-    radius = third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass) if variance > 0 else 0.0
+    radius = third + math.sqrt(third * third + 2.0 * variance * neg_log_tail) if variance > 0 else 0.0
     low, high = max(count * rate - radius, 0.0), min(count * rate + radius, float(count))
     size = next((size for size in _SIZES if size >= high - low + 4.0), None)
     if size is None:
         return None
-    cut = binomial.cells(host(float(count)), host(rate), host(log_inverse_mass), buckets=size)
+    cut = binomial.cells(host(float(count)), host(rate), host(neg_log_tail), buckets=size)
     number, upper, lower = (np.asarray(part) for part in (cut.first, cut.mass_upper, cut.mass_lower))
     known = (upper > 0) & (np.asarray(cut.last) == number)
     return _Counts(number[known], upper[known], lower[known], float(cut.tail))
 
 
 @dataclasses.dataclass(frozen=True)
-class Profile:
-    """The profile of all units together, from both sides, at losses in nats; below any delta at loss `top`."""
+class ComposedProfile:
+    """The profile of all units together, from both sides, at losses in nats; below any delta at `largest_loss`."""
 
     upper: Callable[[np.ndarray], np.ndarray]
     lower: Callable[[np.ndarray], np.ndarray]
-    top: float
+    largest_loss: float
 
 
-def profile_of(one: UnitBound, count: int, delta: float) -> Profile | None:
+def profile_of(one: UnitBound, count: int, delta: float) -> ComposedProfile | None:
     """The profile of `count` units of a local bound down to this delta; None if it is not known exactly."""
-    log_inverse_mass = 17.0 - math.log(delta)
+    neg_log_tail = 17.0 - math.log(delta)
     if isinstance(one, LocalGaussian):
-        return _gaussian(one, count, log_inverse_mass)
-    return _response(one, count, log_inverse_mass) if isinstance(one, LocalPureLDP) else None
+        return _gaussian(one, count, neg_log_tail)
+    return _response(one, count, neg_log_tail) if isinstance(one, LocalPureLDP) else None
 
 
-def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> Profile | None:
+def _gaussian(one: LocalGaussian, count: int, neg_log_tail: float) -> ComposedProfile | None:
     if not _LEAST_MU <= one.mu <= _MOST_MU:
         return None
-    counts = _counts(one.rate, count, log_inverse_mass)
+    counts = _counts(one.rate, count, neg_log_tail)
     if counts is None or counts.number.size > _MOST_GAUSSIAN:
         return None
     if not (most := one.mu * math.sqrt(float(counts.number[-1]))) <= _MOST_MU:
@@ -101,13 +101,13 @@ def _gaussian(one: LocalGaussian, count: int, log_inverse_mass: float) -> Profil
     def below(loss: np.ndarray) -> np.ndarray:
         return mean(lower, loss) * (1.0 - ROUNDING) - FLUSHED
 
-    return Profile(above, below, 0.5 * most * most + 40.0 * most)
+    return ComposedProfile(above, below, 0.5 * most * most + 40.0 * most)
 
 
-def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> Profile | None:
+def _response(one: LocalPureLDP, count: int, neg_log_tail: float) -> ComposedProfile | None:
     if one.epsilon0 < _LEAST_EPSILON0:
         return None
-    counts = _counts(one.rate, count, log_inverse_mass)
+    counts = _counts(one.rate, count, neg_log_tail)
     if counts is None or counts.number[-1] > _SIZES[-1]:
         return None
     first = int(counts.number[0])
@@ -123,7 +123,7 @@ def _response(one: LocalPureLDP, count: int, log_inverse_mass: float) -> Profile
     def below(loss: np.ndarray) -> np.ndarray:
         return randomized_response.response_profile(one.epsilon0, lower, loss, False)
 
-    return Profile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
+    return ComposedProfile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
 
 
 def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Bracket | None:
@@ -136,7 +136,7 @@ def bracket(one: UnitBound, count: int, delta: float, both: bool = True) -> Brac
         return None
     if float(profile.upper(np.zeros(_POINTS))[0]) <= delta:
         return Bracket(0.0, 0.0, METHOD)
-    upper = refine(lambda grid: profile.upper(grid) <= delta, profile.top, _POINTS)[1]
+    upper = refine(lambda grid: profile.upper(grid) <= delta, profile.largest_loss, _POINTS)[1]
     if not float(profile.upper(np.full(_POINTS, upper))[0]) <= delta:
         return None
     found = Bracket(0.0, upper, METHOD)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, Instance, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, UnitBound, Witness, upper_sides
 from checkin_jax.accounting.composition import compose, local_view
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
@@ -46,13 +46,13 @@ class Curve:
       losses: nats, increasing from 0; [points].
       upper: upper bounds for every pair, as P||Q and Q||P, or exchanged; chords in e^loss between points.
       lower: lower bounds of concrete pairs; between points the value at the larger loss.
-      top: largest loss of the composition; may be infinite.
+      largest_loss: largest loss of the composition; may be infinite.
     """
 
     losses: np.ndarray
     upper: Sides
     lower: tuple[Sides, ...]
-    top: float
+    largest_loss: float
 
 
 def curve(
@@ -70,10 +70,12 @@ def curve(
       both: True to include lower bounds of concrete pairs.
     """
     with float64():
-        units = [(one, count) for one, count in units if one.top > 0 and count > 0]
-        tiny = math.fsum(one.top * count for one, count in units if one.top < _TINY) * (1.0 + 1e-12)
-        units = [(one, count) for one, count in units if one.top >= _TINY]
-        top = (math.fsum(one.top * count for one, count in units) + tiny) * (1.0 + 1e-12)
+        units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
+        tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _TINY) * (
+            1.0 + 1e-12
+        )
+        units = [(one, count) for one, count in units if one.largest_loss >= _TINY]
+        top = (math.fsum(one.largest_loss * count for one, count in units) + tiny) * (1.0 + 1e-12)
         losses, upper, lower = _evaluated(units, delta, found, both)
         above = [_shifted(losses, each, tiny) for each in (upper.forward, upper.backward)]
         for one, count in local_caps:
@@ -104,7 +106,7 @@ def _evaluated(
     if all(one == first for one, _ in units):
         known = local_view.profile_of(first, total, delta)
         if known is not None:
-            end = refine(lambda grid: known.upper(grid) <= _FAR * delta, known.top, 8)[1]
+            end = refine(lambda grid: known.upper(grid) <= _FAR * delta, known.largest_loss, 8)[1]
             losses = np.linspace(0.0, min(end, MAX_LOSS), _EVALUATED)
             above, below = (np.asarray(each(losses)) for each in (known.upper, known.lower))
             return losses, Sides(above, above), (Sides(below, below),)
@@ -116,13 +118,13 @@ def _evaluated(
 
 
 def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
-    end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.top, MAX_LOSS))[1]
+    end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.largest_loss, MAX_LOSS))[1]
     at, losses = np.linspace(0.0, end, _EVALUATED), np.linspace(0.0, end, _POINTS)
     upper = Sides(*(_chords(at, np.asarray(side, dtype=np.float64), losses) for side in upper_sides(one, at)))
-    return losses, upper, tuple(_lines(each, at, losses) for each in one.instances if both)
+    return losses, upper, tuple(_lines(each, at, losses) for each in one.witnesses if both)
 
 
-def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
+def _lines(witness: Witness, at: np.ndarray, losses: np.ndarray) -> Sides:
     """Lower profile by the events on either side of every loss: P(A) - c Q(A) is below the profile at every c."""
     right = np.clip(np.searchsorted(at, losses, side="left"), 1, at.size - 1)
 
@@ -130,7 +132,7 @@ def _lines(instance: Instance, at: np.ndarray, losses: np.ndarray) -> Sides:
         lines = [difference[i] - np.expm1(losses) * far[i] for i in (right - 1, right)]
         return np.nan_to_num(np.maximum(*lines), nan=0.0)
 
-    forward, backward = (side(*map(np.asarray, lines)) for lines in instance.lower(at))
+    forward, backward = (side(*map(np.asarray, lines)) for lines in witness.lower(at))
     return Sides(forward, backward)
 
 
@@ -138,12 +140,12 @@ def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
     """Losses from 0 to where all profiles are far below delta, or as far as they are known."""
     ends = [0.0]
     for curves in (above.forward, above.backward):
-        reaches = []
+        truncation_losses = []
         for each in curves:
             epsilon, value = (np.asarray(part) for part in each[:2])
             small = np.flatnonzero(value <= _FAR * delta)
-            reaches.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
-        ends.append(min(reaches, default=0.0))
+            truncation_losses.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
+        ends.append(min(truncation_losses, default=0.0))
     if math.isfinite(found.upper):
         ends.append(found.upper * (1.0 + 1e-9))
     return np.linspace(0.0, min(max(*ends, 1e-9), MAX_LOSS), _POINTS)

@@ -13,13 +13,13 @@ from checkin_jax import _validate
 from checkin_jax._suggest import named
 from checkin_jax.accounting.bounds import renyi_bounds as moments
 from checkin_jax.accounting.bounds import table
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, least
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, minimum
 from checkin_jax.accounting.bounds.messages.gaussian_labels import labels_of
 from checkin_jax.accounting.bounds.select import (
     BEST,
     FAST_ONES,
     built_bounds,
-    check_alike,
+    check_identical_units,
     check_protocol,
     check_randomizer,
 )
@@ -119,7 +119,7 @@ def epsilon_by_rdp(
     return unit_curve(protocol, randomizer, view).best(delta)[:2]
 
 
-class Curve(NamedTuple):
+class RenyiCurve(NamedTuple):
     """Renyi divergences of a whole run, [orders], and the bound behind each."""
 
     values: np.ndarray
@@ -140,7 +140,7 @@ class UnitCurve:
         if self.epsilon0 == 0.0:
             return np.zeros(len(orders))
         alone = np.minimum(0.5 * orders * self.epsilon0**2 * (1.0 + 1e-12), self.epsilon0)
-        return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.repeats
+        return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.num_units
 
     def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
         """(word, bound) pairs of a unit that may drop a mass of exp(-mass); call inside `float64()`."""
@@ -151,7 +151,7 @@ class UnitCurve:
         unit = Unit(self.protocol, self.randomizer, "messages", REPLACE, mass)
         return [] if unit.alone else [(bound.word, made) for bound, made in built_bounds(unit, tried)]
 
-    def curve(self, orders: np.ndarray) -> Curve:
+    def curve(self, orders: np.ndarray) -> RenyiCurve:
         """Renyi divergences at real orders > 1; the value at an order does not depend on the others."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         with float64():
@@ -192,15 +192,15 @@ class UnitCurve:
                 break
         return found
 
-    def joined(self, orders: np.ndarray, found: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Curve:
+    def joined(self, orders: np.ndarray, found: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> RenyiCurve:
         """The smallest divergence by log moments (name, indices of the orders, values) and by the local view."""
         values, names = self.local(orders), np.full(len(orders), _ALONE, dtype=object)
         for name, where, log_moments in found:
             with np.errstate(over="ignore"):
-                these = self.protocol.repeats * log_moments / (orders[where] - 1.0) * (1.0 + 1e-12)
+                these = self.protocol.num_units * log_moments / (orders[where] - 1.0) * (1.0 + 1e-12)
             names[where[these < values[where]]] = name
             values[where] = np.minimum(values[where], these)
-        return Curve(values, names.tolist())
+        return RenyiCurve(values, names.tolist())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,12 +218,12 @@ class GaussianCurve(UnitCurve):
             moment = np.where(size < 1.0, np.log1p(rate * np.expm1(np.minimum(size, 1.0))), apart)
             # At larger sizes the rate makes no difference.
             each = np.where(size < 1e300, moment / (orders - 1.0), 0.5 * orders * self.mu**2)
-        return each * (1.0 + 1e-12) * self.protocol.repeats
+        return each * (1.0 + 1e-12) * self.protocol.num_units
 
     def _unit(self, mass: float) -> Unit:
         return Unit(self.protocol, self.randomizer, self.view, REPLACE, mass)
 
-    def curve(self, orders: np.ndarray) -> Curve:
+    def curve(self, orders: np.ndarray) -> RenyiCurve:
         """As `UnitCurve.curve`."""
         unit = self._unit(_MASS)
         if unit.alone or self.view == "local":
@@ -276,7 +276,7 @@ def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
       TypeError, ValueError: as `rdp`.
     """
     epsilon0, mu = check_randomizer(randomizer).largest_loss, randomizer.gaussian_mu
-    check_alike(check_protocol(protocol))
+    check_identical_units(check_protocol(protocol))
     _validate.choice(VIEWS, view=view)
     if mu is not None:
         return GaussianCurve(protocol, randomizer, view, epsilon0, mu)
@@ -290,7 +290,7 @@ def unit_curve(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
 
 def _by_profile(built: Sequence[UnitBound], epsilon0: float, orders: np.ndarray) -> np.ndarray:
     """Log moments of the pointwise minimum of several bounds."""
-    one = least(built) if len(built) > 1 else built[0]
+    one = minimum(built) if len(built) > 1 else built[0]
     losses = np.append(0.0, epsilon0 * np.geomspace(1e-9, 1.0, _KNOTS))
     side, _ = sides_above(one, losses)
     if float(side.lost) > 4.0 * FLUSHED:

@@ -1,4 +1,4 @@
-"""Lower bounds on the Renyi divergence of a run, by instances (concrete pairs)."""
+"""Lower bounds on the Renyi divergence of a run, by witnesses (concrete pairs)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkin_jax._suggest import named
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, Witness
 from checkin_jax.accounting.bounds.select import FAST_ONES, unit_bound
 from checkin_jax.accounting.composition.renyi import check_orders, unit_curve
 from checkin_jax.kernels import host
@@ -44,8 +44,8 @@ def rdp_lower(
       view: as in `rdp`.
 
     Returns:
-      float64 [orders], nats over all units, rounded down, of the best instance in its better direction, the same in
-      every unit; 0 if no instance is known.
+      float64 [orders], nats over all units, rounded down, of the best witness in its better direction, the same in
+      every unit; 0 if no witness is known.
 
     Raises:
       TypeError, ValueError: as `rdp`.
@@ -62,23 +62,23 @@ def rdp_lower(
     best = np.zeros(len(at))
     with float64():
         bound = unit_bound(protocol, randomizer, view, 1.0, _DELTA, bounds=FAST_ONES).bound
-        for instance in bound.instances if bound.top > 0 else ():
-            for end in _ends(instance.scale):
-                best = np.maximum(best, _of_instance(instance, end * _SHAPE, at))
-    return best / (at - 1.0) * (1.0 - 1e-12) * protocol.repeats
+        for witness in bound.witnesses if bound.largest_loss > 0 else ():
+            for end in _ends(witness.grid_bound):
+                best = np.maximum(best, _of_witness(witness, end * _SHAPE, at))
+    return best / (at - 1.0) * (1.0 - 1e-12) * protocol.num_units
 
 
 def _ends(bound: UnitBound) -> list[float]:
     """Largest knots of the grids."""
-    places = _PLACES * min(bound.top, MAX_LOSS)
+    places = _PLACES * min(bound.largest_loss, MAX_LOSS)
     value = np.asarray(bound.upper(places))
     found = [places[np.flatnonzero(value >= part * value[0])[-1]] for part in _PARTS]
     return sorted({float(each) for each in found})
 
 
-def _of_instance(instance: Instance, losses: np.ndarray, orders: np.ndarray) -> np.ndarray:
+def _of_witness(witness: Witness, losses: np.ndarray, orders: np.ndarray) -> np.ndarray:
     """Lower bound on log A of one unit at each order, in the larger direction."""
-    lines = instance.lower(0.5 * (losses[1:] + losses[:-1]))
+    lines = witness.lower(0.5 * (losses[1:] + losses[:-1]))
     plus, minus = (pld.side_lower(host(losses), *map(host, each)) for each in lines)
     laws = (pld.join(host(losses), *sides, False) for sides in ((plus, minus), (minus, plus)))
     found = (np.asarray(least_moments.log_moments(law, host(orders))) for law in laws)

@@ -12,17 +12,17 @@ from jax import Array
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Values
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.kernels import ROUNDING, host
-from checkin_jax.kernels.composition import composing, pld
-from checkin_jax.kernels.composition.composing import Scales
+from checkin_jax.kernels.composition import composed_law, pld
+from checkin_jax.kernels.composition.composed_law import Scales
 
 _PASSES = 4
 # Factors of the order, tried if the lower end is off the tilt's mean by more than a standard deviation.
 _HIGHER = (1.1, 1.2, 1.35)
-# Share of delta that may lie beyond the reaches of all units.
+# Share of delta that may lie beyond the truncation losses of all units.
 ENOUGH = 1e-6
-# Shares of the largest loss at which the reach is searched; below, shares of the reach: the first knots (as many as the
-# usual step of the ladder has), and even knots for the largest losses.
-_REACHES = np.geomspace(1e-12, 1.0, 512)
+# Shares of the largest loss at which the truncation loss is searched; below, shares of it: the first knots (as many as
+# the usual step of the ladder has), and even knots for the largest losses.
+_SHARES_TRIED = np.geomspace(1e-12, 1.0, 512)
 # Closer knots would turn the rounding of profiles into mass.
 COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
 EVEN = np.linspace(0.0, 1.0, 65)
@@ -38,12 +38,12 @@ _POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
 _POINTS_PER_ROUND_SD = 15.0
 _FINER, _FINER_POINTS = 4.0, 2**19
 # The same factor and size for laws of few outcomes, with knots beside their losses alone; and the most outcomes.
-_BESIDE, _BESIDE_POINTS, MOST_KINKS = 64.0, 2**17, 170
+_BESIDE, _BESIDE_POINTS, MOST_LOSSES = 64.0, 2**17, 170
 _WINDOW_SDS = 9.0
 # Windows end where Chernoff's bound is e^-16 delta.
 FAR = 16.0
 _TAIL_KNOTS = 256
-# Sizes of the knots; the reach of most units is 70 to 130 grid points.
+# Sizes of the knots; the truncation loss of most units is 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
 # Numbers of atoms of the composed laws.
 _ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
@@ -77,17 +77,18 @@ class Search:
     """Units and their counts at one delta.
 
     Attributes:
-      counts: units of every event, [events]. tops: largest loss of each; may be infinite.
-      reaches: loss up to which each is followed. delta: the target. sharp: True if a finer grid is worth its time.
-      kinks: absolute losses of all outcomes of every event, [events] arrays; empty unless all are few.
+      counts: units of every event, [events]. largest_losses: of each; may be infinite.
+      truncation_losses: loss up to which each is followed. delta: the target.
+      sharp: True if a finer grid is worth its time.
+      loss_support: absolute losses of all outcomes of every event, [events] arrays; empty unless all are few.
     """
 
     counts: Array
-    tops: Sequence[float]
-    reaches: Sequence[float]
+    largest_losses: Sequence[float]
+    truncation_losses: Sequence[float]
     delta: float
     sharp: bool = False
-    kinks: Sequence[np.ndarray] = ()
+    loss_support: Sequence[np.ndarray] = ()
 
     @property
     def total(self) -> float:
@@ -96,7 +97,7 @@ class Search:
     def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Scales:
         """Scales of the law from which a grid for this tilt is made."""
         log_far = host(math.log(self.delta) - FAR)
-        return composing.scales(atoms, self.counts, log_far, tilt.order)
+        return composed_law.scales(atoms, self.counts, log_far, tilt.order)
 
     def _composed(
         self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool
@@ -110,14 +111,16 @@ class Search:
     def _end(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Found, pld.Tilt]:
         """The end at delta on this grid, rounded outwards, and the law's tilt."""
         composed, tilt = self._composed(grid, atoms, tilt, upper)
-        epsilon, error = (composing.smallest if upper else composing.largest)(composed, host(self.delta))
+        epsilon, error = (composed_law.smallest if upper else composed_law.largest)(
+            composed, host(self.delta)
+        )
         return Found(float(epsilon), float(error), grid.losses, atoms), tilt
 
     def _grid(self, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> Grid | None:
         """The grid of a window up to where Chernoff's bound is 1e-7 delta, resolved on the scale of one unit.
 
         The scale is that of the law or of the tilted law, whichever is finer: heavy tails widen the tilted law, bounded
-        losses narrow it. None if the loss is constant, or if the grid would reach beyond the largest float64 loss.
+        losses narrow it. None if the loss is constant, or if the grid would extend beyond the largest float64 loss.
         """
         scales = self._scales(atoms, tilt)
         high = (float(scales.far_log_mgf) - math.log(self.delta) + FAR) / float(scales.far_order)
@@ -131,23 +134,23 @@ class Search:
         wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
         if not (scale > 0 and 0 < wanted < math.inf):
             return None
-        kinks = () if upper else self.kinks
-        if kinks:
+        loss_support = () if upper else self.loss_support
+        if loss_support:
             wanted = max(wanted, min(_BESIDE * wanted, _BESIDE_POINTS - 2.0))
         elif self.sharp:
             wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
         # Few sizes, since each compiles once; a longer window costs little.
         points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
         spacing = (high - low) / min(wanted, points - 2)
-        farthest = max(self.reaches)
+        farthest = max(self.truncation_losses)
         if not spacing > 1e-13 * farthest:
             return None
-        largest = max(filter(math.isfinite, self.tops), default=math.inf)
+        largest = max(filter(math.isfinite, self.largest_losses), default=math.inf)
         if math.isfinite(largest):
             # An atom at the largest loss is then on the grid; rounded so that the window does not shrink.
             spacing = largest / max(math.floor(largest / spacing), 1)
-        if kinks:
-            beside = [_beside(spacing * SHRINK, each) for each in kinks]
+        if loss_support:
+            beside = [_beside(spacing * SHRINK, each) for each in loss_support]
             size = next(s for s in _KNOT_LADDER if s >= max(map(len, beside)))
             # Padding: the profile is zero beyond the largest loss.
             rows = [np.append(row, row[-1] + 1 + np.arange(size + 1 - len(row))) for row in beside]
@@ -156,13 +159,13 @@ class Search:
         for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
             width = math.sqrt(min(float(variance), 2.0 * float(bare)))
             uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
-        # At most one knot for each multiple of the spacing below the largest reach.
+        # At most one knot for each multiple of the spacing below the largest truncation loss.
         knots = min(uniform + _TAIL_KNOTS, math.ceil(farthest / spacing))
         size = next((s for s in _KNOT_LADDER if s >= knots), _KNOT_LADDER[-1])
         if size * spacing > MAX_LOSS + 10.0:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
-        rows = [_knots(spacing, uniform, reach, size) for reach in self.reaches]
+        rows = [_knots(spacing, uniform, truncation_loss, size) for truncation_loss in self.truncation_losses]
         return _placed(rows, spacing, low, points)
 
     def _renyi(self, atoms: pld.Atoms) -> tuple[float, float]:
@@ -171,7 +174,7 @@ class Search:
         if not remaining > 0:
             return math.inf, math.inf
         log_delta = host(math.log(remaining))
-        epsilon, order = composing.renyi(atoms, self.counts, log_delta)
+        epsilon, order = composed_law.renyi(atoms, self.counts, log_delta)
         return float(epsilon), float(order)
 
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> tuple[Bracket, Found]:
@@ -184,14 +187,14 @@ class Search:
         renyi, order = self._renyi(found.atoms)
         if renyi < best.upper:
             best = Bracket(0.0, renyi, "RDP", optimal_order=order)
-        pure = float(np.dot(self.counts, self.tops)) * (1.0 + 1e-12)
+        pure = float(np.dot(self.counts, self.largest_losses)) * (1.0 + 1e-12)
         if pure < best.upper:
             best = Bracket(0.0, pure, "largest loss")
         return best, found
 
     def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: by the composed instances, or by the event that all losses are largest; better direction."""
-        corners = build([reach * EVEN for reach in self.reaches])
+        """The lower end: by the composed witnesses, or by the event that all losses are largest; better direction."""
+        corners = build([truncation_loss * EVEN for truncation_loss in self.truncation_losses])
         best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
         both = build(losses)
         for side, first in enumerate(both):
@@ -225,7 +228,7 @@ class Search:
         return found
 
     def coarse(self) -> list[np.ndarray]:
-        return [reach * COARSE for reach in self.reaches]
+        return [truncation_loss * COARSE for truncation_loss in self.truncation_losses]
 
     def _search(
         self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, guess: float, upper: bool
@@ -305,22 +308,22 @@ def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
     """Lower bound log((P - delta) / Q) of epsilon by the outcome in which every unit has its last loss."""
     masses, losses = np.asarray(atoms.masses), np.asarray(atoms.losses)
     last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
-    pick = np.arange(len(last)), last
-    log_p = float(counts @ np.log(masses[pick]))
+    at = np.arange(len(last)), last
+    log_p = float(counts @ np.log(masses[at]))
     if log_p <= math.log(delta):
         return 0.0
     # Rounding of K terms of a sum of this size.
-    slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[pick])))
-    value = float(counts @ losses[pick]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
+    slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[at])))
+    value = float(counts @ losses[at]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
     return max(value, 0.0)
 
 
-def reach(profile: Callable[[np.ndarray], Values], top: float, enough: float) -> float:
+def truncation_loss(profile: Callable[[np.ndarray], Values], top: float, enough: float) -> float:
     """Loss up to which a unit is followed: beyond it the profile falls by at most `enough`.
 
     profile: upper bounds at any 32 losses, nonincreasing up to rounding. top: the largest loss.
     """
-    grid = _REACHES * min(top, MAX_LOSS)
+    grid = _SHARES_TRIED * min(top, MAX_LOSS)
     rough = np.asarray(profile(grid[15::16]))
     bound = float(rough[-1]) + enough
     first = min(max(16 * int(np.argmax(rough <= bound)) - 16, 0), grid.size - 32)
@@ -346,16 +349,16 @@ def _placed(rows: Sequence[np.ndarray], spacing: float, low: float, points: int)
     return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
 
 
-def _beside(spacing: float, kinks: np.ndarray) -> np.ndarray:
+def _beside(spacing: float, loss_support: np.ndarray) -> np.ndarray:
     """Multiples of the spacing, increasing: 0, 1, and for every kink two below and one above."""
-    below = np.floor(kinks / spacing).astype(np.int64)
+    below = np.floor(loss_support / spacing).astype(np.int64)
     # All values are lowered by the last positive one: the second knot below the largest loss makes that small.
     return np.unique(np.concatenate([[0, 1], np.maximum(below - 1, 0), below, below + 1]))
 
 
-def _knots(spacing: float, uniform: int, reach: float, size: int) -> np.ndarray:
-    """size + 1 multiples of the spacing: all up to `uniform`, then geometrically spaced ones up to `reach`."""
-    last = math.ceil(reach / spacing - 1e-9)
+def _knots(spacing: float, uniform: int, truncation_loss: float, size: int) -> np.ndarray:
+    """size + 1 multiples of the spacing: all up to `uniform`, then geometric ones up to `truncation_loss`."""
+    last = math.ceil(truncation_loss / spacing - 1e-9)
     if last <= size:
         return np.arange(size + 1)
     uniform = min(uniform, size - 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, Least, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Minimum, UnitBound, Witness
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
@@ -43,9 +43,9 @@ def refine(
 def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     """Bracket of epsilon of one unit at this delta; a lower end of zero unless `both`."""
     # Mass beyond MAX_LOSS is far below any delta.
-    top = min(one.top, MAX_LOSS)
+    top = min(one.largest_loss, MAX_LOSS)
     lower, method = _lower(one, delta, top) if both else (0.0, "")
-    # No valid bound is below an instance; `ordered` raises for an invalid one.
+    # No valid bound is below a witness; `ordered` raises for an invalid one.
     start = 0.99 * lower
     if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "one unit")
@@ -61,23 +61,23 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
 
 def name_at(one: UnitBound, at: np.ndarray) -> str:
     """Name of the bound that is smallest at the upper end, in either direction."""
-    return one.named(one.smallest(at), at) if isinstance(one, Least) else one.name
+    return one.named(one.smallest(at), at) if isinstance(one, Minimum) else one.name
 
 
 def _lower(one: UnitBound, delta: float, top: float) -> tuple[float, str]:
-    """Largest loss up to which an instance has a divergence above delta, and its name; zero if there is none."""
+    """Largest loss up to which a witness has a divergence above delta, and its name; zero if there is none."""
     best, method = 0.0, ""
-    for instance in one.instances:
-        for side in (0,) if instance.symmetric else (0, 1):
-            test = functools.partial(_too_far, instance, side, delta)
+    for witness in one.witnesses:
+        for side in (0,) if witness.symmetric else (0, 1):
+            test = functools.partial(_too_far, witness, side, delta)
             if not test(np.zeros(32))[0]:
                 lower = refine(test, top)[0]
                 if lower > best:
-                    best, method = lower, instance.name
+                    best, method = lower, witness.name
     return best, method
 
 
-def _too_far(instance: Instance, side: int, delta: float, grid: np.ndarray) -> np.ndarray:
-    """True at losses where the instance's event does not show a divergence above delta."""
-    difference, far = instance.lower(grid)[side]
+def _too_far(witness: Witness, side: int, delta: float, grid: np.ndarray) -> np.ndarray:
+    """True at losses where the witness's event does not show a divergence above delta."""
+    difference, far = witness.lower(grid)[side]
     return ~(np.asarray(difference) - np.expm1(grid) * np.asarray(far) > delta)

@@ -22,18 +22,18 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._suggest import named
-from checkin_jax.accounting import stated
+from checkin_jax.accounting import statement
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.interface import Exact, UnitBound, log_inverse_mass
+from checkin_jax.accounting.bounds.interface import Exact, UnitBound, neg_log_tail
 from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
     bounds_by_kind,
     check_bounds,
     check_relation,
+    has_identical_units,
     local_cap,
-    units_alike,
 )
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
@@ -44,7 +44,7 @@ from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, i
 from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
-    Unit,
+    ProtocolUnit,
     joined,
     to_event,
     to_unit,
@@ -156,7 +156,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     @property
     def _total(self) -> int:
-        return sum(count * event.protocol.repeats for event, count in self._counts.items()) + sum(
+        return sum(count * event.protocol.num_units for event, count in self._counts.items()) + sum(
             count * allocation.units_in(event) for event, count in self._central.items()
         )
 
@@ -171,7 +171,7 @@ class CheckInAccountant(PrivacyAccountant):
             for chosen, number in kinds
         ]
         with float64():
-            return ours + self._central_units(log_inverse_mass(float(max(total, 1)), max(delta, MIN_DELTA)))
+            return ours + self._central_units(neg_log_tail(float(max(total, 1)), max(delta, MIN_DELTA)))
 
     def _central_units(self, mass: float) -> list[tuple[UnitBound, int]]:
         """Bounds on the units of a trusted server with their numbers, each dropping a mass of exp(-mass)."""
@@ -181,7 +181,9 @@ class CheckInAccountant(PrivacyAccountant):
             for one, number in central.units_of(each, self._relation, mass)
         ]
 
-    def _bounds_by_kind(self, total: float, delta: float) -> list[tuple[Unit, int, list[tuple[Chosen, int]]]]:
+    def _bounds_by_kind(
+        self, total: float, delta: float
+    ) -> list[tuple[ProtocolUnit, int, list[tuple[Chosen, int]]]]:
         """(event, count, bounds on its kinds of unit with their numbers) for each event; logs are joined."""
         how = {"bounds": self._bounds, "relation": self._relation}
         return [
@@ -196,7 +198,7 @@ class CheckInAccountant(PrivacyAccountant):
             return []
         found: dict[Exact, int] = {}
         for unit, count in units:
-            for kind, _, number in unit.protocol.alike(False):
+            for kind, _, number in unit.protocol.unit_groups(False):
                 alone = local_cap(kind, unit.randomizer, "messages", self._relation)
                 if alone is None:
                     return []
@@ -218,7 +220,9 @@ class CheckInAccountant(PrivacyAccountant):
             return math.inf
         if delta < MIN_DELTA:
             # Pure differential privacy: the largest losses of the units add up.
-            return math.fsum(one.top * count for one, count in self._units(MIN_DELTA)) * (1.0 + 1e-12)
+            return math.fsum(one.largest_loss * count for one, count in self._units(MIN_DELTA)) * (
+                1.0 + 1e-12
+            )
         return composer.upper_end(self._units(delta, at_most), delta, self._local_caps()).upper
 
     @named
@@ -302,7 +306,7 @@ class CheckInAccountant(PrivacyAccountant):
     def _repr_html_(self) -> str:
         ours = [("composed", in_words(to_unit(event), n)) for event, n in self._counts.items()]
         rows = [*ours, *((f"{n:,} x", repr(event)) for event, n in self._central.items())]
-        return stated.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
+        return statement.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
     def get_delta(self, target_epsilon: float) -> float:
@@ -372,7 +376,7 @@ class CheckInAccountant(PrivacyAccountant):
         unit = unit_event(protocol, randomizer, view).protocol
         check_relation(unit, view, self._relation)
         most = MAX_ROUNDS - self._total
-        if not units_alike(protocol):
+        if not has_identical_units(protocol):
             most = min(most, MAX_LOG_ROUNDS)
 
         def epsilon(count: int) -> float:
@@ -393,7 +397,7 @@ class CheckInAccountant(PrivacyAccountant):
             done + most,
             target_epsilon,
             least=done + 1,
-            start=done + min(protocol.repeats, most),
+            start=done + min(protocol.num_units, most),
         )
         return found - done if found else 0
 

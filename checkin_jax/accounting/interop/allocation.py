@@ -25,8 +25,8 @@ from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
     UnitBound,
-    least,
-    log_inverse_mass,
+    minimum,
+    neg_log_tail,
 )
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
@@ -90,7 +90,7 @@ def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound
     Args:
       event: an event for which `allocated` is not None.
       relation: of `protocols.RELATIONS`.
-      mass: -log of the negligible mass, see `log_inverse_mass`.
+      mass: -log of the negligible mass, see `neg_log_tail`.
 
     Raises:
       ValueError, TypeError: a parameter outside its range, or k > 1 under replacement or after sampling, for which
@@ -120,11 +120,11 @@ def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound
         return [(_replaced(steps, used, mu, mass), 1)]
     if selected == 1:
         return [(_one_of(steps, used, mu, mass), 1)]
-    # Instance: the sum of all steps is Gaussian with shift k, of which each of the k units has its share.
-    instances = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
+    # Witness: the sum of all steps is Gaussian with shift k, of which each of the k units has its share.
+    witnesses = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
     short, longer = divmod(steps, selected)
     blocks = [(short, selected - longer), (short + 1, longer)]
-    return [(least([_one_of(size, 1.0, mu, mass)], instances), count) for size, count in blocks if count]
+    return [(minimum([_one_of(size, 1.0, mu, mass)], witnesses), count) for size, count in blocks if count]
 
 
 def _one_of(steps: int, used: float, mu: float, mass: float) -> UnitBound:
@@ -135,7 +135,7 @@ def _one_of(steps: int, used: float, mu: float, mass: float) -> UnitBound:
 
 
 def _replaced(steps: int, used: float, mu: float, mass: float) -> UnitBound:
-    """R2, or a revealed step, under replace-one; the instances have a record of zeros, or opposite records."""
+    """R2, or a revealed step, under replace-one; the witnesses have a record of zeros, or opposite records."""
     revealed = LocalGaussian(1.0, 2.0 * mu) if used == 1.0 else SampledReplaced(GaussianNoise(mu), used)
     if steps == 1:
         return revealed
@@ -144,7 +144,7 @@ def _replaced(steps: int, used: float, mu: float, mass: float) -> UnitBound:
     opposite = (
         LocalGaussian(1.0, 2.0 * shift) if used == 1.0 else Opposite(revealed, GaussianNoise(shift), used)
     )
-    return least([R2TwoSteps(pair), revealed], (pair, opposite))
+    return minimum([R2TwoSteps(pair), revealed], (pair, opposite))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +219,7 @@ def _units(
     events: tuple[tuple[DpEvent, int], ...], relation: str, delta: float
 ) -> list[tuple[UnitBound, int]]:
     number = sum(count * units_in(event) for event, count in events)
-    mass = log_inverse_mass(float(number), delta)
+    mass = neg_log_tail(float(number), delta)
     return [(one, times * count) for event, count in events for one, times in units_of(event, relation, mass)]
 
 

@@ -49,7 +49,7 @@ _MOST_NOISE, _LEAST_RATE = 1e6, 1e-9
 def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:
     """(bound, count) pairs whose composition bounds one application of a central event.
 
-    mass: -log of the mass that a unit may drop, see `interface.log_inverse_mass`; used by random allocation only.
+    mass: -log of the mass that a unit may drop, see `interface.neg_log_tail`; used by random allocation only.
 
     Raises:
       ValueError: as `bound_of`.

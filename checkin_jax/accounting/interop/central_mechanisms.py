@@ -15,7 +15,7 @@ import math
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, Lines, OwnWitness, UnitBound, Witness
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 
 # Relative rounding, upwards: profiles are accurate to 5e-12, and a few operations follow.
@@ -31,7 +31,7 @@ class Noise(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         """Largest privacy loss; may be infinite."""
 
     @abc.abstractmethod
@@ -58,7 +58,7 @@ class GaussianNoise(Noise):
     shift: float
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return math.inf
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
@@ -82,7 +82,7 @@ class LaplaceNoise(Noise):
     shift: float
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.shift
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ class LaplaceNoise(Noise):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampled(OwnInstance, Directed):
+class Sampled(OwnWitness, AsymmetricBound):
     """Poisson sampling: a client's value of norm 1 is in a noisy sum with probability `rate`; add-or-remove. Exact."""
 
     noise: Noise
@@ -110,8 +110,8 @@ class Sampled(OwnInstance, Directed):
     symmetric = False
 
     @property
-    def top(self) -> float:  # type: ignore[override]
-        a, q = self.noise.top, self.rate
+    def largest_loss(self) -> float:  # type: ignore[override]
+        a, q = self.noise.largest_loss, self.rate
         if a > 600.0:
             return math.inf if math.isinf(a) else a
         ends = math.log1p(q * math.expm1(a)), -math.log1p(q * math.expm1(-a))
@@ -158,14 +158,14 @@ class SampledReplaced:
     name = "additive noise after Poisson sampling, a client replaced"
 
     @property
-    def top(self) -> float:
-        a = self.noise.times(2.0).top
+    def largest_loss(self) -> float:
+        a = self.noise.times(2.0).largest_loss
         if a > 600.0:
             return math.inf if math.isinf(a) else a
         return math.log1p(self.rate * math.expm1(a)) * (1.0 + 1e-12)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return (Opposite(self, self.noise, self.rate),)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -179,9 +179,9 @@ class SampledReplaced:
 
 @dataclasses.dataclass(frozen=True)
 class Opposite:
-    """Instance: values v and -v, all other clients at 0; the events are sums beyond a threshold."""
+    """Witness: values v and -v, all other clients at 0; the events are sums beyond a threshold."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     noise: Noise
     rate: float
 
@@ -213,7 +213,7 @@ class Opposite:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpsilonDelta(OwnInstance):
+class EpsilonDelta(OwnWitness):
     """Any (epsilon, delta)-private mechanism: at worst randomized response that reveals all with probability delta."""
 
     epsilon: float
@@ -223,7 +223,7 @@ class EpsilonDelta(OwnInstance):
     symmetric = True
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return math.inf if self.delta > 0 else self.epsilon
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -251,7 +251,7 @@ def _amplified(loss: np.ndarray, rate: float) -> np.ndarray:
 
 def _masses(noise: Noise, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Masses of the event {privacy loss > loss} under the translate and under the law; 0 if it is empty."""
-    some = (loss < noise.top) & np.isfinite(loss)
+    some = (loss < noise.largest_loss) & np.isfinite(loss)
     at = np.where(some, loss, 0.0)
     if isinstance(noise, LaplaceNoise):
         x = 0.5 * (at + noise.shift)

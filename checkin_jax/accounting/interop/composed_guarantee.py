@@ -17,9 +17,10 @@ from checkin_jax.accounting.bounds.select import Chosen
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions
 from checkin_jax.accounting.interop import central
-from checkin_jax.accounting.interop.events import Unit
-from checkin_jax.accounting.stated import Stated
+from checkin_jax.accounting.interop.events import ProtocolUnit
+from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.protocols import REPLACE
+from checkin_jax.randomizers import Randomizer
 
 # Words for central events; the data sets are those of a ledger without check-ins.
 _CENTRAL = "somebody who sees the outputs of a trusted server"
@@ -27,7 +28,7 @@ _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 _ONE_CLIENT = "data sets with and without one client"
 
 
-def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
+def notes_of(units: Sequence[ProtocolUnit], with_central: bool) -> tuple[str, ...]:
     """Notes to the reader of a ledger: views and populations, if units differ in them.
 
     with_central: True if the ledger has central events.
@@ -50,29 +51,29 @@ def notes_of(units: Sequence[Unit], with_central: bool) -> tuple[str, ...]:
     return tuple(out)
 
 
-def in_words(unit: Unit, count: int) -> str:
+def in_words(unit: ProtocolUnit, count: int) -> str:
     """One kind of unit in words: clients, number, messages and view."""
     protocol = unit.protocol
-    if protocol.repeats == 1:
+    if protocol.num_units == 1:
         run = protocol.repeated(count).in_words
     else:  # a log, which may have been composed several times
         run = protocol.in_words + f", {count:,} times" * (count > 1)
     return f"{run}; {unit.randomizer.words}; view {unit.view!r}"
 
 
-def theorems_of(unit: Unit, chosen: Sequence[Chosen]) -> list[str]:
+def theorems_of(unit: ProtocolUnit, chosen: Sequence[Chosen]) -> list[str]:
     """Lines with the upper and lower bounds on the kinds of one event's units, and their assumptions."""
     named = {
         "upper end": [(each.bound.name,) for each in chosen],
         "theorem": [each.stated for each in chosen],
-        "lower end": [(instance.name for instance in each.bound.instances) for each in chosen],
+        "lower end": [(witness.name for witness in each.bound.witnesses) for each in chosen],
         "assumes": [assumptions(*unit), *(each.assumes for each in chosen)],
     }
     return [f"  {heading:<9}  {text}" for heading, texts in named.items() for text in once(texts)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class LedgerGuarantee(Stated):
+class LedgerGuarantee(StatedGuarantee):
     """(epsilon, delta)-differential privacy of everything in a ledger, as a bracket.
 
     Attributes:
@@ -92,7 +93,7 @@ class LedgerGuarantee(Stated):
     lower: float
     delta: float
     neighboring_relation: str
-    units: tuple[tuple[Unit, int], ...]
+    units: tuple[tuple[ProtocolUnit, int], ...]
     central: tuple[tuple[DpEvent, int], ...]
     method: str
     lower_method: str
@@ -102,12 +103,17 @@ class LedgerGuarantee(Stated):
     warnings: tuple[str, ...] = ()
     attack: AttackTerms | None = None
 
+    @property
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """Randomizers of the check-ins; central events have none."""
+        return tuple(unit.randomizer for unit, _ in self.units)
+
     @classmethod
     def of(
         cls,
         found: Bracket,
-        chosen: Sequence[tuple[Unit, Chosen]],
-        units: tuple[tuple[Unit, int], ...],
+        chosen: Sequence[tuple[ProtocolUnit, Chosen]],
+        units: tuple[tuple[ProtocolUnit, int], ...],
         events: tuple[tuple[DpEvent, int], ...],
         names: Iterable[str],
         *,

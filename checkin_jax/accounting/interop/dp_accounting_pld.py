@@ -89,12 +89,12 @@ def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDi
     Raises:
       ValueError: a grid of more than 2e6 points.
     """
-    reach = compose.reach(one, 1.0, tail_mass)
-    size = max(math.ceil(reach / spacing * (1.0 - 1e-12)), 1)
+    farthest = compose.truncation_loss(one, 1.0, tail_mass)
+    size = max(math.ceil(farthest / spacing * (1.0 - 1e-12)), 1)
     if size > _MAX_KNOTS:
         raise ValueError(
-            f"value_discretization_interval={spacing!r}: expected at least {reach / _MAX_KNOTS:.3g}, "
-            f"losses reach {reach:.3g}"
+            f"value_discretization_interval={spacing!r}: expected at least {farthest / _MAX_KNOTS:.3g}, "
+            f"losses extend to {farthest:.3g}"
         )
     losses = spacing * np.arange(size + 1)
     return PrivacyLossDistribution(*(_pmf(law, spacing) for law in laws_above(one, losses)))

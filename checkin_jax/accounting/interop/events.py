@@ -13,7 +13,7 @@ from dp_accounting import DpEvent, SelfComposedDpEvent
 
 from checkin_jax import _validate
 from checkin_jax._suggest import named
-from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer, units_alike
+from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer, has_identical_units
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.protocols.availability import AvailableCheckIn
 from checkin_jax.randomizers import Randomizer
@@ -34,7 +34,7 @@ class CheckInDpEvent(DpEvent):
     view: str = "messages"
 
 
-class Unit(NamedTuple):
+class ProtocolUnit(NamedTuple):
     """One unit of a protocol, its randomizer, and the view."""
 
     protocol: CheckInProtocol
@@ -51,7 +51,7 @@ def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
     """
-    count = protocol.repeats if units_alike(check_protocol(protocol)) else 1
+    count = protocol.num_units if has_identical_units(check_protocol(protocol)) else 1
     return SelfComposedDpEvent(unit_event(protocol, randomizer, view), count)
 
 
@@ -61,26 +61,26 @@ def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.
     """
-    unit = protocol.repeated(1) if units_alike(check_protocol(protocol)) else protocol
+    unit = protocol.repeated(1) if has_identical_units(check_protocol(protocol)) else protocol
     check_randomizer(randomizer)
     return CheckInDpEvent(unit, randomizer, _validate.choice(VIEWS, view=view))
 
 
-def to_unit(event: CheckInDpEvent) -> Unit:
+def to_unit(event: CheckInDpEvent) -> ProtocolUnit:
     """The unit of an event.
 
     Raises:
       TypeError, ValueError: a field that is no protocol of one unit, no randomizer or no view.
     """
-    if check_protocol(event.protocol).repeats != 1 and units_alike(event.protocol):
+    if check_protocol(event.protocol).num_units != 1 and has_identical_units(event.protocol):
         raise ValueError(
             f"protocol={_validate.shown(event.protocol)}: expected one unit, composed as often as it repeats"
         )
     check_randomizer(event.randomizer)
-    return Unit(event.protocol, event.randomizer, _validate.choice(VIEWS, view=event.view))
+    return ProtocolUnit(event.protocol, event.randomizer, _validate.choice(VIEWS, view=event.view))
 
 
-def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[Unit, int]]:
+def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[ProtocolUnit, int]]:
     """Units and their counts; availability logs with the same count are joined into one log.
 
     So the rounds of a year that was composed month by month are grouped as those of the year.
@@ -95,5 +95,5 @@ def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[Unit, int]]:
         else:
             out.append((unit, count))
     for (_, randomizer, view, count), runs in logs.items():
-        out.append((Unit(runs[0].followed_by(runs[1:]), randomizer, view), count))
+        out.append((ProtocolUnit(runs[0].followed_by(runs[1:]), randomizer, view), count))
     return out

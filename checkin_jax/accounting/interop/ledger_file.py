@@ -24,10 +24,10 @@ from checkin_jax._rounding import counted
 from checkin_jax._serialize import to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.bounds.select import units_alike
+from checkin_jax.accounting.bounds.select import has_identical_units
 from checkin_jax.accounting.interop import ledger_entries as ledger
 from checkin_jax.accounting.interop.composed_guarantee import in_words
-from checkin_jax.accounting.interop.events import CheckInDpEvent, Unit, to_unit
+from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit
 from checkin_jax.protocols import MAX_ROUNDS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -76,7 +76,7 @@ class Entry:
     removed: Removal | None = None
 
     @property
-    def unit(self) -> tuple[Unit, int] | None:
+    def unit(self) -> tuple[ProtocolUnit, int] | None:
         """(unit, number of compositions) of check-ins; None for other events."""
         counts, _, _ = ledger.load(_state([self], _REPLACE), _REPLACE)
         return next(((to_unit(event), count) for event, count in counts.items()), None)
@@ -87,7 +87,7 @@ class Entry:
         if (found := self.unit) is None:
             return 0
         unit, count = found
-        return unit.protocol.repeats * count
+        return unit.protocol.num_units * count
 
     @property
     def words(self) -> str:
@@ -165,9 +165,9 @@ class Ledger:
                     f"{self.path}: entry {each.id}: expected a run of check-ins, not {each.words}"
                 )
             unit, count = found
-            alike = units_alike(unit.protocol)
-            pairs += [(unit.protocol.repeated(count) if alike else unit.protocol, unit.randomizer)] * (
-                1 if alike else count
+            identical = has_identical_units(unit.protocol)
+            pairs += [(unit.protocol.repeated(count) if identical else unit.protocol, unit.randomizer)] * (
+                1 if identical else count
             )
         return tuple(pairs)
 

@@ -43,7 +43,7 @@ def sampled(epsilon: Array, delta: Array, share: Array) -> tuple[Array, Array]:
     return log1p(share * jnp.expm1(epsilon)), share * delta
 
 
-def _sampled_weights(log_excess: Array, share: Array, tab: series.Table) -> Array:
+def _sampled_weights(log_excess: Array, share: Array, tab: series.OrderTable) -> Array:
     """log W_j of [WBK19] Theorem 9, [k, J], from log(A - 1) at the orders 2, 3, ...; unbounded losses.
 
     min(4 (A_2 - 1), 2 A_2) for j = 2, and 2 A_j beyond, times g^j.
@@ -54,7 +54,7 @@ def _sampled_weights(log_excess: Array, share: Array, tab: series.Table) -> Arra
 
 
 @jax.jit
-def _subsample_rdp(log_excess: Array, share: Array, tab: series.Table) -> Array:
+def _subsample_rdp(log_excess: Array, share: Array, tab: series.OrderTable) -> Array:
     weights = _sampled_weights(log_excess, share[:, None], tab)
     return jax.vmap(lambda w: series.renyi_above(series.order_sum(w, tab), tab))(weights)
 
@@ -179,7 +179,7 @@ def _corners(
 
 
 @functools.partial(jax.jit, static_argnames=("sample_first",))
-def _over_runs(corners: _Corners, log_excess: Array, tab: series.Table, *, sample_first: bool) -> Array:
+def _over_runs(corners: _Corners, log_excess: Array, tab: series.OrderTable, *, sample_first: bool) -> Array:
     """Renyi divergences of a round from above and from below, [2, orders], from Lemma 3's log(A - 1), [2 runs, J]."""
     # Every pair satisfies delta >= 1, equal laws included.
     log_excess = jnp.where(corners.delta.ravel()[:, None] >= 1.0, -jnp.inf, log_excess)
@@ -192,7 +192,7 @@ def _over_runs(corners: _Corners, log_excess: Array, tab: series.Table, *, sampl
 
 
 def _approach(
-    setting: Sequence[np.ndarray], tab: series.Table, *, size: int, sample_first: bool
+    setting: Sequence[np.ndarray], tab: series.OrderTable, *, size: int, sample_first: bool
 ) -> np.ndarray:
     """Both ends at one setting, [2, orders]. Lemma 3, the slowest to compile, is one program for all settings."""
     corners = _corners(*map(host, setting), size=size, sample_first=sample_first)

@@ -174,7 +174,7 @@ def theorem_1_smaller(
 
 
 @jax.jit
-def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: series.Table) -> Array:
+def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: series.OrderTable) -> Array:
     def one(n: Array, gamma: Array, epsilon0: Array, spread: Array) -> Array:
         big = jnp.exp(epsilon0)
         mean = n * gamma
@@ -227,7 +227,7 @@ def theorem_2(
 
 @functools.partial(jax.jit, static_argnames="size")
 def _repaired(
-    n: Array, gamma: Array, epsilon0: Array, k1: Array, k2: Array, tab: series.Table, *, size: int
+    n: Array, gamma: Array, epsilon0: Array, k1: Array, k2: Array, tab: series.OrderTable, *, size: int
 ) -> Array:
     def one(n: Array, gamma: Array, epsilon0: Array, k1: Array, k2: Array) -> Array:
         r = binomial.runs(n, gamma, size)

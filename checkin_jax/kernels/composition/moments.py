@@ -24,7 +24,7 @@ from jax import Array
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixture_profiles, require_float64
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import holds, quietly, xp
-from checkin_jax.kernels.mixture_profiles import Buckets, Law
+from checkin_jax.kernels.mixture_profiles import Buckets, MixtureLaw
 
 # Number of geometric nodes beyond the even ones, and largest share of the range of theta that the even ones cover.
 _FAR, _MOST = 48, 0.9
@@ -34,7 +34,7 @@ _LEVELS = 32
 _NEXT_TO_NOTHING = 33.0
 
 
-class Choice(NamedTuple):
+class Discretization(NamedTuple):
     """Static choices: buckets (0: the law itself, absent counts below `absences`), offsets, and number of nodes."""
 
     buckets: int
@@ -46,13 +46,13 @@ class Choice(NamedTuple):
 class Lane(NamedTuple):
     """One unit and some orders.
 
-    law: [parts]. epsilon0, log_inverse_mass: scalars. deviations: range of s with even nodes, in standard deviations.
+    law: [parts]. epsilon0, neg_log_tail: scalars. deviations: range of s with even nodes, in standard deviations.
     fine: range of theta with even nodes. orders: [orders], > 1.
     """
 
-    law: Law
+    law: MixtureLaw
     epsilon0: Array
-    log_inverse_mass: Array
+    neg_log_tail: Array
     deviations: Array
     fine: Array
     orders: Array
@@ -160,7 +160,7 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     law = lane.law
     least = xp.min(mix.number)
     # Four exponentially small masses, and the numbers that XLA flushes to zero.
-    rest = 4.0 * xp.exp(-lane.log_inverse_mass) * (law.weight @ (law.scale * law.special)) + FLUSHED
+    rest = 4.0 * xp.exp(-lane.neg_log_tail) * (law.weight @ (law.scale * law.special)) + FLUSHED
     if law.n.shape[0] > 1:  # several parts: the worst case is a single label
         return xp.ones_like(rest)[None], rest[None]
     trials, special, most = law.n - 1.0, law.special, least - 1.0
@@ -177,7 +177,7 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([weight, rest[None]])
 
 
-def _nodes(lane: Lane, choice: Choice) -> Array:
+def _nodes(lane: Lane, choice: Discretization) -> Array:
     half = 0.5 * lane.epsilon0
     return _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
 
@@ -191,7 +191,7 @@ def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
     return high, xp.maximum(masses, 0.0)
 
 
-def _outcomes(lane: Lane, choice: Choice) -> tuple[Array, Array]:
+def _outcomes(lane: Lane, choice: Discretization) -> tuple[Array, Array]:
     """(theta, mass times 2 a / p) of every outcome s > 0 of a law of few draws."""
     mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
     n, y = mix.number[:, None, None], mix.ratio[:, :, None]
@@ -217,7 +217,7 @@ def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
     return peak[:, 0] + xp.log(xp.sum(xp.exp(size - peak) * near, axis=1))
 
 
-def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
+def _mixed(lane: Lane, choice: Discretization, mix: Buckets) -> Array:
     """`_log_excess` of a mixture and of its missing mass."""
     theta, count = _nodes(lane, choice), choice.nodes
     above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
@@ -236,7 +236,7 @@ def _mixed(lane: Lane, choice: Choice, mix: Buckets) -> Array:
 
 
 @quietly
-def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array:
+def log_moments(lane: Lane, choice: Discretization, mix: Buckets | None = None) -> Array:
     """Upper bounds on log A(lam) of one unit at each order; [orders], nats; infinity if no bound is known.
 
     mix: the mixture of the lane's law; None: it is computed.
@@ -245,7 +245,7 @@ def log_moments(lane: Lane, choice: Choice, mix: Buckets | None = None) -> Array
     if choice.buckets == 0:
         excess = _log_excess(*_outcomes(lane, choice), lane)
     else:
-        own = lane.law, lane.log_inverse_mass, choice.buckets, choice.offsets
+        own = lane.law, lane.neg_log_tail, choice.buckets, choice.offsets
         excess = _mixed(lane, choice, mixture_profiles.buckets_upper(*own) if mix is None else mix)
     # Rounding of exponents of this size.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0

@@ -182,7 +182,7 @@ class Tilt(NamedTuple):
     variance: Array
 
 
-class Round(NamedTuple):
+class Cumulants(NamedTuple):
     """K, K', K'' of one round of every event (nats); [..., events]."""
 
     log_mgf: Array
@@ -190,7 +190,7 @@ class Round(NamedTuple):
     variance: Array
 
 
-def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
+def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Cumulants:
     """K and its derivatives of each event at any `order`; atoms are stacked [events, atoms]."""
     losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
     log_mass = xp.log(masses) + order[..., None, None] * losses
@@ -199,7 +199,7 @@ def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Round:
     total = xp.sum(weight, axis=-1)
     mean = xp.sum(weight * losses, axis=-1) / total
     variance = xp.sum(weight * xp.square(losses - mean[..., None]), axis=-1) / total
-    return Round(xp.log(total) + peak[..., 0], mean, variance)
+    return Cumulants(xp.log(total) + peak[..., 0], mean, variance)
 
 
 @quietly

@@ -30,7 +30,7 @@ _CHUNK = 512
 _BLOCK = 16
 
 
-class Table(NamedTuple):
+class OrderTable(NamedTuple):
     """Values that depend on the orders alone, padded to powers of two, so that few sizes are compiled.
 
     Attributes:
@@ -46,7 +46,7 @@ class Table(NamedTuple):
     orders: Array
 
 
-def table(orders: np.ndarray) -> Table:
+def table(orders: np.ndarray) -> OrderTable:
     """The table of some whole orders >= 2."""
     padded = np.full(1 << max(2, math.ceil(math.log2(len(orders)))), 2.0)
     padded[: len(orders)] = orders
@@ -57,30 +57,32 @@ def table(orders: np.ndarray) -> Table:
     ratios = np.maximum(lam - j + 1, 1.0) / j
     log_comb[:, :_PRODUCTS] = np.log(lam) + np.cumsum(np.log(ratios[:, :_PRODUCTS]), axis=1)
     log_gamma = np.log(degrees) + scipy.special.gammaln(degrees / 2)
-    return Table(host(degrees), host(log_gamma), host(np.where(j <= lam, log_comb, -np.inf)), host(padded))
+    return OrderTable(
+        host(degrees), host(log_gamma), host(np.where(j <= lam, log_comb, -np.inf)), host(padded)
+    )
 
 
-def order_sum(log_weights: Array, tab: Table) -> Array:
+def order_sum(log_weights: Array, tab: OrderTable) -> Array:
     """log sum_j C(lam, j) W_j: [J] to [L]."""
     return logsumexp(tab.log_comb + log_weights[None, :], axis=1)
 
 
-def renyi(log_excess: Array, tab: Table) -> Array:
+def renyi(log_excess: Array, tab: OrderTable) -> Array:
     """log(1 + e^log_excess) / (lam - 1): the Renyi divergence of a moment given as log(A - 1)."""
     return jnp.logaddexp(0.0, log_excess) / (tab.orders - 1.0)
 
 
-def renyi_above(log_excess: Array, tab: Table) -> Array:
+def renyi_above(log_excess: Array, tab: OrderTable) -> Array:
     """`renyi`, raised by the rounding of its logarithms."""
     return renyi(log_excess, tab) * (1.0 + _rounding(log_excess, tab))
 
 
-def renyi_below(log_excess: Array, tab: Table) -> Array:
+def renyi_below(log_excess: Array, tab: OrderTable) -> Array:
     """`renyi`, lowered by the rounding of its logarithms."""
     return renyi(log_excess, tab) * (1.0 - _rounding(log_excess, tab))
 
 
-def _rounding(log_excess: Array, tab: Table) -> Array:
+def _rounding(log_excess: Array, tab: OrderTable) -> Array:
     nats = jnp.where(jnp.isfinite(log_excess), jnp.abs(log_excess), 0.0)
     # A logarithm of degree j has terms of up to 28 j nats.
     return 1e-12 + 1e-14 * tab.orders + 2e-15 * nats
@@ -91,7 +93,9 @@ def ceil_messages(k: Array, epsilon0: Array) -> Array:
     return jnp.floor((k - 1.0) / (2.0 * jnp.exp(epsilon0))) + 1.0
 
 
-def lemma_4_weights(log_g: Array, log_kbar: Array, log_decay: Array, epsilon0: Array, tab: Table) -> Array:
+def lemma_4_weights(
+    log_g: Array, log_kbar: Array, log_decay: Array, epsilon0: Array, tab: OrderTable
+) -> Array:
     """log W_j of A_k, [k, J]: the subsampled shuffle at weights g with kbar and decay e^{-(k-1)/(8E)}, all [k]."""
     log_x = log_g + log_expm1(2.0 * epsilon0) - epsilon0
     degrees = tab.degrees[None, :]
@@ -107,7 +111,7 @@ def _weight(count: Array, n: Array) -> Array:
     return jnp.where(count >= 1.0, jnp.log(jnp.maximum(count, 1.0) / n), -jnp.inf)
 
 
-def _count_weights(log_g: Array, k: Array, epsilon0: Array, tab: Table) -> Array:
+def _count_weights(log_g: Array, k: Array, epsilon0: Array, tab: OrderTable) -> Array:
     """`lemma_4_weights` for counts k >= 1."""
     decay = -(k - 1.0) / (8.0 * jnp.exp(epsilon0))
     return lemma_4_weights(log_g, jnp.log(ceil_messages(k, epsilon0)), decay, epsilon0, tab)
@@ -126,7 +130,7 @@ def _over_runs(log_sum, log_mass: Array, *columns: Array) -> Array:
     return logsumexp(jax.lax.map(lambda chunk: log_sum(*chunk), chunks), axis=0)
 
 
-def _ends(r: binomial.Runs, log_sum, size: int, single: bool, lower: bool) -> tuple[Array, Array]:
+def _ends(r: binomial.BinomialRuns, log_sum, size: int, single: bool, lower: bool) -> tuple[Array, Array]:
     """(upper, lower): `_over_runs` with largest g and smallest k of each run, and with smallest g and largest k.
 
     For windows of single values only the tails' runs separate the ends. lower: whether the lower end is needed; if not,
@@ -147,7 +151,7 @@ def _ends(r: binomial.Runs, log_sum, size: int, single: bool, lower: bool) -> tu
     return jnp.logaddexp(upper, most(tails)), least
 
 
-def _powers(log_mass: Array, log_base: Array, tab: Table) -> Array:
+def _powers(log_mass: Array, log_base: Array, tab: OrderTable) -> Array:
     """log sum over runs of e^(log_mass + j log_base) for every degree j, [J]; |log_base| at most 28.
 
     With one exponential a run for _BLOCK degrees and the next _BLOCK - 1 powers by products. Terms that are flushed to
@@ -178,7 +182,7 @@ _few_messages.defjvps(lambda tangent, _, x: jnp.where(x < 1.0, 0.0, tangent))
 
 
 def _log_weights(
-    log_mass: Array, share: Array, fewest: Array, epsilon0: Array, tab: Table, fixed: Array | None
+    log_mass: Array, share: Array, fewest: Array, epsilon0: Array, tab: OrderTable, fixed: Array | None
 ) -> Array:
     """log sum over runs of e^log_mass W_j, [J]: Lemma 4 at sampling probability `share` and `fewest` messages.
 
@@ -198,7 +202,14 @@ def _log_weights(
 
 
 def lemma_4_ends(
-    n: Array, gamma: Array, epsilon0: Array, tab: Table, size: int, single: bool, fixed: bool, lower: bool
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    tab: OrderTable,
+    size: int,
+    single: bool,
+    fixed: bool,
+    lower: bool,
 ) -> tuple[Array, Array]:
     """Renyi divergences (upper, lower), [L], of sum_k P[K=k] A_k, for epsilon0 > 0, A_k by Lemma 4.
 
@@ -214,7 +225,14 @@ def lemma_4_ends(
 
 
 def subsampling_ends(
-    n: Array, gamma: Array, epsilon0: Array, tab: Table, size: int, single: bool, smaller: bool, lower: bool
+    n: Array,
+    gamma: Array,
+    epsilon0: Array,
+    tab: OrderTable,
+    size: int,
+    single: bool,
+    smaller: bool,
+    lower: bool,
 ) -> tuple[Array, Array]:
     """As `lemma_4_ends` with subsampling's moment given k; if `smaller`, the smaller of it and Lemma 4's."""
 
@@ -235,7 +253,7 @@ def over_settings(
     n: Array,
     gamma: Array,
     epsilon0: Array,
-    tab: Table,
+    tab: OrderTable,
     *,
     ends_of: Callable[..., tuple[Array, Array]],
     size: int,
@@ -279,14 +297,14 @@ def theorem_1_rdp(
     return jnp.where(private, found[: len(whole)], 0.0)
 
 
-def subsampled_shuffle(k: Array, g_count: Array, n: Array, epsilon0: Array, tab: Table) -> Array:
+def subsampled_shuffle(k: Array, g_count: Array, n: Array, epsilon0: Array, tab: OrderTable) -> Array:
     """log(A - 1), [L], of Lemma 4 with k messages at the weight g_count / n; scalars."""
     weights = _count_weights(_weight(g_count, n)[None], jnp.maximum(k, 1.0)[None], epsilon0, tab)[0]
     return order_sum(weights, tab)
 
 
 @jax.jit
-def lemma_4(k: Array, n: Array, epsilon0: Array, tab: Table) -> Array:
+def lemma_4(k: Array, n: Array, epsilon0: Array, tab: OrderTable) -> Array:
     """Renyi divergence of the subsampled shuffle with k of n messages, [settings, L], rounded up."""
 
     def one(k: Array, n: Array, epsilon0: Array) -> Array:

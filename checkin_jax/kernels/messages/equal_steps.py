@@ -37,7 +37,7 @@ _ORDERS = 48
 _MOST_ORDER = 150.0
 
 
-class Law(NamedTuple):
+class StepLaw(NamedTuple):
     """Probabilities of the dominating step, under which (z, z') has mean (1, 1): float64 scalars.
 
     pair: of (z, z') = (p, 1), and of (1, p). high: of (p, p). low: of (0, 0). The rest is at (1, 1).
@@ -140,7 +140,7 @@ def _sum_contour(at: Array, weights: Array, count: Array, x: Array, jump: Array)
     )
 
 
-def _alone(law: Law, epsilon0: Array, loss: Array) -> Array:
+def _alone(law: StepLaw, epsilon0: Array, loss: Array) -> Array:
     """Upper bound on the divergence of one message."""
     return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
 
@@ -165,7 +165,7 @@ def stretched(at: Array, pool: PoolSteps, shift: Array) -> Array:
     return jnp.append(at, (1.0 - alpha) * shift)
 
 
-def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
+def _pooled(law: StepLaw, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
     """E over n = n' + 1 of (1/n) E( sum_{j <= n} t_j )_+ (T1h): t_j is alpha (1 - c), or beta
     times a step.
     """
@@ -190,14 +190,14 @@ def _pooled(law: Law, pool: PoolSteps, epsilon0: Array, loss: Array) -> Array:
 
 @jax.jit
 def pooled_upper(
-    law: Law, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: StepLaw, pool: PoolSteps, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on H at e^losses for clients of unequal rates, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, pool, epsilon0, losses)
     return jax.lax.map(functools.partial(_pooled, law, pool, epsilon0), losses)
 
 
-def _one(law: Law, step_counts: StepCounts, epsilon0: Array, loss: Array) -> Array:
+def _one(law: StepLaw, step_counts: StepCounts, epsilon0: Array, loss: Array) -> Array:
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(epsilon0)
     at = places(c_minus_1, epsilon0)
     weights = step_counts.rate * jnp.stack([law.pair, law.pair, law.high, law.low])
@@ -214,7 +214,7 @@ def _one(law: Law, step_counts: StepCounts, epsilon0: Array, loss: Array) -> Arr
 
 @jax.jit
 def profile_upper(
-    law: Law, step_counts: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
+    law: StepLaw, step_counts: StepCounts, epsilon0: Float64[Array, ""], losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses]."""
     require_float64(law, step_counts, epsilon0, losses)

@@ -79,12 +79,12 @@ def nodes(labels: Labels, order: float) -> np.ndarray:
     mu, rate = np.asarray(labels.mu)[:, None], 1.0 / np.asarray(labels.inverse_rate)[:, None]
     at = order * mu + _BEYOND
     with np.errstate(divide="ignore"):
-        reach = np.logaddexp(np.log1p(-rate), np.log(rate) + mu * at - 0.5 * mu * mu)
-    end = float(np.max(reach))
+        farthest = np.logaddexp(np.log1p(-rate), np.log(rate) + mu * at - 0.5 * mu * mu)
+    end = float(np.max(farthest))
     grid = np.append(0.0, np.geomspace(1e-3 * float(np.min(mu * rate)), end, _GRID))
     # dl / dx of the labels that extend this far.
     speed = mu * (rate - (1.0 - rate) * np.expm1(-grid))
-    slowest = np.min(np.where(reach >= grid, speed, np.inf), axis=0)
+    slowest = np.min(np.where(farthest >= grid, speed, np.inf), axis=0)
     slowest = np.where(np.isfinite(slowest), slowest, float(np.max(mu)))
     place = np.append(0.0, np.cumsum(np.diff(grid) * 0.5 * (1.0 / slowest[1:] + 1.0 / slowest[:-1])))
     far, last = float(place[-1]), _STEP * np.ceil(_NEAR / _STEP)

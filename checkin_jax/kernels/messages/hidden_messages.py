@@ -56,7 +56,7 @@ MARGIN = 1e-11
 _MEAN = 1e-12
 
 
-class Law(NamedTuple):
+class StepTransforms(NamedTuple):
     """A step for each c, by its two stop-loss transforms on increasing knots from 0, all [..., c, knots].
 
     right: knots k; right_value: E(d - k)_+. left, left_value: knots k and E(-d - k)_+.
@@ -68,7 +68,7 @@ class Law(NamedTuple):
     left_value: Array
 
 
-class Steps(NamedTuple):
+class ChordLaw(NamedTuple):
     """A law for one c, or [...]: knots, negative chord slopes, values at the knots and at the
     last left knot.
     """
@@ -82,7 +82,7 @@ class Steps(NamedTuple):
     left_beyond: Array
 
 
-class Choice(NamedTuple):
+class ContourChoice(NamedTuple):
     """A contour: its order, the knot at which laws are cut, and its period; scalars or [...]."""
 
     order: Array
@@ -102,10 +102,10 @@ def _drops(falls: Array) -> Array:
     return falls - xp.concatenate([falls[..., 1:], xp.zeros_like(falls[..., :1])], axis=-1)
 
 
-def steps_of(law: Law) -> Steps:
+def steps_of(law: StepTransforms) -> ChordLaw:
     fall = _falls(law.right, law.right_value * (1.0 + MARGIN))
     weights = _drops(_falls(law.left, law.left_value * (1.0 + MARGIN)))
-    return Steps(
+    return ChordLaw(
         law.right,
         fall,
         law.left[..., 1:],
@@ -116,7 +116,7 @@ def steps_of(law: Law) -> Steps:
     )
 
 
-def cut_at(steps: Steps, cut: Array) -> tuple[Array, Array]:
+def cut_at(steps: ChordLaw, cut: Array) -> tuple[Array, Array]:
     """Places and weights of the finite law without mass right of knot `cut`; mean zero up to `_MEAN`."""
     right = steps.right[..., 1:]
     weights = _drops(xp.where(xp.arange(right.shape[-1]) < cut[..., None], steps.fall, 0.0))
@@ -166,7 +166,7 @@ def _second(z: Array) -> Array:
     return xp.where(near, series, (xp.expm1(far) - far) / xp.square(far))
 
 
-def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
+def paths(steps: ChordLaw, count: Array, rate: Array, orders: Array) -> Paths:
     knots = steps.right[1:]
     part = xp.square(knots)[None, :] * _second(orders[:, None] * knots[None, :])
     falls, weights = steps.fall, _drops(steps.fall)
@@ -183,19 +183,22 @@ def paths(steps: Steps, count: Array, rate: Array, orders: Array) -> Paths:
 
 @quietly
 def paths_of(
-    rate: Float64[Array, ""], count: Float64[Array, ""], orders: Float64[Array, " orders"], laws: Law
+    rate: Float64[Array, ""],
+    count: Float64[Array, ""],
+    orders: Float64[Array, " orders"],
+    laws: StepTransforms,
 ) -> Paths:
     """Paths for sums of `count` steps of the first law, each present with probability `rate`; one cut for
     all.
     """
     require_float64(rate, count, orders, laws)
-    steps = [steps_of(Law(*(part[i] for part in laws))) for i in range(laws.right.shape[0])]
+    steps = [steps_of(StepTransforms(*(part[i] for part in laws))) for i in range(laws.right.shape[0])]
     beyond = xp.max(xp.stack([law.beyond for law in steps]), axis=0)
     left_beyond = xp.max(xp.stack([law.left_beyond for law in steps]))
     return paths(steps[0]._replace(beyond=beyond, left_beyond=left_beyond), count, rate, orders)
 
 
-def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
+def choose(paths: Paths, x: Array, deviation: Array) -> ContourChoice:
     """Order, cut and period of least expected error (images, rounding, smoothing and cut); [...].
 
     First the best of every few cuts, then the best of its neighbours. x: scalar or [...].
@@ -240,7 +243,7 @@ def choose(paths: Paths, x: Array, deviation: Array) -> Choice:
     few = xp.asarray(start)[..., None] + xp.arange(min(2 * _EVERY, cuts))
     some = paths.log_m[window[..., None], few[None].astype(window.dtype)]
     period, row, column = best(orders, some, paths.lost[few])
-    return Choice(at(xp.moveaxis(orders, 0, -1), row), start + column + 1, at(periods, period))
+    return ContourChoice(at(xp.moveaxis(orders, 0, -1), row), start + column + 1, at(periods, period))
 
 
 def _turn(phase: Array) -> Array:
@@ -377,8 +380,8 @@ def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
 
 
 def add(
-    total: stop_loss.Sum, contour: stop_loss.Contour, theta: Array, step: Step, count: Array
-) -> stop_loss.Sum:
+    total: stop_loss.ContourSum, contour: stop_loss.Contour, theta: Array, step: Step, count: Array
+) -> stop_loss.ContourSum:
     """The sum with `count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
     size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
@@ -398,7 +401,7 @@ def hidden_upper(
     deviation: Float64[Array, ""],
     paths: Paths,
     losses: Float64[Array, "groups losses"],
-    law: Law,
+    law: StepTransforms,
 ) -> Float64[Array, "groups losses"]:
     """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, each group on one contour; [groups,
     losses].

@@ -43,7 +43,7 @@ _NODES, _WEIGHTS = (
 )
 
 
-class Cells(NamedTuple):
+class OutputCells(NamedTuple):
     """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing; [cells].
 
     If all others hold a third record, Z - Z' takes the place of Z - 1. right_other, left_other: masses of the
@@ -61,7 +61,7 @@ class Cells(NamedTuple):
 
 
 @quietly
-def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells]:
+def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[OutputCells, OutputCells]:
     """Cells of one Gaussian message, all others at x': with Z - 1 to the right, and with 1 - Z to the right.
 
     count: cells on either side. farthest: beginning of the last cell, in standard deviations.
@@ -85,29 +85,31 @@ def gaussian_cells(mu: Array, farthest: Array, count: int) -> tuple[Cells, Cells
         return sign * xp.append(place[:-1], last), base - xp.append(base[1:], 0.0)
 
     right, left = side(1.0), side(-1.0)
-    return Cells(*right, *left), Cells(*left, *right)
+    return OutputCells(*right, *left), OutputCells(*left, *right)
 
 
-def _steps(cells: Cells) -> hidden_messages.Steps:
+def _steps(cells: OutputCells) -> hidden_messages.ChordLaw:
     """The law in the form that `hidden_messages` uses to choose a contour."""
     after = xp.cumsum(cells.right_mass[::-1])[::-1]
     # E(d - k)_+ at the knots.
     gaps = xp.diff(cells.right, prepend=0.0)
     beyond = xp.append(xp.cumsum((after * gaps)[::-1])[::-1], 0.0)
     knots = xp.concatenate([xp.zeros(1), cells.right])
-    return hidden_messages.Steps(
+    return hidden_messages.ChordLaw(
         knots, after, cells.left, cells.left_mass, cells.left_mass @ cells.left, beyond, xp.zeros(())
     )
 
 
 @quietly
-def paths_of(clients: Array, rate: Array, cells: Cells, orders: Array) -> hidden_messages.Paths:
+def paths_of(clients: Array, rate: Array, cells: OutputCells, orders: Array) -> hidden_messages.Paths:
     """Data from which `contours` chooses."""
     return hidden_messages.paths(_steps(cells), clients, rate, orders)
 
 
 @quietly
-def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) -> hidden_messages.Choice:
+def contours(
+    paths: hidden_messages.Paths, thresholds: Array, deviation: Array
+) -> hidden_messages.ContourChoice:
     """Contours for events near {W > threshold}; [thresholds].
 
     Args:
@@ -118,7 +120,7 @@ def contours(paths: hidden_messages.Paths, thresholds: Array, deviation: Array) 
         hidden_messages.choose(paths, -thresholds[start : start + _CHOSEN], deviation)
         for start in range(0, thresholds.size, _CHOSEN)
     ]
-    return hidden_messages.Choice(*(xp.concatenate(parts) for parts in zip(*found)))
+    return hidden_messages.ContourChoice(*(xp.concatenate(parts) for parts in zip(*found)))
 
 
 def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, lost_mean: Array) -> Array:
@@ -133,7 +135,7 @@ def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, 
 
 @quietly
 def lines_lower(
-    clients: Array, rate: Array, cells: Cells, choice: hidden_messages.Choice, thresholds: Array
+    clients: Array, rate: Array, cells: OutputCells, choice: hidden_messages.ContourChoice, thresholds: Array
 ) -> tuple[Array, Array]:
     """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [contours, thresholds].
 
@@ -186,7 +188,7 @@ def lines_lower(
     # |1 + excess| stays above the floor of log_one_plus wherever that matters; otherwise the error bound is
     # one.
     floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2, axis=-1)
-    total = stop_loss.Sum(
+    total = stop_loss.ContourSum(
         start.log_mgf + clients * log_real,
         start.log_ratio + (log_step - log_real[:, None].astype(kind)) * clients.astype(kind),
         2.0 * clients * wrong / modulus,

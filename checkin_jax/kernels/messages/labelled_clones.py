@@ -22,7 +22,7 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Stages
 
 
-class Labelled(NamedTuple):
+class LabelledSteps(NamedTuple):
     """m; real n_i > 0 and their masses, [parts]; lost: probability of the outcomes in no part."""
 
     slots: Array
@@ -32,7 +32,7 @@ class Labelled(NamedTuple):
 
 
 def labelled(
-    rules: Game, nodes: int, step_counts: Labelled, stages: Stages, message: Message, loss: Array
+    rules: Game, nodes: int, step_counts: LabelledSteps, stages: Stages, message: Message, loss: Array
 ) -> Array:
     """T2++ at one loss; stages: for m steps."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)

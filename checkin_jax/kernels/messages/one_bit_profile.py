@@ -41,7 +41,7 @@ NODES = 1024
 _FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
 
 
-class Curve(NamedTuple):
+class StopLossCurve(NamedTuple):
     """g on the whole range of m, by its values at the nodes.
 
     base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound
@@ -57,7 +57,7 @@ class Curve(NamedTuple):
     tilt: Array
 
 
-def value_at(curve: Curve, m: Array) -> tuple[Array, Array]:
+def value_at(curve: StopLossCurve, m: Array) -> tuple[Array, Array]:
     """(g, Q) at one m, rounded up."""
     size = xp.real(curve.base) + m * xp.real(curve.slope)
     phase = xp.imag(curve.base) + m * xp.imag(curve.slope) + curve.turn
@@ -92,7 +92,7 @@ def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]
     return xp.where(2.0 * apart >= q, xp.maximum(*value), inside)
 
 
-def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
+def largest(curve: StopLossCurve, others: Array, ceiling: Array) -> Array:
     """Upper bound on g over [0, others]; not refined above `ceiling`."""
     points = others * xp.linspace(0.0, 1.0, _FIRST + 1)
     value, bend = backend.vmap(functools.partial(value_at, curve))(points)
@@ -144,12 +144,12 @@ def largest(curve: Curve, others: Array, ceiling: Array) -> Array:
 def curve_between(
     path: stop_loss.Contour,
     theta: Array,
-    begun: stop_loss.Sum,
-    first: stop_loss.Sum,
-    second: stop_loss.Sum,
+    begun: stop_loss.ContourSum,
+    first: stop_loss.ContourSum,
+    second: stop_loss.ContourSum,
     others: Array,
     x: Array,
-) -> tuple[Curve, Array]:
+) -> tuple[StopLossCurve, Array]:
     """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and a bound on
     its deficit.
 
@@ -163,7 +163,7 @@ def curve_between(
         xp.maximum(first.drift, second.drift)
         + 16.0 * UNIT * (xp.abs(first.log_ratio) + xp.abs(second.log_ratio))
     )
-    curve = Curve(
+    curve = StopLossCurve(
         begun.log_ratio + many * first.log_ratio,
         slope,
         stop_loss.multiplicity(points) / (path.period * xp.square(xp.abs(theta))),
@@ -176,7 +176,7 @@ def curve_between(
     # concerned.
     floor = math.log(2.0 * stop_loss.FLOOR)
 
-    def held(mine: stop_loss.Sum, other: stop_loss.Sum) -> Array:
+    def held(mine: stop_loss.ContourSum, other: stop_loss.ContourSum) -> Array:
         size = xp.real(mine.log_ratio) + mine.log_mgf
         rest = xp.maximum(others - 1.0, 0.0) * xp.maximum(xp.real(other.log_ratio), floor)
         return xp.where((size <= floor) & (others > 0), 2.0 * xp.exp(floor + rest), 0.0)
@@ -194,10 +194,10 @@ class _Path(NamedTuple):
 
     contour: stop_loss.Contour
     theta: Array
-    begun: stop_loss.Sum
-    steps: tuple[stop_loss.Sum, stop_loss.Sum]
+    begun: stop_loss.ContourSum
+    steps: tuple[stop_loss.ContourSum, stop_loss.ContourSum]
 
-    def curve(self, others: Array, x: Array) -> tuple[Curve, Array]:
+    def curve(self, others: Array, x: Array) -> tuple[StopLossCurve, Array]:
         """g for `others` clients, and its deficit: frequencies beyond the nodes, moduli raised to
         the floor.
         """
@@ -224,7 +224,7 @@ def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Pa
     return _Path(path, theta, begun, (first, second))
 
 
-def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[Curve, Array]:
+def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[StopLossCurve, Array]:
     """g at this loss, and an upper bound on its deficit at any m."""
     c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     at, weights = one_bit_places(c_minus_1, message), rate * one_bit_laws(message)

@@ -53,7 +53,7 @@ class Laws(NamedTuple):
     """The laws of a game at the nodes of a contour, for one c; the last is above the others in convex order.
 
     laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: one real order above t and one below
-    zero, for Chernoff's bounds; reach: T there, [laws, 2]. candidates: those of the game.
+    zero, for Chernoff's bounds; at_orders: T there, [laws, 2]. candidates: those of the game.
     """
 
     contour: stop_loss.Contour
@@ -61,7 +61,7 @@ class Laws(NamedTuple):
     laws: Array
     real: Array
     orders: Array
-    reach: Array
+    at_orders: Array
     candidates: Array
 
 
@@ -73,7 +73,7 @@ class Played(NamedTuple):
     multiply a debt.
     """
 
-    total: stop_loss.Sum
+    total: stop_loss.ContourSum
     ratio: Array
     far: Array
     debt: Array
@@ -117,7 +117,7 @@ def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -
     return Played(
         total,
         xp.exp(total.log_ratio),
-        played.far + count * log1p(xp.square(game.orders) * (share @ game.reach)),
+        played.far + count * log1p(xp.square(game.orders) * (share @ game.at_orders)),
         (played.debt + count * failed) * xp.exp(count * growth),
         played.growth + count * growth,
     )
@@ -201,7 +201,7 @@ def _failure(
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is
     # placed where both bounds are equal.
     left, right = xp.abs(game.orders - game.contour.order)
-    steps = log1p(xp.square(game.orders) * xp.max(game.reach, axis=0))
+    steps = log1p(xp.square(game.orders) * xp.max(game.at_orders, axis=0))
     log_left, log_right = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf
     outside = (left * log_right + right * log_left - left * right * period) / (left + right)
     wrapped = 4.0 * xp.exp(outside) / -xp.expm1(-xp.minimum(left, right) * period)
@@ -274,7 +274,7 @@ class Staged(NamedTuple):
     def more(self, count: Array) -> Played:
         return add(self.game, self.played, self.share, count, self.failed)
 
-    def stop_loss(self, total: stop_loss.Sum, x: Array) -> Array:
+    def stop_loss(self, total: stop_loss.ContourSum, x: Array) -> Array:
         """E(x + S)_+ for an S that includes all steps in `played`."""
         return stop_loss.stop_loss(total, self.game.contour, self.game.theta, x, self.tail)
 
@@ -320,7 +320,7 @@ def _binomial(
         log_step.dtype
     )
     kept = size >= jnp.square(edge)
-    late = stop_loss.Sum(
+    late = stop_loss.ContourSum(
         step_counts.log_mgf - before * log_real,
         jnp.where(kept, ratio, jax.lax.complex(jnp.asarray(-1e4), jnp.zeros(()))),
         jnp.where(kept, step_counts.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
@@ -433,7 +433,7 @@ def clipped(value: Array, most: Array) -> Array:
     return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, most), most)
 
 
-class Round(NamedTuple):
+class RoundSums(NamedTuple):
     """The sums that bound a round; everybody: upper bound on the probability that no other client hides the target."""
 
     step_counts: StepCounts
@@ -441,7 +441,7 @@ class Round(NamedTuple):
 
 
 def _round(
-    binomial: bool, rules: Game, nodes: int, of: Round, stages: Stages, message: Message, loss: Array
+    binomial: bool, rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array
 ) -> Array:
     step_counts, everybody = of
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
@@ -514,7 +514,7 @@ def profile_upper(
 
     Args:
       value: the bound at one loss: `sampled`, `counted`, `pooled`, `weighted_clones.weighted` or
-        `labelled_clones.labelled`. of: its `Round`, `Pool`, `Weighted` or `Labelled`.
+        `labelled_clones.labelled`. of: its `RoundSums`, `Pool`, `Weighted` or `Labelled`.
       stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
         one.
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.

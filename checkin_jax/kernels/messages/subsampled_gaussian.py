@@ -40,9 +40,9 @@ class GaussianBuckets(NamedTuple):
 
 
 def _runs(
-    num_clients: Array, rate: Array, log_inverse_mass: Array, buckets: int
-) -> tuple[binomial.Cells, Array, Array]:
-    cut = binomial.cells(num_clients - 1.0, rate, log_inverse_mass, buckets)
+    num_clients: Array, rate: Array, neg_log_tail: Array, buckets: int
+) -> tuple[binomial.BinomialCells, Array, Array]:
+    cut = binomial.cells(num_clients - 1.0, rate, neg_log_tail, buckets)
     limit = num_clients - 1.0
     return cut, xp.minimum(cut.first, limit) + 1.0, xp.minimum(cut.last, limit) + 1.0
 
@@ -53,7 +53,7 @@ def _mu(mu: Array, count: Array, summed: bool) -> Array:
 
 @quietly
 def buckets_upper(
-    num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
+    num_clients: Array, rate: Array, mu: Array, neg_log_tail: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
     """A mixture whose profile is at least that of G1 for c >= 1; shape [2 * buckets].
 
@@ -61,7 +61,7 @@ def buckets_upper(
     preserved.
     `summed`: the aggregate view. The weight outside is returned as `tail`, to be counted at infinite loss.
     """
-    cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
+    cut, first, last = _runs(num_clients, rate, neg_log_tail, buckets)
     high, low = num_clients / first, num_clients / last
     mean = xp.clip(num_clients / (cut.mean_upper + 1.0), low, high)
     wide = high > low
@@ -74,14 +74,14 @@ def buckets_upper(
 
 @quietly
 def buckets_lower(
-    num_clients: Array, rate: Array, mu: Array, log_inverse_mass: Array, buckets: int, summed: bool
+    num_clients: Array, rate: Array, mu: Array, neg_log_tail: Array, buckets: int, summed: bool
 ) -> GaussianBuckets:
     """A mixture of subsampled Gaussians that the round dominates, in both directions; shape [buckets].
 
     Each bucket uses the mu of its last k (more noise) and hides k; both are post-processings. Its r is the
     mean, rounded up.
     """
-    cut, first, last = _runs(num_clients, rate, log_inverse_mass, buckets)
+    cut, first, last = _runs(num_clients, rate, neg_log_tail, buckets)
     inverse = binomial.mean_inverse(first, last, xp.clip(cut.mean_lower + 1.0, first, last))
     return GaussianBuckets(
         _mu(mu, last, summed), num_clients * inverse, rate * cut.mass_lower, xp.zeros_like(rate)

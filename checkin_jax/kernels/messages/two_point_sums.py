@@ -51,7 +51,9 @@ def profile_upper(
     chex.assert_tree_shape_prefix((right, left), (2, 3))
     x, others = -clients * xp.expm1(losses), clients - 1.0
     every = [
-        hidden_messages.steps_of(hidden_messages.Law(knots, right[end, law], knots, left[end, law]))
+        hidden_messages.steps_of(
+            hidden_messages.StepTransforms(knots, right[end, law], knots, left[end, law])
+        )
         for end in (0, 1)
         for law in (0, 1, 2)
     ]
@@ -65,12 +67,16 @@ def profile_upper(
     finite = [hidden_messages.of_a_law(*hidden_messages.cut_at(law, choice.cut), rate) for law in every]
     between, one = hidden_messages.shares(losses), xp.ones_like(rate)
 
-    def more(total: stop_loss.Sum, law: int) -> stop_loss.Sum:
+    def more(total: stop_loss.ContourSum, law: int) -> stop_loss.ContourSum:
         ends = [hidden_messages.step_on(path, *each, rate) for each in finite[law::3][: losses.size]]
         return hidden_messages.add(total, path, theta, hidden_messages.mixed(ends, between), one)
 
     def at(
-        star: stop_loss.Sum, first: stop_loss.Sum, second: stop_loss.Sum, x: Array, ceiling: Array
+        star: stop_loss.ContourSum,
+        first: stop_loss.ContourSum,
+        second: stop_loss.ContourSum,
+        x: Array,
+        ceiling: Array,
     ) -> Array:
         curve, rest = one_bit_profile.curve_between(path, theta, star, first, second, others, x)
         return one_bit_profile.largest(curve, others, ceiling * clients) + rest

@@ -23,7 +23,7 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Stages
 
 
-class Weighted(NamedTuple):
+class WeightedSteps(NamedTuple):
     """Real n > 0; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
 
     clients: Array
@@ -36,7 +36,7 @@ class Weighted(NamedTuple):
 def weighted(
     rules: Game,
     nodes: int,
-    step_counts: Weighted,
+    step_counts: WeightedSteps,
     stages: tuple[Stages, Stages],
     message: Message,
     loss: Array,
@@ -69,7 +69,7 @@ def weighted(
     def part(whole: Array, rest: Array) -> Array:
         first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
         # Both sums include the normal variable.
-        total = stop_loss.Sum(
+        total = stop_loss.ContourSum(
             first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
             first.total.log_ratio + second.total.log_ratio - normal.log_ratio,
             first.total.drift + second.total.drift,

@@ -27,7 +27,7 @@ _QUOTIENT, _SUMMED = 1e-11, 1e-9
 _LEAST = 1e-290
 
 
-class Labelled(NamedTuple):
+class LabelledShares(NamedTuple):
     """m T / (p_0 w) of each part and its mass (with T included), [PARTS], padded; and the mass in no part.
 
     w: upper bound on every slot's share of the target's message, in units of p_0/m. T: lower bound on the
@@ -44,17 +44,17 @@ def counted(num_clients: int, num_slots: int) -> bool:
     return max(num_clients, num_slots) <= _COUNTED
 
 
-def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> Labelled | None:
+def labelled(num_clients: int, num_slots: int, prob: float, neg_log_tail: float) -> LabelledShares | None:
     """Shares of n clients' messages in m common slots; each sends with probability `prob`. None
     if unknown.
 
     Args:
-      num_clients: n > 1. log_inverse_mass: the lost mass is about exp(-log_inverse_mass).
+      num_clients: n > 1. neg_log_tail: the lost mass is about exp(-neg_log_tail).
     """
     if counted(num_clients, num_slots):
-        found = _counted(num_clients, num_slots, prob, log_inverse_mass)
+        found = _counted(num_clients, num_slots, prob, neg_log_tail)
     else:
-        found = _bounded(num_clients, num_slots, prob, log_inverse_mass)
+        found = _bounded(num_clients, num_slots, prob, neg_log_tail)
     if found is None:
         return None
     shares, totals, masses, lost = (np.asarray(each, dtype=np.float64) for each in found)
@@ -63,7 +63,7 @@ def labelled(num_clients: int, num_slots: int, prob: float, log_inverse_mass: fl
     pad = (0, PARTS - shares.size)
     clients = num_slots * totals / (prob * shares) * (1.0 - 1e-14)
     weights = masses * totals * (1.0 + _SUMMED)
-    return Labelled(np.pad(clients, pad, mode="edge"), np.pad(weights, pad), float(lost))
+    return LabelledShares(np.pad(clients, pad, mode="edge"), np.pad(weights, pad), float(lost))
 
 
 def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool) -> np.ndarray:

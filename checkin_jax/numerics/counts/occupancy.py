@@ -50,35 +50,35 @@ def moments(num_clients: float, num_slots: float, prob: float) -> tuple[float, f
     return mean, max(variance, 0.0) + 1e-12 * mean
 
 
-def deviation(variance: float, log_inverse_mass: float) -> float:
-    """t with Pr[K - E K >= t] <= exp(-log_inverse_mass) and Pr[K - E K <= -t] likewise (Bernstein)."""
-    third = log_inverse_mass / 3.0
-    return third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass)
+def deviation(variance: float, neg_log_tail: float) -> float:
+    """t with Pr[K - E K >= t] <= exp(-neg_log_tail) and Pr[K - E K <= -t] likewise (Bernstein)."""
+    third = neg_log_tail / 3.0
+    return third + math.sqrt(third * third + 2.0 * variance * neg_log_tail)
 
 
-def most(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> tuple[int, float]:
-    """(k, mass): Pr[K > k] <= mass, where mass is exp(-log_inverse_mass), or 0 at the largest possible k."""
+def most(num_clients: int, num_slots: int, prob: float, neg_log_tail: float) -> tuple[int, float]:
+    """(k, mass): Pr[K > k] <= mass, where mass is exp(-neg_log_tail), or 0 at the largest possible k."""
     limit = min(num_clients, num_slots)
     mean, variance = moments(float(num_clients), float(num_slots), prob)
-    found = math.ceil(mean * (1.0 + 1e-12) + deviation(variance, log_inverse_mass))
-    return (found, math.exp(-log_inverse_mass)) if found < limit else (limit, 0.0)
+    found = math.ceil(mean * (1.0 + 1e-12) + deviation(variance, neg_log_tail))
+    return (found, math.exp(-neg_log_tail)) if found < limit else (limit, 0.0)
 
 
-def least(num_clients: int, num_slots: int, prob: float, log_inverse_mass: float) -> int:
-    """k with Pr[K < k] <= exp(-log_inverse_mass), or 0."""
+def least(num_clients: int, num_slots: int, prob: float, neg_log_tail: float) -> int:
+    """k with Pr[K < k] <= exp(-neg_log_tail), or 0."""
     mean, variance = moments(float(num_clients), float(num_slots), prob)
-    return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, log_inverse_mass)), 0)
+    return max(math.floor(mean * (1.0 - 1e-12) - deviation(variance, neg_log_tail)), 0)
 
 
-def fewest(num_clients: float, prob: float, log_inverse_mass: float) -> tuple[int, float]:
+def fewest(num_clients: float, prob: float, neg_log_tail: float) -> tuple[int, float]:
     """(k, mass): an upper bound on the probability that fewer than k clients send.
 
-    The mass is about exp(-log_inverse_mass), by Chernoff's bound.
+    The mass is about exp(-neg_log_tail), by Chernoff's bound.
     """
     if prob >= 1.0:
         return int(num_clients), 0.0
     mean = num_clients * prob
-    found = math.floor(mean - math.sqrt(2.0 * mean * (log_inverse_mass + 1.0)))
+    found = math.floor(mean - math.sqrt(2.0 * mean * (neg_log_tail + 1.0)))
     if found <= 0:
         return 0, 0.0
     return found, math.exp(float(binomial.log_chernoff(found - 1.0, num_clients, prob)))
@@ -149,7 +149,7 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
 
 
 def law(
-    num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
+    num_clients: int, num_slots: int, prob: float, neg_log_tail: float, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above K if `upper`, else below K (the remaining mass is at 0).
 
@@ -157,7 +157,7 @@ def law(
 
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client sends.
-      log_inverse_mass: if upper, the highest value has mass at least exp(-log_inverse_mass).
+      neg_log_tail: if upper, the highest value has mass at least exp(-neg_log_tail).
     """
     most = min(num_clients, num_slots)
     mean, variance = moments(float(num_clients), float(num_slots), prob)
@@ -171,7 +171,7 @@ def law(
         edges = np.arange(low, high + 1.0)
     else:
         edges = np.unique(np.clip(np.rint(mean + sd * np.asarray(_EDGES)), low, high))
-    levels = [level for level in _TAILS if level < log_inverse_mass] + [log_inverse_mass]
+    levels = [level for level in _TAILS if level < neg_log_tail] + [neg_log_tail]
     beyond = [math.floor(mean + deviation(variance, level)) for level in levels]
     below = [math.ceil(mean - deviation(variance, level)) for level in levels]
     # Pr[K > e] and Pr[K < e] for integers e: by Bernstein, and by sums over the bulk if it is computed.
@@ -211,15 +211,15 @@ def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tu
 
 
 def levels(
-    num_clients: int, num_slots: int, prob: float, log_inverse_mass: float, upper: bool
+    num_clients: int, num_slots: int, prob: float, neg_log_tail: float, upper: bool
 ) -> tuple[list[tuple[int, float]], float]:
     """(pairs, lost): a few (value, mass) of a law stochastically above K if `upper`, else below K, and the
     lost mass.
 
     Args:
-      log_inverse_mass: the lost mass is at most about exp(-log_inverse_mass).
+      neg_log_tail: the lost mass is at most about exp(-neg_log_tail).
     """
-    values, masses = law(num_clients, num_slots, prob, log_inverse_mass + 1.0, upper)
+    values, masses = law(num_clients, num_slots, prob, neg_log_tail + 1.0, upper)
     kept = masses > 0
     values, masses = values[kept], masses[kept]
     if not upper:
@@ -227,7 +227,7 @@ def levels(
         values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
         values, masses = -values[::-1], masses[::-1]
     beyond = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)
-    last = int(np.argmax(beyond <= math.exp(-log_inverse_mass)))
+    last = int(np.argmax(beyond <= math.exp(-neg_log_tail)))
     mean, variance = moments(float(num_clients), float(num_slots), prob)
     steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
     ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))

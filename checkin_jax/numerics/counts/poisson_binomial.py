@@ -39,7 +39,7 @@ _TINY = 1e-290
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
-class Trials(NamedTuple):
+class Indicators(NamedTuple):
     """Independent indicators in groups of nearly equal probability q, in (0, 1).
 
     centre, spread (the largest |q - centre|): [groups]. moments: sum (q - centre)^r for r = 0.._MOMENTS,
@@ -69,15 +69,15 @@ class Trials(NamedTuple):
         rest = self.moments[0] @ (self.centre * (1.0 - self.centre)) + first @ (1.0 - 2.0 * self.centre)
         return max(float(rest - second.sum()), 0.0)
 
-    def scaled(self, factor: float) -> Trials:
+    def scaled(self, factor: float) -> Indicators:
         """The indicators, each thinned by an independent coin of probability `factor` in (0, 1)."""
         power = factor ** np.arange(_MOMENTS + 1.0)[:, None]
-        kept = Trials(self.centre * factor, self.spread * factor, self.moments * power, 0.0)
+        kept = Indicators(self.centre * factor, self.spread * factor, self.moments * power, 0.0)
         if not self.sure:
             return kept
         extra = np.zeros((_MOMENTS + 1, 1))
         extra[0] = self.sure
-        return Trials(
+        return Indicators(
             np.append(kept.centre, factor),
             np.append(kept.spread, 0.0),
             np.concatenate([kept.moments, extra], axis=1),
@@ -85,7 +85,7 @@ class Trials(NamedTuple):
         )
 
 
-def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
+def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Indicators:
     """Groups of indicators with these probabilities in [0, 1], each `counts` times (whole numbers, default
     1).
     """
@@ -98,7 +98,7 @@ def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
     if probs.size <= _GROUPS:
         moments = np.zeros((_MOMENTS + 1, probs.size))
         moments[0] = counts
-        return Trials(probs, np.zeros_like(probs), moments, sure)
+        return Indicators(probs, np.zeros_like(probs), moments, sure)
     logit = np.log(probs) - np.log1p(-probs)
     low, high = float(logit.min()), float(logit.max())
     bins = min(math.ceil((high - low) / _WIDTH) + 1, _BINS)
@@ -114,10 +114,10 @@ def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Trials:
         moments[r] = np.bincount(place, power, bins)
         power = power * away
     seen = size > 0
-    return Trials(centre[seen], spread[seen], moments[:, seen], sure)
+    return Indicators(centre[seen], spread[seen], moments[:, seen], sure)
 
 
-class Law(NamedTuple):
+class SumLaw(NamedTuple):
     """Two-sided bounds on the masses of a sum at first + stride i, and of the runs between these points;
     [points].
 
@@ -142,28 +142,28 @@ class Law(NamedTuple):
         return self.first + self.stride * np.arange(self.lower.size)
 
 
-def law(of: Trials, log_inverse_mass: float) -> Law:
-    """Law of the sum, without at most exp(-log_inverse_mass) on either side.
+def law(of: Indicators, neg_log_tail: float) -> SumLaw:
+    """Law of the sum, without at most exp(-neg_log_tail) on either side.
 
     Each value has a proven error, relative errors near 1e-11. Masses below 1e-290 are not resolved.
     """
     total = of.number
     if total <= _FEW and not of.spread.any():
-        return _convolved(of, log_inverse_mass)
+        return _convolved(of, neg_log_tail)
     mean, variance = of.mean - of.sure, of.variance * (1.0 + 1e-9)
-    third = log_inverse_mass / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * variance * log_inverse_mass) + 1e-12 * mean + 1.0
+    third = neg_log_tail / 3.0
+    radius = third + math.sqrt(third * third + 2.0 * variance * neg_log_tail) + 1e-12 * mean + 1.0
     first, last = max(math.floor(mean - radius), 0.0), min(math.ceil(mean + radius), total)
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
     lower, upper = _pmf(of, at)
-    left = math.exp(-log_inverse_mass) if first > 0 else 0.0
-    right = math.exp(-log_inverse_mass) if last < total else 0.0
+    left = math.exp(-neg_log_tail) if first > 0 else 0.0
+    right = math.exp(-neg_log_tail) if last < total else 0.0
     runs = _runs(lower, upper, stride, last - at[-1] + 1.0)
-    return Law(first + of.sure, last + of.sure, stride, lower, upper, *runs, left, right)
+    return SumLaw(first + of.sure, last + of.sure, stride, lower, upper, *runs, left, right)
 
 
-def _convolved(of: Trials, log_inverse_mass: float) -> Law:
+def _convolved(of: Indicators, neg_log_tail: float) -> SumLaw:
     pmf = np.ones(1)
     for prob, count in zip(of.centre.tolist(), of.moments[0].tolist()):
         for _ in range(int(count)):
@@ -172,7 +172,7 @@ def _convolved(of: Trials, log_inverse_mass: float) -> Law:
     slack = 4.0 * UNIT * (of.number + 4.0)
     upper = pmf * (1.0 + slack) + _TINY
     lower = np.maximum(pmf * (1.0 - slack) - _TINY, 0.0)
-    return Law(of.sure, of.sure + of.number, 1.0, lower, upper, lower, upper, 0.0, 0.0)
+    return SumLaw(of.sure, of.sure + of.number, 1.0, lower, upper, lower, upper, 0.0, 0.0)
 
 
 def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +203,7 @@ def _runs(lower: np.ndarray, upper: np.ndarray, stride: float, rest: float) -> t
     return np.where(known, below.sum(axis=1) * (1.0 - slack), 0.0), above.sum(axis=1) * (1.0 + slack)
 
 
-def _tilted(of: Trials, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _tilted(of: Indicators, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the tilted sum, from the bins' centres; [tilts]."""
     c, size = of.centre[None, :], of.moments[0]
     z = np.exp(tilts)[:, None]
@@ -211,7 +211,7 @@ def _tilted(of: Trials, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a @ size, (a * (1.0 - a)) @ size
 
 
-def _tilts(of: Trials, targets: np.ndarray) -> np.ndarray:
+def _tilts(of: Indicators, targets: np.ndarray) -> np.ndarray:
     """Tilts with approximately these means; every tilt is valid."""
     low, high = np.full(targets.size, -60.0), np.full(targets.size, 60.0)
     t = np.zeros(targets.size)
@@ -226,7 +226,7 @@ def _tilts(of: Trials, targets: np.ndarray) -> np.ndarray:
     return t
 
 
-def _pmf(of: Trials, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pmf(of: Indicators, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on the probabilities of these values, from tilts a few standard deviations apart."""
     deviation = math.sqrt(max(of.variance, 1.0))
     span = float(at[-1] - at[0])
@@ -243,7 +243,7 @@ def _pmf(of: Trials, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return lower, np.minimum(upper, 1.0)
 
 
-def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _at_tilt(of: Indicators, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     c, size, z = of.centre, of.moments[0], math.exp(tilt)
     bottom = 1.0 - c + c * z
     a = c * z / bottom
@@ -314,10 +314,10 @@ def _at_tilt(of: Trials, tilt: float, at: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.where(log_scale <= 700.0, low, 0.0), high
 
 
-def poisson_law(mean: float, log_inverse_mass: float) -> Law:
+def poisson_law(mean: float, neg_log_tail: float) -> SumLaw:
     """Poisson law with this mean, as returned by `law`; relative errors below 1e-10 for means up to 2^42."""
-    third = log_inverse_mass / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * mean * log_inverse_mass) + 1.0
+    third = neg_log_tail / 3.0
+    radius = third + math.sqrt(third * third + 2.0 * mean * neg_log_tail) + 1.0
     first, last = max(math.floor(mean - radius), 0.0), float(math.ceil(mean + radius))
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
@@ -343,6 +343,6 @@ def poisson_law(mean: float, log_inverse_mass: float) -> Law:
     deviance = np.where(near, mean * np.square(inner) * series, k * np.log(k / mean) - (k - mean))
     pmf = np.where(at > 0, np.exp(-error - deviance) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
     lower, upper = np.maximum(pmf * (1.0 - 1e-10) - _TINY, 0.0), pmf * (1.0 + 1e-10) + _TINY
-    outside = math.exp(-log_inverse_mass)
+    outside = math.exp(-neg_log_tail)
     runs = _runs(lower, upper, stride, last - at[-1] + 1.0)
-    return Law(first, last, stride, lower, upper, *runs, outside if first > 0 else 0.0, outside)
+    return SumLaw(first, last, stride, lower, upper, *runs, outside if first > 0 else 0.0, outside)

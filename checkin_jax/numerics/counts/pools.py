@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.kernels import binomial, host
 from checkin_jax.numerics.counts import poisson_binomial
-from checkin_jax.numerics.counts.poisson_binomial import Law
+from checkin_jax.numerics.counts.poisson_binomial import SumLaw
 
 # Number of values of n'; the first is 0. It is fixed, since each number is compiled anew.
 PARTS = 8
@@ -25,7 +25,7 @@ _PLACES = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2)
 _DOWN = 1.0 - 1e-15
 
 
-class Pool(NamedTuple):
+class PoolSizes(NamedTuple):
     """Values of n' and their probabilities, or a law stochastically below n'; both [PARTS] or [1]."""
 
     sizes: np.ndarray
@@ -43,22 +43,22 @@ def weights(rates: np.ndarray, theta: float) -> np.ndarray:
     return np.where(rates == theta, 1.0, np.clip(members * _DOWN, 0.0, 1.0))
 
 
-def sum_of(members: np.ndarray, counts: np.ndarray | None, log_inverse_mass: float) -> Pool:
+def sum_of(members: np.ndarray, counts: np.ndarray | None, neg_log_tail: float) -> PoolSizes:
     """Lower law of the number of independent events that occur, with these probabilities, `counts` times
     each.
     """
     of = poisson_binomial.trials(members, counts)
     if of.number == 0:
         return certain(of.sure)
-    return cut(poisson_binomial.law(of, log_inverse_mass), of.mean, of.variance)
+    return cut(poisson_binomial.law(of, neg_log_tail), of.mean, of.variance)
 
 
-def certain(size: float) -> Pool:
+def certain(size: float) -> PoolSizes:
     """Point mass of n' at `size`."""
-    return Pool(np.array([float(size)]), np.ones(1))
+    return PoolSizes(np.array([float(size)]), np.ones(1))
 
 
-def limited(weight: float, log_inverse_mass: float) -> Pool:
+def limited(weight: float, neg_log_tail: float) -> PoolSizes:
     """Law below n' if only a lower bound `weight` on the sum of the others' weights w_j is known.
 
     n' is stochastically at least min(Poisson(weight), floor(weight)) [Hoeffding 1956, Theorem 4].
@@ -66,11 +66,11 @@ def limited(weight: float, log_inverse_mass: float) -> Pool:
     weight = weight * _DOWN
     if weight < 1.0:
         return certain(0.0)
-    law = poisson_binomial.poisson_law(weight, log_inverse_mass)
+    law = poisson_binomial.poisson_law(weight, neg_log_tail)
     return cut(law, weight, weight, math.floor(weight))
 
 
-def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
+def cut(law: SumLaw, mean: float, variance: float, most: float = math.inf) -> PoolSizes:
     """Law on PARTS values stochastically below the given one: every value moves to the next lower selected
     value.
     """
@@ -91,7 +91,7 @@ def cut(law: Law, mean: float, variance: float, most: float = math.inf) -> Pool:
     sizes = np.concatenate([[0.0], law.values[kept]])
     masses = np.diff(np.concatenate([[0.0], np.maximum.accumulate(under)]))
     pad = PARTS - sizes.size
-    return Pool(np.pad(sizes, (pad, 0)), np.pad(masses, (pad, 0)))
+    return PoolSizes(np.pad(sizes, (pad, 0)), np.pad(masses, (pad, 0)))
 
 
 class Runs:
@@ -102,7 +102,7 @@ class Runs:
     next_upper, next_lower: of the sum in [first, last].
     """
 
-    def __init__(self, law: Law, buckets: int) -> None:
+    def __init__(self, law: SumLaw, buckets: int) -> None:
         size, stride = law.lower.size, law.stride
         mean = float(law.run_upper @ np.arange(float(size)))
         deviation = np.sqrt(max(float(law.run_upper @ np.square(np.arange(float(size)) - mean)), 1e-300))
@@ -121,7 +121,7 @@ class Runs:
         entering = np.append(law.lower[start[1:]], 0.0)
         self.next_lower = np.maximum(self.lower + entering - law.upper[start], 0.0)
 
-    def ratios(self, law: Law) -> tuple[np.ndarray, np.ndarray]:
+    def ratios(self, law: SumLaw) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (above, below) on Pr[T = k] / Pr[T = k-1] for all k of each run; infinity and 0 if unknown.
 
         The ratio decreases in k (Newton): it is at most its value at the first k and at least that at the

@@ -16,19 +16,19 @@ import numpy as np
 _SHARE, _PROBABILITY = 1e-13, 1e-11
 
 
-def sizes(window: int, log_inverse_mass: float) -> tuple[np.ndarray, float]:
+def sizes(window: int, neg_log_tail: float) -> tuple[np.ndarray, float]:
     """(probs, rest): Pr[s others are in a slot], s = 1, 2, ..., rounded up, and the probability of larger s.
 
     Each of m - 1 others is in the slot with probability 1/m.
 
     Args:
-      window: m >= 2. log_inverse_mass: larger s have total probability at most exp(-log_inverse_mass).
+      window: m >= 2. neg_log_tail: larger s have total probability at most exp(-neg_log_tail).
     """
     found, power = [], 1.0
     for s in range(1, window):
         power *= (window - s) / (window * s)
         # The term is at most 1/s!, and all later terms add up to less than twice the first.
-        if 2.0 * power < math.exp(-log_inverse_mass):
+        if 2.0 * power < math.exp(-neg_log_tail):
             return np.array(found), 2.0 * power
         found.append(power * math.exp((window - 1.0 - s) * math.log1p(-1.0 / window)) * (1.0 + _PROBABILITY))
     return np.array(found), 0.0

@@ -62,8 +62,8 @@ FIGURES = {
     "random-check-ins-figure-2": NamedFigure(
         "epsilon of shuffling against epsilon0: Theorem 5.1, Erlingsson et al., certified",
         paper_figures.shuffling,
-        60,
-        20,
+        25,
+        8,
         height=0.8,
     ),
     "random-check-ins-clients": NamedFigure(

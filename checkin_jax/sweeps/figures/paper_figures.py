@@ -100,7 +100,8 @@ def shuffling(axis: Axes, points: int) -> list[Row]:
 
     The line epsilon = epsilon0 is of one message by itself.
     """
-    epsilon0 = np.linspace(0.1, 2.0, points)
+    # The curves are nearly powers of epsilon0.
+    epsilon0 = np.geomspace(0.1, 2.0, points)
     found = sweep(protocol=Shuffle, num_clients=_CLIENTS, epsilon0=epsilon0, delta=DELTA)
     panel = Panel(axis, "epsilon0", "epsilon")
     panel.curve("ε = ε₀", epsilon0, epsilon0, _GREY, "-.", end="")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from checkin_jax import _validate
 from checkin_jax.training.private import layers
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.per_client_gradients import Rows, float32
+from checkin_jax.training.private.per_client_gradients import ClientVectors, float32
 
 Parameters = Any  # a pytree of floating-point arrays
 Records = Any  # a pytree of arrays with one leading axis, of records
@@ -122,7 +122,7 @@ def update_rows(
     weights: jax.Array,
     gradients: str,
     keys: jax.Array | None = None,
-) -> Rows:
+) -> ClientVectors:
     """Updates of a microbatch of clients, one per row.
 
     Args:
@@ -159,7 +159,7 @@ def update_rows(
     each = (records, weights, keys) if keyed else (records, weights)
     rows = jax.vmap(lambda each: function(parameters, *each))(each)
     flat = [float32(x).reshape(len(weights), -1) for x in jax.tree.leaves(rows)]
-    return Rows.of(jnp.concatenate(flat, axis=1))
+    return ClientVectors.of(jnp.concatenate(flat, axis=1))
 
 
 def mean_loss(loss: Loss) -> Callable[..., jax.Array]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from checkin_jax.training.private.jaxpr import Operations, operations
 from checkin_jax.training.private.layer_patterns import Layer, layers
-from checkin_jax.training.private.per_client_gradients import Block, Rows, TableBlock, float32
+from checkin_jax.training.private.per_client_gradients import Block, ClientVectors, TableBlock, float32
 
 # (parameters, one record) -> scalar, or (parameters, one record, key) -> scalar
 Loss = Callable[..., jax.Array]
@@ -28,7 +28,7 @@ _UNCLEAR = ("random_", "rng_", "threefry", "custom_vmap_call", "custom_partition
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class GradientMethod:
     """Method for the gradient of a loss: `listed` is the loss, `found` its arrays that are layers.
 
     `refusal` is the reason for not differentiating layer by layer; None if it is done.
@@ -39,7 +39,7 @@ class Plan:
     refusal: str | None
 
 
-def plan(loss: Loss, parameters: Any, record: Any) -> Plan:
+def plan(loss: Loss, parameters: Any, record: Any) -> GradientMethod:
     """Finds layers in the trace of a loss; nothing is computed.
 
     A parameter array is a layer if exactly one matrix product, convolution or lookup reads it, and nothing
@@ -60,10 +60,10 @@ def plan(loss: Loss, parameters: Any, record: Any) -> Plan:
         refusal = f"the loss does more than compute: {', '.join(unclear) or 'effects'}"
     elif not found:
         refusal = "no parameter array is read by one matrix product, convolution or lookup, and nowhere else"
-    return Plan(listed, found, refusal)
+    return GradientMethod(listed, found, refusal)
 
 
-def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array) -> Rows:
+def gradient_rows(plan: GradientMethod, parameters: Any, records: Any, weights: jax.Array) -> ClientVectors:
     """Every client's gradient of the weighted mean loss over its records, equal to `jax.vmap(jax.grad(...))`.
 
     Args:
@@ -119,4 +119,4 @@ def gradient_rows(plan: Plan, parameters: Any, records: Any, weights: jax.Array)
     for i, leaf in enumerate(leaves):
         if i not in own:
             blocks[i] = Block((float32(next(values)).reshape(clients, -1),), leaf.shape)
-    return Rows(tuple(blocks[i] for i in range(len(blocks))))
+    return ClientVectors(tuple(blocks[i] for i in range(len(blocks))))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from checkin_jax import _validate
-from checkin_jax.training.private.per_client_gradients import Rows, matmul
+from checkin_jax.training.private.per_client_gradients import ClientVectors, matmul
 
 # Clipped norms may exceed the target by rounding, up to 1.5e-7 relative; this margin keeps them below C.
 CLIP_MARGIN = 1e-6
@@ -29,7 +29,7 @@ CLIP_NORMS = 1e-6, 1e6
 FAIR_RADIUS = 1e-8
 
 
-def clip(rows: Rows, clip_norm: float, keep: jax.Array | None = None) -> Rows:
+def clip(rows: ClientVectors, clip_norm: float, keep: jax.Array | None = None) -> ClientVectors:
     """Scales each row to norm at most clip_norm (1 - 1e-6) in float32; its true norm is below clip_norm.
 
     A row whose norm is not finite (NaN, infinity, or overflow of its square) becomes zero: one client's
@@ -124,7 +124,7 @@ def l2_messages(keys: jax.Array, clipped: jax.Array, clip_norm: float, epsilon0:
 
 
 def l2_sum(
-    keys: jax.Array, clipped: Rows, present: jax.Array, clip_norm: float, epsilon0: float
+    keys: jax.Array, clipped: ClientVectors, present: jax.Array, clip_norm: float, epsilon0: float
 ) -> jax.Array:
     """Sum of the messages of groups, in exactly the law of `sum(l2_messages(...))`, with d normals per group.
 
@@ -183,7 +183,7 @@ def l2_sum(
 
 
 def _draw_group(
-    key: jax.Array, clipped: Rows, present: jax.Array, *, clip_norm: float, epsilon0: float
+    key: jax.Array, clipped: ClientVectors, present: jax.Array, *, clip_norm: float, epsilon0: float
 ) -> tuple[jax.Array, jax.Array]:
     """One group's sum of messages over B, and true if its Gram matrix is well conditioned; see `l2_sum`."""
     m, d = len(clipped), clipped.dimension

@@ -1,7 +1,7 @@
 """One update vector per client, stored as computed, with the operations that mechanisms need.
 
 The gradient of a dense layer for one record is an outer product; writing it out costs more than everything
-else. `Rows` stores such blocks as two factors, and for tables only the lines in use. Clipping, sums and inner
+else. `ClientVectors` stores such blocks as two factors, and for tables only the lines in use. Clipping, sums and inner
 products never expand them. All numbers are float32, in full precision on every device: the accelerators'
 lower default precision would let a row count for more than its norm.
 """
@@ -212,13 +212,13 @@ class TableBlock:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ClientVectors:
     """m vectors of dimension d, one per client, in blocks of consecutive coordinates."""
 
     blocks: tuple[Block | TableBlock, ...]
 
     @classmethod
-    def of(cls, matrix: jax.Array) -> Rows:
+    def of(cls, matrix: jax.Array) -> ClientVectors:
         """The rows of a matrix (m, d)."""
         return cls((Block((matrix,), (matrix.shape[-1],)),))
 
@@ -251,11 +251,11 @@ class Rows:
         """Rows written out, (m, d)."""
         return jnp.concatenate([block.matrix() for block in self.blocks], axis=1)
 
-    def scaled(self, factors: jax.Array, keep: jax.Array) -> Rows:
+    def scaled(self, factors: jax.Array, keep: jax.Array) -> ClientVectors:
         """Rows times `factors` (m,); rows with False in `keep` become zero, even if they are not finite."""
-        return Rows(tuple(block.scaled(factors, keep) for block in self.blocks))
+        return ClientVectors(tuple(block.scaled(factors, keep) for block in self.blocks))
 
-    def grouped(self, groups: int) -> Rows:
+    def grouped(self, groups: int) -> ClientVectors:
         """The rows with leading axes (groups, m / groups), for a map over groups."""
         return jax.tree.map(lambda x: x.reshape(groups, -1, *x.shape[1:]), self)
 

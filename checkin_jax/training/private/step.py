@@ -22,9 +22,9 @@ from checkin_jax.training.private import clients
 from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.mechanism import Mechanism, fold
+from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.performance import AXIS, Performance
-from checkin_jax.training.private.samplers import Mechanism, fold
 
 
 def buffer_capacity(num_clients: int, rate: float, microbatch: int = 1) -> int:
@@ -221,7 +221,7 @@ def _clipped(
     records: jax.Array,
     coins: jax.Array,
     gradients: str,
-) -> Rows:
+) -> ClientVectors:
     """Clipped updates of clients by their records (m, r) and keys (m,); a row of -1 gives zero."""
     held = records >= 0
     # Unused places repeat the row's first record with weight zero, so that no other client's record can spoil

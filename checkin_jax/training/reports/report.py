@@ -222,7 +222,7 @@ def figures(
     """
     ran, whole = run.schedule.so_far(rounds), run.schedule.so_far(allowed)
     found = every_view(run, ran, account_fn=account_fn)
-    if ran.repeats == whole.repeats:
+    if ran.num_units == whole.num_units:
         return found, {}, by_rate(run, ran, found, account_fn=account_fn)
     planned = every_view(run, whole, account_fn=account_fn)
     return found, planned, by_rate(run, whole, planned, account_fn=account_fn)
@@ -241,10 +241,10 @@ def by_rate(
     Empty if all clients have the same rate. found: `every_view` of the protocol, which holds for the fastest
     client.
     """
-    coins = protocol.coins
-    if not isinstance(coins, Rates):
+    unequal_rates = protocol.unequal_rates
+    if not isinstance(unequal_rates, Rates):
         return {}
-    rates = sorted(set(coins.quantiles(RATES)), reverse=True)
+    rates = sorted(set(unequal_rates.quantiles(RATES)), reverse=True)
     out: ByRate = {}
     for view in views:
         slower = [guarantee(run, protocol, view, account_fn, rate) for rate in rates[1:]]

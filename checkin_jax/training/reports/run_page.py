@@ -152,8 +152,8 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
 
 def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
     """Epsilon against the check-in rate, the worst client first, and the numbers of clients by rate."""
-    coins = run.run.protocol.coins
-    if not tables or not isinstance(coins, Rates):
+    unequal_rates = run.run.protocol.unequal_rates
+    if not tables or not isinstance(unequal_rates, Rates):
         return ()
     rows = tuple(
         (
@@ -173,7 +173,7 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
     drawn = _picture(
         "Epsilon by check-in rate",
         caption,
-        lambda: plotting.by_rate(tables, _COLORS, coins.values, coins.counts),
+        lambda: plotting.by_rate(tables, _COLORS, unequal_rates.values, unequal_rates.counts),
     )
     table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
     return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)

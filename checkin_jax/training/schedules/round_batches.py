@@ -44,8 +44,12 @@ class Rounds(Schedule):
     def words(self) -> str:
         """Rates and expected number of messages."""
         number, rate = self.check_ins
-        coins = self.protocol.coins
-        how = f"rate {rate:.6g}" if coins is None else f"rates {coins.span}, each client its own"
+        unequal_rates = self.protocol.unequal_rates
+        how = (
+            f"rate {rate:.6g}"
+            if unequal_rates is None
+            else f"rates {unequal_rates.span}, each client its own"
+        )
         return f"checking in at {how}: about {number * rate:,.0f} a round"
 
     def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
@@ -69,7 +73,7 @@ class AvailableRounds(Schedule):
     def _log(self) -> AvailabilityLog:
         rounds = self.protocol.num_rounds
         log = self.protocol.log
-        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.kept)
+        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.arrival_prob)
 
     @property
     def check_ins(self) -> tuple[int, float]:

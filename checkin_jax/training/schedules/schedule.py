@@ -62,8 +62,12 @@ class Schedule(abc.ABC):
     @functools.cached_property
     def fleet(self) -> Fleet | None:
         """The clients with their rates; None if all rates are equal."""
-        coins = self.protocol.coins
-        return Fleet(coins.thinned(self.protocol.kept)) if isinstance(coins, Rates) else None
+        unequal_rates = self.protocol.unequal_rates
+        return (
+            Fleet(unequal_rates.thinned(self.protocol.arrival_prob))
+            if isinstance(unequal_rates, Rates)
+            else None
+        )
 
     @property
     def rounds_per_unit(self) -> int:
@@ -118,16 +122,16 @@ class Schedule(abc.ABC):
         Unequal rates are represented, in proportion, by the slowest, the median and the fastest client.
         """
         protocol = self.protocol.repeated(1)
-        if not isinstance(coins := getattr(protocol, "check_in_prob", None), Rates):
+        if not isinstance(rates := getattr(protocol, "check_in_prob", None), Rates):
             return dataclasses.replace(protocol, num_clients=self._few)
-        few = np.asarray(coins.quantiles(self._few))
+        few = np.asarray(rates.quantiles(self._few))
         faster = few * max(1.0, LEAST_RATE / few.max())
         return dataclasses.replace(protocol, num_clients=self._few, check_in_prob=Rates(faster))
 
     @property
     def num_rounds(self) -> int:
         """Updates in the whole run."""
-        return self.rounds_per_unit * self.protocol.repeats
+        return self.rounds_per_unit * self.protocol.num_units
 
     def units(self, rounds: int) -> int:
         """Number of units begun after `rounds` rounds; a window counts whole from its first slot on."""
@@ -169,9 +173,9 @@ def schedule_of(protocol: Any) -> Schedule:
       TypeError: no schedule is registered for its class. ValueError: limits instead of check-in rates,
         colluders, or a floor of batches.
     """
-    if isinstance(coins := getattr(protocol, "check_in_prob", None), RateLimits):
+    if isinstance(rates := getattr(protocol, "check_in_prob", None), RateLimits):
         raise ValueError(
-            f"check_in_prob={_validate.shown(coins)}: expected a number in (0, 1] or Rates for training: limits do not "
+            f"check_in_prob={_validate.shown(rates)}: expected a number in (0, 1] or Rates for training: limits do not "
             "say how often each client comes"
         )
     if colluding := getattr(protocol, "num_colluding", 0):

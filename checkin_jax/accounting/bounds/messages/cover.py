@@ -1,7 +1,7 @@
 """Covers: the sums of independent, equal steps that hide one message, behind a shuffler or in slots.
 
 A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), the law of its clones, and
-the numbers of draws for instances. Of every cover, `used` is the largest probability that the target's message is
+the numbers of draws for witnesses. Of every cover, `used` is the largest probability that the target's message is
 observed, `everybody` an upper bound on the probability that the messages of all clients are observed, `number` the
 approximate number of messages, `known` True if that is fixed, `variance` that of the loss up to a common factor, and
 `drift` the contribution of absent clients to the clones' spread. One record is replaced. Call inside
@@ -23,13 +23,13 @@ from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy
 
-# Buckets of the number of messages in the binary instance, if it is random and if it is fixed.
+# Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
 BUCKETS, _KNOWN_BUCKETS = 256, 16
 _occupied = functools.lru_cache(maxsize=16)(occupancy.law)
 
 
 class Draws(NamedTuple):
-    """Draws of an instance, [parts]: their number, the probability that the target's is one of them, the part's weight.
+    """Draws of a witness, [parts]: their number, the probability that the target's is one of them, the part's weight.
 
     rate: probability that a draw sends a message.
     """
@@ -78,23 +78,23 @@ class Shuffled:
     def everybody(self) -> float:
         return min(math.exp(self.num_clients * math.log(self.rate)) * (1.0 + 1e-9), 1.0)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
+    def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         """Sums of steps, rounded for upper bounds."""
         n = float(self.num_clients)
         return equal_steps.StepCounts(host(n), host(self.rate), host([n]), host([1.0]))
 
-    def draws(self, log_inverse_mass: float) -> Draws:
-        """Draws of instances, rounded for lower bounds."""
+    def draws(self, neg_log_tail: float) -> Draws:
+        """Draws of witnesses, rounded for lower bounds."""
         return Draws(np.asarray([float(self.num_clients)]), np.ones(1), np.ones(1), self.rate)
 
     def messages(
-        self, epsilon0: float, log_inverse_mass: float, buckets: int = BUCKETS
+        self, epsilon0: float, neg_log_tail: float, buckets: int = BUCKETS
     ) -> binary_response.Messages:
-        """Messages of the instance of binary randomized response; buckets: of their number, if it is random."""
-        numbers = (host(v) for v in (self.num_clients, self.rate, epsilon0, log_inverse_mass))
+        """Messages of the witness of binary randomized response; buckets: of their number, if it is random."""
+        numbers = (host(v) for v in (self.num_clients, self.rate, epsilon0, neg_log_tail))
         return binary_response.check_in_messages(*numbers, _KNOWN_BUCKETS if self.known else buckets)
 
-    def clones(self, epsilon0: float, log_inverse_mass: float, upper: bool) -> mixture_profiles.Law:
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
         """Law of the clones of any eps0-LDP message, or of 3-ary randomized response from below."""
         law = clones.upper_law if upper else clones.lower_law
         return law(host(self.num_clients), host(self.rate), host(epsilon0))
@@ -106,24 +106,24 @@ class _InSlots(abc.ABC):
     drift = 0.0
 
     @abc.abstractmethod
-    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Messages, the probability that the target's is one of them, and weight, [parts], rounded to one side."""
 
-    def draws(self, log_inverse_mass: float) -> Draws:
-        return Draws(*self._shown(log_inverse_mass, False), 1.0)
+    def draws(self, neg_log_tail: float) -> Draws:
+        return Draws(*self._shown(neg_log_tail, False), 1.0)
 
     def messages(
-        self, epsilon0: float, log_inverse_mass: float, buckets: int = BUCKETS
+        self, epsilon0: float, neg_log_tail: float, buckets: int = BUCKETS
     ) -> binary_response.Messages:
         del buckets
-        return binary_response.slot_messages(*map(host, self._shown(log_inverse_mass, False)), host(epsilon0))
+        return binary_response.slot_messages(*map(host, self._shown(neg_log_tail, False)), host(epsilon0))
 
-    def clones(self, epsilon0: float, log_inverse_mass: float, upper: bool) -> mixture_profiles.Law:
-        return clones.slots_law(*map(host, self._shown(log_inverse_mass, upper)), host(epsilon0), upper)
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
+        return clones.slots_law(*map(host, self._shown(neg_log_tail, upper)), host(epsilon0), upper)
 
 
 @dataclasses.dataclass(frozen=True)
-class Slots(_InSlots):
+class UniformSlot(_InSlots):
     """T2: the message is in a uniform one of `slots` slots with probability `used`; dummies hidden.
 
     Args:
@@ -150,12 +150,12 @@ class Slots(_InSlots):
         _validate.real(0.0, 1.0, open_low=True, used=self.used)
         _validate.real(0.0, self.used, open_low=True, used_lower=self.used_lower)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
+    def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         m = float(self.slots)
         # Rounded down: the bound grows with rho.
         return equal_steps.StepCounts(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
 
-    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         used = self.used if upper else self.used_lower
         return np.asarray([float(self.slots)]), np.asarray([used]), np.ones(1)
 
@@ -200,15 +200,15 @@ class Occupied(_InSlots):
         # All clients take part, no two in the same slot: p_0^n (1 - 1/m) ... (1 - (n-1)/m).
         return min(math.exp(n * math.log(self.prob) - 0.5 * n * (n - 1.0) / m) * (1.0 + 1e-9), 1.0)
 
-    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        values, masses = _occupied(self.num_clients, self.num_slots, self.prob, log_inverse_mass, upper)
+    def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        values, masses = _occupied(self.num_clients, self.num_slots, self.prob, neg_log_tail, upper)
         # No message is observed if no slot is occupied.
         number = np.maximum(values, 1.0)
         return number, number / self.num_clients, np.where(values > 0, masses, 0.0)
 
-    def sums(self, log_inverse_mass: float) -> equal_steps.StepCounts:
-        values, _, masses = self._shown(log_inverse_mass, True)
+    def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
+        values, _, masses = self._shown(neg_log_tail, True)
         return equal_steps.StepCounts(host(self.num_clients), host(1.0), host(values), host(masses))
 
 
-StepCover = Shuffled | Slots | Occupied
+StepCover = Shuffled | UniformSlot | Occupied

@@ -1,4 +1,4 @@
-"""Instances whose other clients all hold one record, for the bound "profile"; the target holds either of two.
+"""Witnesses whose other clients all hold one record, for the bound "profile"; the target holds either of two.
 
 Call inside `devices.float64()`.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jax import Array
 
-from checkin_jax.accounting.bounds.interface import Lines, OfEvents, UnitBound
+from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -39,7 +39,7 @@ _MOST_STEP, _PASSES = 3.0, 4
 
 def _label_cells(
     laws: LabelLaws, drawn: float
-) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
     """Cells of labels in both directions, as `hidden_messages_lower.gaussian_cells`.
 
     drawn: probability that the target's message is present. Labels equally likely under both records are dropped.
@@ -49,7 +49,7 @@ def _label_cells(
     everybody = other if third is None else third
     difference = laws.difference
 
-    def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.Cells:
+    def cells(difference: np.ndarray, second: np.ndarray) -> hidden_messages_lower.OutputCells:
         """Cells with the labels that favour the first record to the right; `second`: masses under the second record."""
 
         def side(apart: np.ndarray) -> tuple[Array, Array, Array]:
@@ -60,8 +60,8 @@ def _label_cells(
 
         right, left = side(difference), side(-difference)
         if third is None:
-            return hidden_messages_lower.Cells(*right[:2], *left[:2])
-        return hidden_messages_lower.Cells(*right[:2], *left[:2], right[2], left[2], host(drawn))
+            return hidden_messages_lower.OutputCells(*right[:2], *left[:2])
+        return hidden_messages_lower.OutputCells(*right[:2], *left[:2], right[2], left[2], host(drawn))
 
     return cells(difference, other), cells(-difference, target)
 
@@ -92,7 +92,7 @@ def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
 
 
 class _OneRecord(abc.ABC):
-    """Instance: all other clients (and dummies) hold one record, such as x'; the target holds x or x'.
+    """Witness: all other clients (and dummies) hold one record, such as x'; the target holds x or x'.
 
     messages: the sum of likelihood ratios, and its losses. Rounding its `clients` up is safe for a lower bound.
     """
@@ -103,7 +103,7 @@ class _OneRecord(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+    def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
         """Cells of one message, for Z - 1 and for 1 - Z, Z its likelihood ratio."""
 
     @functools.cached_property
@@ -116,10 +116,10 @@ class _OneRecord(abc.ABC):
         forward, backward = self._both_cells
         arguments = host(count), host(rate)
         loss = messages.losses if rate < 1.0 else messages.grid(True)
-        least = clients * math.exp(_STOP - messages.log_inverse_mass)
+        least = clients * math.exp(_STOP - messages.neg_log_tail)
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
-        def lines(cells: hidden_messages_lower.Cells, thresholds: np.ndarray) -> list[np.ndarray]:
+        def lines(cells: hidden_messages_lower.OutputCells, thresholds: np.ndarray) -> list[np.ndarray]:
             orders = hidden_messages.orders(thresholds[0], thresholds[-1], messages.steps[2])
             paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
             groups, found = profile_cover_sums.near(thresholds / messages.steps[2], share=_NEAR), []
@@ -127,7 +127,7 @@ class _OneRecord(abc.ABC):
             contours = hidden_messages_lower.contours(paths, host(middles), host(messages.steps[2]))
             done = 0
             for some in profile_cover_sums.side_by_side(groups, len(thresholds)):
-                choice = hidden_messages.Choice(*(part[done : done + len(some)] for part in contours))
+                choice = hidden_messages.ContourChoice(*(part[done : done + len(some)] for part in contours))
                 done += len(some)
                 # Each contour serves neighbouring thresholds, too; which contour gives more is not known beforehand.
                 at = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
@@ -159,10 +159,10 @@ class _OneRecord(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class GaussianMessages(_OneRecord):
-    """Instance: Gaussian messages in one dimension, all others at one of the two records."""
+class GaussianAtOneRecord(_OneRecord):
+    """Witness: Gaussian messages in one dimension, all others at one of the two records."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     messages: HiddenSum
     mu: float
 
@@ -172,30 +172,30 @@ class GaussianMessages(_OneRecord):
     name = "Gaussian messages, all others at one of the two records"
 
     @property
-    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
-        farthest = min(max(9.0, math.sqrt(2.0 * self.messages.log_inverse_mass)), 30.0)
+    def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
+        farthest = min(max(9.0, math.sqrt(2.0 * self.messages.neg_log_tail)), 30.0)
         return hidden_messages_lower.gaussian_cells(host(self.mu), host(farthest), _CELL_COUNT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LabelMessages(_OneRecord):
-    """Instance: messages of any randomizer, observed through finitely many labels."""
+class LabelsAtOneRecord(_OneRecord):
+    """Witness: messages of any randomizer, observed through finitely many labels."""
 
     messages: HiddenSum
     laws: LabelLaws
 
-    below_scale = True
+    below_grid_bound = True
 
     @property
     def name(self) -> str:
         return self.laws.name
 
     @property
-    def scale(self) -> UnitBound:
-        return OfEvents(self, self.messages.top)
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.messages.largest_loss)
 
     @property
-    def _both_cells(self) -> tuple[hidden_messages_lower.Cells, hidden_messages_lower.Cells]:
+    def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
         clients, count, rate = self.messages.terms
         laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
         return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
@@ -203,23 +203,23 @@ class LabelMessages(_OneRecord):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessagesByNumber:
-    """Instance: a mixture over the observed number of messages, all other clients at one record.
+    """Witness: a mixture over the observed number of messages, all other clients at one record.
 
     parts: (probability, messages of this number); the missing probability contributes nothing.
     """
 
-    parts: tuple[tuple[float, LabelMessages | GaussianMessages], ...]
+    parts: tuple[tuple[float, LabelsAtOneRecord | GaussianAtOneRecord], ...]
 
     symmetric = False
-    below_scale = True
+    below_grid_bound = True
 
     @property
     def name(self) -> str:
         return self.parts[0][1].name
 
     @property
-    def scale(self) -> UnitBound:
-        return OfEvents(self, max(one.messages.top for _, one in self.parts))
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, max(one.messages.largest_loss for _, one in self.parts))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         total = np.zeros((2, 2, np.size(loss)))
@@ -231,12 +231,12 @@ class MessagesByNumber:
         return (one_way[0], one_way[1]), (other_way[0], other_way[1])
 
 
-def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
+def opposite_gaussians(mu: float, neg_log_tail: float) -> LabelLaws:
     """Cells of a Gaussian message under two opposite records, all others and the dummies at zero.
 
     z - z' = 2 e^(-mu^2/8) sinh(mu y/2) is integrated over a cell, under the law at zero, without cancellation.
     """
-    farthest = min(max(9.0, math.sqrt(2.0 * log_inverse_mass)), 30.0) + 0.5 * mu
+    farthest = min(max(9.0, math.sqrt(2.0 * neg_log_tail)), 30.0) + 0.5 * mu
     edges = np.linspace(0.0, farthest, _CELL_COUNT)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     width = np.diff(edges)[:, None]
@@ -263,9 +263,9 @@ def opposite_gaussians(mu: float, log_inverse_mass: float) -> LabelLaws:
     return LabelLaws(both[0], both[1], name, both[2], both[3])
 
 
-def hidden_instances(messages: HiddenSum, scale: UnitBound) -> tuple[GaussianMessages, ...]:
-    """The instance of Gaussian messages, if its cells are accurate enough; `scale` as in `Instance`."""
+def hidden_witnesses(messages: HiddenSum, grid_bound: UnitBound) -> tuple[GaussianAtOneRecord, ...]:
+    """The witness of Gaussian messages, if its cells are accurate enough; `grid_bound` as in `Witness`."""
     profile = messages.profile
     if not isinstance(profile, GaussianProfile) or profile.mu < SMALL_MU:
         return ()
-    return (GaussianMessages(scale, messages, profile.mu),)
+    return (GaussianAtOneRecord(grid_bound, messages, profile.mu),)

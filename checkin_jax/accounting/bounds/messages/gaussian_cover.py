@@ -26,8 +26,8 @@ from checkin_jax.numerics import two_point_laws as laws
 
 # Fewer messages a round than this gain too little.
 _LEAST_MESSAGES = 10.0
-# Largest reach of the knots in standard deviations; -log of the mass beyond them, relative to delta over the rounds.
-_MOST_REACH, _TAIL = 14.0, 7.0
+# Largest range of the knots in standard deviations; -log of the mass beyond them, relative to delta over the rounds.
+_MOST_KNOT_RANGE, _TAIL = 14.0, 7.0
 
 
 def gains(num_clients: int, rate: float, mu: float) -> bool:
@@ -54,21 +54,21 @@ class _TwoLaws(HiddenSum):
         """The same sum by T*."""
 
     @functools.cached_property
-    def reach(self) -> float:
-        """Reach of the laws' knots, in whole standard deviations, so that settings share laws."""
-        exponent = max(self.log_inverse_mass - 17.0 + _TAIL, 8.0)
-        return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_REACH)
+    def knot_range(self) -> float:
+        """Range of the laws' knots, in whole standard deviations, so that settings share laws."""
+        exponent = max(self.neg_log_tail - 17.0 + _TAIL, 8.0)
+        return min(float(math.ceil(math.sqrt(2.0 * exponent))), _MOST_KNOT_RANGE)
 
     def hidden(self) -> np.ndarray:
         found, losses = self._star.values, self.losses
         # Smaller values of T* are negligible.
-        least = 1e-2 * math.exp(17.0 - self.log_inverse_mass)
+        least = 1e-2 * math.exp(17.0 - self.neg_log_tail)
         matters = (found > least) & np.isfinite(found) & (losses < math.log(laws.C_NODES[-1]))
         if not matters.any():
             return found
         clients, count, rate = self.terms
         assert clients <= count, "every client's message counts in full"
-        knots = laws.knots_of(self._mu, self.reach)
+        knots = laws.knots_of(self._mu, self.knot_range)
         arguments = [host(each) for each in (count, rate, self.steps[2], knots)]
         # A ceiling of 0 stops refinement.
         ceilings, value = np.where(matters, found, 0.0), np.full_like(found, math.inf)
@@ -79,7 +79,7 @@ class _TwoLaws(HiddenSum):
             made = self._laws(np.exp(losses[np.array(groups) - [0, 1]]))
             right, left = (side[0] for side in made[len(made) // 2])
             at = host(np.broadcast_to(knots, right.shape))
-            middle = hidden_messages.Law(at, host(right), at, host(left))
+            middle = hidden_messages.StepTransforms(at, host(right), at, host(left))
             paths = hidden_messages.paths_of(arguments[1], arguments[0], host(orders), middle)
             for (start, stop), both in zip(groups, made):
                 value[start:stop] = two_point_sums.profile_upper(
@@ -101,7 +101,7 @@ class _TwoLaws(HiddenSum):
             made = dict(
                 zip(
                     needed,
-                    pool.map(functools.partial(laws.dominating, self._mu, self.reach), needed.tolist()),
+                    pool.map(functools.partial(laws.dominating, self._mu, self.knot_range), needed.tolist()),
                 )
             )
         found = []
@@ -126,7 +126,7 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
 
     @property
     def _star(self) -> HiddenSum:
-        return hidden_gaussian(self.num_clients, self.rate, self._mu, self.log_inverse_mass)
+        return hidden_gaussian(self.num_clients, self.rate, self._mu, self.neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ class TwoLawSlots(_TwoLaws, HiddenSlots):
 
     @property
     def _star(self) -> HiddenSum:
-        return HiddenSlots(self.slots, self.used, self.profile, self.log_inverse_mass, self.rest)
+        return HiddenSlots(self.slots, self.used, self.profile, self.neg_log_tail, self.rest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,4 +150,4 @@ class TwoLawGaussian(HiddenGaussian):
     @functools.cached_property
     def _hidden(self) -> TwoLawMessages:
         profile = GaussianProfile(self.mu)
-        return TwoLawMessages(self.num_clients, self.rate, profile, self.log_inverse_mass, self._everybody)
+        return TwoLawMessages(self.num_clients, self.rate, profile, self.neg_log_tail, self._everybody)

@@ -1,4 +1,4 @@
-"""own-laws for k-ary randomized response (t_k), with all others at a third record as the instance.
+"""own-laws for k-ary randomized response (t_k), with all others at a third record as the witness.
 
 One record is replaced. The adversary sees the messages of a round in random order, or slot by slot, and their number.
 All clients use the same randomizer [docs/theory_mechanisms.md]. Call inside `devices.float64()`.
@@ -14,7 +14,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
@@ -24,11 +24,11 @@ from checkin_jax.kernels.messages import equal_steps
 _BUCKETS = 256
 
 
-def kary_law(epsilon0: float, num_values: int) -> equal_steps.Law:
+def kary_law(epsilon0: float, num_values: int) -> equal_steps.StepLaw:
     """The dominating step t_k."""
     p_minus_1 = math.expm1(epsilon0)
     each = 1.0 / (p_minus_1 + num_values)
-    return equal_steps.Law(host(each), host(0.0), host(p_minus_1 * each))
+    return equal_steps.StepLaw(host(each), host(0.0), host(p_minus_1 * each))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class KaryBound(HiddenSteps):
 
     Args:
       step_cover: cover of the unit. epsilon0: nats, in (0, 50]. num_values: k, whole, in [2, 2^42].
-      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      neg_log_tail: -log of the negligible mass, in [1, 1e4].
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -48,32 +48,32 @@ class KaryBound(HiddenSteps):
     step_cover: StepCover
     epsilon0: float
     num_values: int
-    log_inverse_mass: float
+    neg_log_tail: float
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.integer(2, 2**42, num_values=self.num_values)
-        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
     def name(self) -> str:
         return "own-laws (k-ary randomized response)"
 
     @property
-    def law(self) -> equal_steps.Law:
+    def law(self) -> equal_steps.StepLaw:
         """The dominating step t_k."""
         return kary_law(self.epsilon0, self.num_values)
 
     @functools.cached_property
-    def _found(self) -> Instance:
-        mass = self.log_inverse_mass
+    def _found(self) -> Witness:
+        mass = self.neg_log_tail
         if self.num_values == 2:
             return Binary(self, self.step_cover.messages(self.epsilon0, mass), self.epsilon0, mass)
         draws, p = self.step_cover.draws(mass), math.exp(self.epsilon0)
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
-        law = mixture_profiles.Law(
+        law = mixture_profiles.MixtureLaw(
             host(draws.number),
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),
@@ -87,5 +87,5 @@ class KaryBound(HiddenSteps):
         return OfMixture(self, mixture, "k-ary randomized response, all others at a third record")
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return (self._found,)

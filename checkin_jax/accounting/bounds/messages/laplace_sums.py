@@ -1,6 +1,6 @@
-"""Sums of Laplace messages: subsampling (G1) from above, and an instance.
+"""Sums of Laplace messages: subsampling (G1) from above, and a witness.
 
-Given its random variance, which a gamma law has, a sum of Laplace variables is Gaussian. In the instance the others and
+Given its random variance, which a gamma law has, a sum of Laplace variables is Gaussian. In the witness the others and
 the dummies are at one end of the interval, the target at either; the adversary adds up all that is seen, and adds
 Laplace noise of its own up to a fixed number of terms. Call inside `devices.float64()`.
 """
@@ -14,7 +14,7 @@ import math
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import Instance, Lines, OfEvents, UnitBound
+from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
 from checkin_jax.kernels import ROUNDING
@@ -39,29 +39,29 @@ class ShuffledLaplaceSum:
 
     Attributes:
       num_clients, rate: n and gamma. epsilon0: length of the interval in scales of the noise.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
     """
 
     num_clients: int
     rate: float
     epsilon0: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     name = "subsampling"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @functools.cached_property
     def _share(self) -> float:
-        """v, with Pr[Gamma(k) < v k] <= exp(-log_inverse_mass) for all numbers k that are not as rare."""
-        fewest = float(chernoff.fewest(self.num_clients, self.rate, np.array([self.log_inverse_mass]))[0])
+        """v, with Pr[Gamma(k) < v k] <= exp(-neg_log_tail) for all numbers k that are not as rare."""
+        fewest = float(chernoff.fewest(self.num_clients, self.rate, np.array([self.neg_log_tail]))[0])
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = 0.5 * (low + high)
-            rare = middle > 0.0 and fewest * (middle - 1.0 - math.log(middle)) >= self.log_inverse_mass
+            rare = middle > 0.0 and fewest * (middle - 1.0 - math.log(middle)) >= self.neg_log_tail
             low, high = (middle, high) if rare else (low, middle)
         return low * (1.0 - 1e-12)
 
@@ -76,10 +76,10 @@ class ShuffledLaplaceSum:
 
     @functools.cached_property
     def _gaussian(self) -> ShuffledGaussian:
-        return ShuffledGaussian(self.num_clients, self.rate, self._mu, True, self.log_inverse_mass)
+        return ShuffledGaussian(self.num_clients, self.rate, self._mu, True, self.neg_log_tail)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        rare = 2.0 * math.exp(-self.log_inverse_mass) * (1.0 + ROUNDING)
+        rare = 2.0 * math.exp(-self.neg_log_tail) * (1.0 + ROUNDING)
         return np.where(loss >= self.epsilon0, 0.0, np.asarray(self._gaussian.upper(loss)) + rare)
 
 
@@ -88,27 +88,27 @@ class LaplaceSum:
     """A sum of k Laplace variables of scale 1, moved by epsilon0 with probability q, against one that is not moved.
 
     Attributes:
-      number: k. used: q, from below. epsilon0: length of the interval. log_inverse_mass: -log of the negligible mass.
+      number: k. used: q, from below. epsilon0: length of the interval. neg_log_tail: -log of the negligible mass.
     """
 
     number: float
     used: float
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     name = "the sum of Laplace messages, all others at one end of the interval"
     symmetric = False
-    below_scale = True
+    below_grid_bound = True
 
     @property
-    def scale(self) -> UnitBound:
-        return OfEvents(self, self.epsilon0)
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.epsilon0)
 
     @functools.cached_property
     def _variances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Edges of cells of Gamma(k), and masses of the cells from below and from above; [cells]."""
         special, k = scipy.special, self.number
-        far = max(9.0, math.sqrt(2.0 * self.log_inverse_mass)) + 1.0
+        far = max(9.0, math.sqrt(2.0 * self.neg_log_tail)) + 1.0
         if k < _MANY:
             tails = special.ndtr(-np.linspace(0.0, far, _CELLS + 1))
             low, high = special.gammaincinv(k, tails[::-1]), special.gammainccinv(k, tails[1:])
@@ -140,7 +140,7 @@ class LaplaceSum:
         edges, least, most = self._variances
         near, far = (np.sqrt(2.0 * part)[:, None] for part in (edges[:-1], edges[1:]))
         deviation = math.sqrt(2.0 * self.number)
-        last = max(1.2 * deviation * math.sqrt(2.0 * self.log_inverse_mass), self.log_inverse_mass)
+        last = max(1.2 * deviation * math.sqrt(2.0 * self.neg_log_tail), self.neg_log_tail)
         s = np.linspace(-4.0 * deviation, last + self.epsilon0, _THRESHOLDS)
 
         def tail(s: np.ndarray) -> np.ndarray:

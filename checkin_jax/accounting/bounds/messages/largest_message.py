@@ -1,4 +1,4 @@
-"""Instance for weak noise: the event that the largest message along x - x' exceeds a threshold.
+"""Witness for weak noise: the event that the largest message along x - x' exceeds a threshold.
 
 All other clients are at x', the target at x or x'. Likelihood ratios have lognormal tails, so their sum is hardly
 better than its largest term, whose event has a closed form. Call inside `devices.float64()`.
@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import Lines, OfEvents, UnitBound
+from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 
@@ -28,7 +28,7 @@ _ACCURACY = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class LargestMessage:
-    """Instance: the largest Gaussian message along x - x' exceeds a threshold, all others at x'.
+    """Witness: the largest Gaussian message along x - x' exceeds a threshold, all others at x'.
 
     Attributes:
       num_clients, rate: n and gamma. mu: 2 / noise_multiplier.
@@ -44,8 +44,8 @@ class LargestMessage:
     single: ClassVar[bool] = True
 
     @property
-    def scale(self) -> UnitBound:
-        return OfEvents(self)
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self)
 
     @functools.cached_property
     def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -53,7 +53,7 @@ class LargestMessage:
         place = np.linspace(0.0, _FARTHEST, _PLACES)
         near, far = (self.rate * scipy.special.ndtr(at) for at in (-place, self.mu - place))
         others, low, high = self.num_clients - 1.0, 1.0 - _ACCURACY, 1.0 + _ACCURACY
-        # log Pr(no other message exceeds the threshold), from below and above. Tails are rounded against the instance.
+        # log Pr(no other message exceeds the threshold), from below and above. Tails are rounded against the witness.
         least = others * np.log1p(-np.minimum(near * high, 1.0 - 1e-16)) * high
         most = others * np.log1p(-near * low) * low
         gained = np.exp(least) * np.maximum(far * low - near * high, 0.0) * (1.0 - ROUNDING)
@@ -70,10 +70,10 @@ class LargestMessage:
         )
 
 
-def largest_instances(
+def largest_witnesses(
     num_clients: int, rate: float, mu: float, exponent: float
 ) -> tuple[LargestMessage, ...]:
-    """The instance, if single messages matter to a delta of exp(-exponent)."""
+    """The witness, if single messages matter to a delta of exp(-exponent)."""
     if mu * math.sqrt(2.0 * max(exponent, 1.0)) < _SINGLE * math.log(num_clients):
         return ()
     return (LargestMessage(num_clients, rate, mu),)

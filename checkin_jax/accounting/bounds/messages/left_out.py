@@ -17,11 +17,11 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import AllCut, TabulatedMessages
 from checkin_jax.accounting.bounds.interface import (
-    Instance,
     LocalGaussian,
     LocalMessages,
     UnitBound,
     Values,
+    Witness,
 )
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
@@ -35,7 +35,7 @@ _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
 # The same where messages adapt, which makes the clients that are left out count.
 _SMALLER = tuple(0.25**power for power in range(2, 11))
 _LINKS = 4
-# Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - log_inverse_mass), about delta over the rounds.
+# Exponents. _ALLOWED: allowed cost of leaving out, below exp(17 - neg_log_tail), about delta over the rounds.
 # _LESS: how much less a chain may cost than the next longer one. _ROOM: negligible masses below the allowed cost.
 _ALLOWED, _LESS, _ROOM = 7.0, 2.0, 5.0
 # Larger allowed costs that are tried, as exponents; a chain is used if it has _MORE_TERMS times as many terms.
@@ -131,7 +131,7 @@ class _Nearer(OneInSlots):
     slots: int
     distance: float
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
 
     used = 1.0
 
@@ -179,7 +179,7 @@ class _Chain(TabulatedMessages):
     adaptive: bool = False
 
     name = "everybody"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def alone(self) -> LocalGaussian | LocalMessages:  # type: ignore[override]
@@ -248,7 +248,7 @@ class _Chain(TabulatedMessages):
             share = times * math.sqrt(pool / self._left)
             if share > _MOST_POOLED:
                 break
-            nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.log_inverse_mass)
+            nearer = _Nearer(self._sum.slots, 1.0 - share, self.profile, self._sum.neg_log_tail)
             if not np.isfinite(nearer.values).all():
                 break
             # Rounded down, since D_r falls.
@@ -317,13 +317,13 @@ class LeftOut:
 
     Attributes:
       num_clients: n >= 2. profile: of one message; Gaussian ones have a mu of at most MOST_HIDDEN_MU.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
       adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     adaptive: bool = False
 
     @property
@@ -331,12 +331,12 @@ class LeftOut:
         return "everybody (Gaussian messages)" if isinstance(self.profile, GaussianProfile) else "everybody"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return AllCut(self.num_clients, alone(self.profile), self.log_inverse_mass).instances
+    def witnesses(self) -> tuple[Witness, ...]:
+        return AllCut(self.num_clients, alone(self.profile), self.neg_log_tail).witnesses
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         found = np.min([chain.upper(loss) for chain in self._chains], axis=0)
@@ -344,7 +344,7 @@ class LeftOut:
 
     @property
     def _mass(self) -> int:
-        return math.ceil(self.log_inverse_mass)
+        return math.ceil(self.neg_log_tail)
 
     @property
     def _weights(self) -> CutWeights:
@@ -353,7 +353,7 @@ class LeftOut:
     @functools.cached_property
     def _chains(self) -> list[_Chain]:
         """Chains of ever more terms: where the divergence is larger, leaving out may cost more."""
-        allowed = max(self.log_inverse_mass - 17.0, 1.0) + _ALLOWED
+        allowed = max(self.neg_log_tail - 17.0, 1.0) + _ALLOWED
         found = [self._best(allowed)]
         for less in _MORE_COST:
             if allowed - less < _LEAST_ALLOWED or found[-1].terms * _MORE_TERMS > self.num_clients:
@@ -380,7 +380,7 @@ class LeftOut:
         return (
             many
             and spread(self.profile) >= _WEAK
-            and math.isfinite(end(self.profile, self.log_inverse_mass + 24.0))
+            and math.isfinite(end(self.profile, self.neg_log_tail + 24.0))
         )
 
 
@@ -391,26 +391,26 @@ class LeftOutPureLDP:
     Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
 
     Attributes:
-      num_clients: n. log_inverse_mass: -log of the negligible mass.
+      num_clients: n. neg_log_tail: -log of the negligible mass.
       steps: of the messages, from `numerics.left_out_clones`.
       adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
-    log_inverse_mass: float
-    steps: left_out_clones.Steps
+    neg_log_tail: float
+    steps: left_out_clones.MechanismSteps
     adaptive: bool = False
 
     name = "everybody"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.steps.epsilon0
 
     @property
-    def _setting(self) -> tuple[int, float, left_out_clones.Steps, bool]:
-        return self.num_clients, self.log_inverse_mass, self.steps, self.adaptive
+    def _setting(self) -> tuple[int, float, left_out_clones.MechanismSteps, bool]:
+        return self.num_clients, self.neg_log_tail, self.steps, self.adaptive
 
     @property
     def gains(self) -> bool:

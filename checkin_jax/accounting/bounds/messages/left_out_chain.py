@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
@@ -56,7 +56,7 @@ def log_square(profile: Profile) -> float:
     """log(1 + v), v the approximate variance of T* at c = 1 where it is finite: mu^2 of a Gaussian message."""
     if isinstance(profile, GaussianProfile):
         return profile.mu**2
-    above = np.append(0.0, np.geomspace(1e-6, math.exp(min(profile.top, _FAR)), _SUMMED))
+    above = np.append(0.0, np.geomspace(1e-6, math.exp(min(profile.largest_loss, _FAR)), _SUMMED))
     value = profile.delta(np.log1p(above))
     return math.log1p(4.0 * float(np.trapezoid(value - value[-1], above)))
 
@@ -196,7 +196,7 @@ class CutWeights:
 
     Attributes:
       num_clients: n >= 1. profile: of one message, falling to zero.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
       whole: for an inner link, the number of clients of the outermost; inner links try fewer x and y.
       adaptive: True if messages may depend on messages of the same round. The pool of m = r + 1 messages then comes
         first, and with z = x/2 in place of x in the last term, and D(c) + z (c - 1) in place of D(c), the three terms
@@ -205,16 +205,16 @@ class CutWeights:
 
     num_clients: int
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     whole: int = 0
     adaptive: bool = False
 
     name = "everybody"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
     def _whole(self) -> int:
@@ -236,7 +236,7 @@ class CutWeights:
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         """c and upper bounds, convex, from c = 1 to where the profile of one message is negligible."""
-        shared = _shared(self.profile, math.ceil(self.log_inverse_mass), math.ceil(math.log2(self._whole)))
+        shared = _shared(self.profile, math.ceil(self.neg_log_tail), math.ceil(math.log2(self._whole)))
         terms = shared.terms
         alone = terms.profile.delta(np.log(terms.c)) * (1.0 + ROUNDING)
         value = alone

@@ -16,7 +16,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
-from checkin_jax.accounting.bounds.interface import Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import (
     HiddenSteps,
@@ -31,16 +31,18 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Message
 _BUCKETS = 256
 
 
-def fair_bits(scale: UnitBound, step_cover: StepCover, epsilon0: float, log_inverse_mass: float) -> OfMixture:
-    """Instance: opposite records among zero updates, whose messages, like dummies, are fair bits. Symmetric.
+def fair_bits(
+    grid_bound: UnitBound, step_cover: StepCover, epsilon0: float, neg_log_tail: float
+) -> OfMixture:
+    """Witness: opposite records among zero updates, whose messages, like dummies, are fair bits. Symmetric.
 
     The likelihood ratio depends on the sum of the bits only, which is observed even where the number of messages is
     not.
     """
     # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
-    draws, rare = step_cover.draws(log_inverse_mass), 1.0 / (1.0 + math.exp(epsilon0))
+    draws, rare = step_cover.draws(neg_log_tail), 1.0 / (1.0 + math.exp(epsilon0))
     ones = np.ones_like(draws.number)
-    law = mixture_profiles.Law(
+    law = mixture_profiles.MixtureLaw(
         host(draws.number),
         host(draws.rate * ones),
         host(ones),
@@ -50,9 +52,9 @@ def fair_bits(scale: UnitBound, step_cover: StepCover, epsilon0: float, log_inve
         host(draws.weight),
         host(0.5 / rare * ones),
     )
-    mixture = Mixture(law, epsilon0, log_inverse_mass, coarsest=_BUCKETS)
+    mixture = Mixture(law, epsilon0, neg_log_tail, coarsest=_BUCKETS)
     return OfMixture(
-        scale, mixture, "one bit (in one dimension, say), all others and dummies at zero updates"
+        grid_bound, mixture, "one bit (in one dimension, say), all others and dummies at zero updates"
     )
 
 
@@ -65,9 +67,9 @@ class OneBitCheckIn(HiddenSteps):
 
     Args:
       step_cover: shuffled check-in. epsilon0: nats, in (0, 50].
-      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      neg_log_tail: -log of the negligible mass, in [1, 1e4].
       differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1].
-        Below 1 (B_nu) there are no instances.
+        Below 1 (B_nu) there are no witnesses.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -75,38 +77,38 @@ class OneBitCheckIn(HiddenSteps):
 
     step_cover: StepCover
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
     differ: float = 1.0
 
     name = "own-laws (one bit)"
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
         _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
         cover = _validate.instance(Shuffled, step_cover=self.step_cover)
         _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
 
     @property
-    def law(self) -> equal_steps.Law:
+    def law(self) -> equal_steps.StepLaw:
         """The dominating step of A."""
         return total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         losses, plain = super().evaluated()
-        step_counts = self.step_cover.sums(self.log_inverse_mass)
+        step_counts = self.step_cover.sums(self.neg_log_tail)
         message = Message(host(self.epsilon0), host(self.differ))
         arguments = step_counts.clients, step_counts.rate, message, host(losses), host(plain)
         # Above `plain` the values need not be sharp.
         return losses, np.minimum(plain, np.asarray(one_bit_profile.profile_upper(*arguments)))
 
     @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         if self.differ < 1.0:
             return ()
-        messages = self.step_cover.messages(self.epsilon0, self.log_inverse_mass)
-        return (Binary(self, messages, self.epsilon0, self.log_inverse_mass),)
+        messages = self.step_cover.messages(self.epsilon0, self.neg_log_tail)
+        return (Binary(self, messages, self.epsilon0, self.neg_log_tail),)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return self._found

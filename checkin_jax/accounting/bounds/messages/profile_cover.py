@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.interface import Instance, UnitBound, bucket_count
-from checkin_jax.accounting.bounds.messages.equal_records import hidden_instances
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness, bucket_count
+from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, of_profile
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
@@ -32,12 +32,12 @@ class HiddenMessages(HiddenSum):
     """T* for shuffled check-in, `messages` view, or subsampling (G1) where that is smaller. Certified, both directions.
 
     The adversary sees the messages of a round in random order, and their number. One record is replaced. All clients
-    have the same rate and the same randomizer. Values are upper bounds, numerical errors included. The instances are
+    have the same rate and the same randomizer. Values are upper bounds, numerical errors included. The witnesses are
     Gaussian messages and their sum, all other clients at one record.
 
     Args:
       num_clients: n, whole, in [1, 2^42]. rate: gamma, in (0, 1]; at 1 only subsampling is left.
-      profile: of one message. log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      profile: of one message. neg_log_tail: -log of the negligible mass, in [1, 1e4].
       everybody: a bound for the event that all clients take part; None: the profile of one message.
 
     Raises:
@@ -47,7 +47,7 @@ class HiddenMessages(HiddenSum):
     num_clients: int
     rate: float
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     everybody: UnitBound | None = None
 
     # Theorems that are never below this one, so that `select` drops them.
@@ -56,23 +56,23 @@ class HiddenMessages(HiddenSum):
     def __post_init__(self) -> None:
         _validate.integer(1, 2.0**42, num_clients=self.num_clients)
         _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
-        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
     def name(self) -> str:
         return f"profile ({self.profile.name} messages)"
 
     @functools.cached_property
-    def _instances(self) -> tuple[Instance, ...]:
+    def _witnesses(self) -> tuple[Witness, ...]:
         if not isinstance(self.profile, GaussianProfile):
             return ()
-        n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.log_inverse_mass
-        summed = ShuffledGaussian(n, rate, mu, False, mass).instances
-        return (*hidden_instances(self, self), *summed)
+        n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.neg_log_tail
+        summed = ShuffledGaussian(n, rate, mu, False, mass).witnesses
+        return (*hidden_witnesses(self, self), *summed)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self._instances
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._witnesses
 
     @property
     def terms(self) -> tuple[float, float, float]:
@@ -88,14 +88,14 @@ class HiddenMessages(HiddenSum):
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
         alone = super()._seldom(losses)
         # If the event is rare, a sharper bound than the profile of one message is not worth its evaluation.
-        if self.everybody is None or self._rest <= _SELDOM * math.exp(-self.log_inverse_mass):
+        if self.everybody is None or self._rest <= _SELDOM * math.exp(-self.neg_log_tail):
             return alone
         return np.minimum(alone, np.asarray(self.everybody.upper(losses)))
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         n, rate = self.num_clients, self.rate
         mix = subsampled_gaussian.buckets_upper(
-            *(host(v) for v in (n, rate, 1.0, self.log_inverse_mass)), bucket_count(n * rate), False
+            *(host(v) for v in (n, rate, 1.0, self.neg_log_tail)), bucket_count(n * rate), False
         )
         return of_profile(mix, rate, self.profile, losses)
 
@@ -138,9 +138,9 @@ class HiddenSlots(OneInSlots):
     slots: int
     used: float
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     rest: float = 0.0
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
     light = True

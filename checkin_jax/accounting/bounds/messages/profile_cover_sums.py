@@ -43,7 +43,7 @@ _MAX_LOSS = 300.0
 
 def _reach(profile: Profile, least: float) -> float:
     """Smallest loss from which on D is at most `least`, or constant."""
-    end = min(profile.top, _MAX_LOSS)
+    end = min(profile.largest_loss, _MAX_LOSS)
     for _ in range(3):
         losses = np.linspace(0.0, end, _SAMPLES)
         value = profile.delta(losses)
@@ -52,7 +52,7 @@ def _reach(profile: Profile, least: float) -> float:
         if enough.sum() < _SAMPLES // 2:
             break
     # The profile is flat here: any positive end point serves.
-    return end or min(profile.top, 1.0)
+    return end or min(profile.largest_loss, 1.0)
 
 
 def knots_of(profile: Profile, least: float) -> np.ndarray:
@@ -108,7 +108,7 @@ class HiddenSum(abc.ABC):
     """
 
     profile: Profile
-    log_inverse_mass: float
+    neg_log_tail: float
     # No multiple of `apart` lies between losses that share a contour; `share` as in `near`.
     apart: ClassVar[float] = 0.1
     share: ClassVar[float] = 1.0
@@ -128,14 +128,14 @@ class HiddenSum(abc.ABC):
         """Upper bounds at these losses by subsampling, with all other messages revealed."""
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @property
     def negligible(self) -> float:
         """Value of D below which a step does not matter."""
         clients, count, rate = self.terms
-        return math.exp(-self.log_inverse_mass) * 1e-2 * clients / (count * rate)
+        return math.exp(-self.neg_log_tail) * 1e-2 * clients / (count * rate)
 
     @functools.cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray, float]:
@@ -152,14 +152,14 @@ class HiddenSum(abc.ABC):
 
     @functools.cached_property
     def losses(self) -> np.ndarray:
-        return self.grid(self._rest <= math.exp(-self.log_inverse_mass))
+        return self.grid(self._rest <= math.exp(-self.neg_log_tail))
 
     def grid(self, near_only: bool) -> np.ndarray:
         """Losses up to the reach of the sum (`near_only`), or of one message."""
         (clients, _, _), (knots, _, deviation) = self.terms, self.steps
         end = knots[-1]
         if near_only:
-            far = knots[-1] + deviation * (math.sqrt(2.0 * self.log_inverse_mass) + 1.0)
+            far = knots[-1] + deviation * (math.sqrt(2.0 * self.neg_log_tail) + 1.0)
             end = min(1.2 * far / clients, end)
         near = min(0.1 * deviation / clients, end / (2.0 * _DENSE)) * np.arange(_DENSE + 1.0)
         return np.log1p(np.concatenate([near, np.geomspace(near[-1], end, _WIDE)[1:]]))
@@ -181,7 +181,7 @@ class HiddenSum(abc.ABC):
             first, last = batch[0][0], batch[-1][1] - 1
             yield hidden_messages.orders(far[first], far[last], deviation), batch
 
-    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+    def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, value, _ = self.steps
         above = np.expm1(losses)[:, None]
         c = 1.0 + above
@@ -196,7 +196,9 @@ class HiddenSum(abc.ABC):
         )
         at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
         right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
-        return hidden_messages.Law(host(right), host(right_value), host(c * knots), host(c * value))
+        return hidden_messages.StepTransforms(
+            host(right), host(right_value), host(c * knots), host(c * value)
+        )
 
     def hidden(self) -> np.ndarray:
         """Upper bounds by T* at `losses`."""
@@ -208,7 +210,7 @@ class HiddenSum(abc.ABC):
         arguments = [host(value) for value in (*self.terms, self.steps[2])]
         # Below `least` the last value stands for all further ones: outside the event of `_rest` the divergence does
         # not grow with c, and the term added for that event continues to fall.
-        value, least = np.full(losses.shape, math.inf), math.exp(_STOP - self.log_inverse_mass)
+        value, least = np.full(losses.shape, math.inf), math.exp(_STOP - self.neg_log_tail)
         for orders, groups in self.together(losses):
             middle = self._law(losses[[groups[len(groups) // 2][0]]])
             paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
@@ -216,7 +218,7 @@ class HiddenSum(abc.ABC):
                 at = np.array([range(*group) for group in some])
                 ends = at[:, sorted({0, at.shape[1] - 1})]
                 laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(losses[ends.ravel()]))
-                law = hidden_messages.Law(*map(host, laws))
+                law = hidden_messages.StepTransforms(*map(host, laws))
                 value[at] = hidden_messages.hidden_upper(*arguments, paths, host(losses[at]), law)
                 if value[at[-1, -1]] < least:
                     value[at[-1, -1] :] = value[at[-1, -1]]
@@ -235,8 +237,8 @@ class HiddenSum(abc.ABC):
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
         losses, value = self.losses, np.minimum(self.values, self.subsampled(self.losses))
-        end = min(self.top, MAX_LOSS)
-        if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.log_inverse_mass):
+        end = min(self.largest_loss, MAX_LOSS)
+        if losses[-1] < end and value.min() > _LEFT * math.exp(17.0 - self.neg_log_tail):
             # The remaining mass is too large to count at infinite loss: a coarser grid continues by subsampling.
             far = np.geomspace(losses[-1], end, _BEYOND + 1)[1:]
             losses, value = np.append(losses, far), np.append(value, self.subsampled(far))

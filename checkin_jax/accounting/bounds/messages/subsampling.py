@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, bucket_count
+from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Witness, bucket_count
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 
 
 class Subsampled:
@@ -31,7 +31,7 @@ class Subsampled:
 
     mixture: GaussianBuckets
 
-    top = math.inf
+    largest_loss = math.inf
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         flat = np.ravel(np.asarray(loss, dtype=np.float64))
@@ -48,7 +48,7 @@ class SubsampledGaussian(Subsampled):
 
     mixture: GaussianBuckets
     name: str = "subsampling"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
 
 def sometimes(used: float, mu: float, rest: float = 0.0) -> SubsampledGaussian:
@@ -60,30 +60,30 @@ def sometimes(used: float, mu: float, rest: float = 0.0) -> SubsampledGaussian:
 
 
 def loaded_slot(
-    shown: float, prob: float, others: int, pick: float, mu: float, log_inverse_mass: float
+    shown: float, prob: float, num_rivals: int, rival_prob: float, mu: float, neg_log_tail: float
 ) -> SubsampledGaussian:
     """R1': add-or-remove with hidden dummies; the target's slot and the slot's load k are revealed.
 
-    Given k ~ Bin(others, pick) other clients in the slot, the slot uses the target with probability prob / (k + 1). The
-    target replaces the dummy (shift mu/2) if k = 0, and another client (shift at most mu) otherwise:
+    Given k ~ Bin(num_rivals, rival_prob) other clients in the slot, the slot uses the target with probability
+    prob / (k + 1). The target replaces the dummy (shift mu/2) if k = 0, else another client (shift at most mu):
 
         H_c <= shown prob E_k[ delta_G(mu_k, log(1 + (c - 1) (k + 1) / prob)) / (k + 1) ],    in both directions.
 
     Args:
       shown: probability that the server outputs the target's slot. prob: probability that the target is in it.
-      others, pick: number of other clients that may be in that slot, each with probability `pick`.
-      mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
+      num_rivals, rival_prob: number of other clients that may be in that slot, each with probability `rival_prob`.
+      mu: 2 / noise_multiplier. neg_log_tail: -log of the negligible mass.
 
     Proof: docs/theory_allocation.md, section 1.
     """
-    number = float(others)
+    number = float(num_rivals)
     cut = binomial.cells(
-        host(number), host(pick), host(log_inverse_mass), buckets=bucket_count(number * pick)
+        host(number), host(rival_prob), host(neg_log_tail), buckets=bucket_count(number * rival_prob)
     )
     first, last = (np.minimum(np.asarray(part), number) for part in (cut.first, cut.last))
     # The bound decreases in k >= 1, so each bucket takes its first k; k = 0 is a label of its own.
     count = np.append(0.0, np.maximum(first, 1.0))
-    empty = math.exp(number * math.log1p(-pick)) if pick < 1.0 else float(number == 0.0)
+    empty = math.exp(number * math.log1p(-rival_prob)) if rival_prob < 1.0 else float(number == 0.0)
     mass = np.append(empty * (1.0 + 1e-9), np.where(last >= 1.0, np.asarray(cut.mass_upper), 0.0))
     mixture = GaussianBuckets(
         host(np.where(count == 0.0, 0.5 * mu, mu)),
@@ -99,8 +99,8 @@ def averaged(
     num_slots: int,
     prob: float,
     mu: float,
-    log_inverse_mass: float,
-    sharing: Pool | None = None,
+    neg_log_tail: float,
+    sharing: PoolSizes | None = None,
 ) -> SubsampledGaussian:
     """G4: averages of all messages of a slot, replace-one: H_c <= p_0 E delta_G(mu / sqrt(k), log c). Symmetric.
 
@@ -117,7 +117,7 @@ def averaged(
     else:
         others, rate = float(num_clients - 1), prob / num_slots
         cut = binomial.cells(
-            host(others), host(rate), host(log_inverse_mass), buckets=bucket_count(others * rate)
+            host(others), host(rate), host(neg_log_tail), buckets=bucket_count(others * rate)
         )
         first, tail = np.minimum(np.asarray(cut.first), others) + 1.0, prob * float(cut.tail)
         weight = prob * np.asarray(cut.mass_upper)
@@ -127,7 +127,7 @@ def averaged(
 
 @dataclasses.dataclass(frozen=True)
 class ShuffledGaussian(Subsampled):
-    """G1: shuffled check-in at one rate. Its instance is the sum, a post-processing of the messages.
+    """G1: shuffled check-in at one rate. Its witness is the sum, a post-processing of the messages.
 
     summed: True for the view "aggregate", where the noise of all messages adds up.
     """
@@ -136,21 +136,21 @@ class ShuffledGaussian(Subsampled):
     rate: float
     mu: float
     summed: bool
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def name(self) -> str:
         return "subsampling (noise of the sum)" if self.summed else "subsampling"
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         summed = self if self.summed else dataclasses.replace(self, summed=True)
         return (GaussianSum(summed, summed),)
 
     def arguments(self) -> tuple[Array, Array, Array, Array, int]:
-        """n, rate, mu and log_inverse_mass for the kernels, and the number of buckets."""
+        """n, rate, mu and neg_log_tail for the kernels, and the number of buckets."""
         buckets = bucket_count(self.num_clients * self.rate)
-        n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.log_inverse_mass))
+        n, rate, mu, mass = (host(v) for v in (self.num_clients, self.rate, self.mu, self.neg_log_tail))
         return n, rate, mu, mass, buckets
 
     @functools.cached_property
@@ -165,14 +165,14 @@ class ShuffledGaussian(Subsampled):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianSum:
-    """Instance: the sum of Gaussian messages, all other clients at one record; `messages` has a `mixture_below`."""
+    """Witness: the sum of Gaussian messages, all other clients at one record; `messages` has a `mixture_below`."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     messages: Any
 
     name = "subsampled Gaussian sum, all others at one record"
     symmetric = False
-    below_scale = True
+    below_grid_bound = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         return subsampled_gaussian.lines_lower(self.messages.mixture_below, loss)
@@ -190,18 +190,18 @@ class SubsampledMessages:
     counted: Subsampled
     rate: float
     profile: Profile
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "subsampling"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         losses = np.asarray(loss, dtype=np.float64).ravel()
         value = of_profile(self.counted.mixture, self.rate, self.profile, losses)
-        return np.where(losses >= self.top, 0.0, value).reshape(np.shape(loss))
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
 
 
 def of_profile(mix: GaussianBuckets, rate: float, profile: Profile, losses: np.ndarray) -> np.ndarray:

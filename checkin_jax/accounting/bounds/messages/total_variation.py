@@ -16,7 +16,7 @@ import scipy
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import largest_loss
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
@@ -36,13 +36,13 @@ def _places() -> np.ndarray:
     return np.interp(np.arange(_EVEN + _DENSE + 1.0), number, x / _NEAR)
 
 
-def total_variation_law(epsilon0: float, total_variation: float) -> equal_steps.Law:
+def total_variation_law(epsilon0: float, total_variation: float) -> equal_steps.StepLaw:
     """The dominating step t*_beta."""
     p_minus_1 = math.expm1(epsilon0)
     pair = total_variation / p_minus_1
     # The mass at (p, p) is exactly 0 at the largest total variation.
     high = max(1.0 - (p_minus_1 + 2.0) * pair, 0.0) / (p_minus_1 + 1.0)
-    return equal_steps.Law(host(pair), host(high), host(max(1.0 - 2.0 * pair - high, 0.0)))
+    return equal_steps.StepLaw(host(pair), host(high), host(max(1.0 - 2.0 * pair - high, 0.0)))
 
 
 def most_total_variation(epsilon0: float) -> float:
@@ -51,7 +51,7 @@ def most_total_variation(epsilon0: float) -> float:
 
 
 def losses_of(
-    law: equal_steps.Law, step_counts: equal_steps.StepCounts, epsilon0: float, log_inverse_mass: float
+    law: equal_steps.StepLaw, step_counts: equal_steps.StepCounts, epsilon0: float, neg_log_tail: float
 ) -> np.ndarray:
     """Losses at which a round is evaluated: from 0 to where the divergence is negligible, then epsilon0."""
     top = math.expm1(epsilon0)
@@ -70,7 +70,7 @@ def losses_of(
         return found.min(axis=1)
 
     tried = np.geomspace(min(0.1 * deviation, 0.5 * top), top, 128)
-    matters = height(tried) + math.log(top / clients) > -log_inverse_mass
+    matters = height(tried) + math.log(top / clients) > -neg_log_tail
     far = float(tried[min(int(matters.sum()) + 1, 127)])
     near = min(_NEAR * deviation, 0.5 * far)
     above = np.append(near * _places(), np.geomspace(near, far, _FAR)[1:])
@@ -81,17 +81,17 @@ def losses_of(
 class DominatingSteps(abc.ABC):
     """A symmetric bound made from one dominating step.
 
-    Attributes of subclasses: epsilon0: nats, in (0, 50]. log_inverse_mass: -log of the negligible mass.
+    Attributes of subclasses: epsilon0: nats, in (0, 50]. neg_log_tail: -log of the negligible mass.
     """
 
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     sharp = True
 
     @property
     @abc.abstractmethod
-    def top(self) -> float: ...
+    def largest_loss(self) -> float: ...
 
     @abc.abstractmethod
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +106,9 @@ class DominatingSteps(abc.ABC):
         return np.log1p(above), value
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(np.asarray(loss) >= self.top, 0.0, convex.chords(*self.profile, np.asarray(loss)))
+        return np.where(
+            np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self.profile, np.asarray(loss))
+        )
 
 
 class HiddenSteps(DominatingSteps):
@@ -116,16 +118,16 @@ class HiddenSteps(DominatingSteps):
 
     @property
     @abc.abstractmethod
-    def law(self) -> equal_steps.Law:
+    def law(self) -> equal_steps.StepLaw:
         """The dominating step."""
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return largest_loss(self.epsilon0, self.step_cover.used)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        step_counts = self.step_cover.sums(self.log_inverse_mass)
-        losses = losses_of(self.law, step_counts, self.epsilon0, self.log_inverse_mass)
+        step_counts = self.step_cover.sums(self.neg_log_tail)
+        losses = losses_of(self.law, step_counts, self.epsilon0, self.neg_log_tail)
         return losses, np.asarray(
             equal_steps.profile_upper(self.law, step_counts, host(self.epsilon0), host(losses))
         )
@@ -140,7 +142,7 @@ class TotalVariationBound(HiddenSteps):
     Args:
       step_cover: cover of the unit. epsilon0: nats, in (0, 50].
       total_variation: beta, in (0, 1]; no constraint above (p - 1)/(p + 1).
-      log_inverse_mass: -log of the negligible mass, in [1, 1e4].
+      neg_log_tail: -log of the negligible mass, in [1, 1e4].
 
     Raises:
       ValueError, TypeError: an argument outside its range.
@@ -149,20 +151,20 @@ class TotalVariationBound(HiddenSteps):
     step_cover: StepCover
     epsilon0: float
     total_variation: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.real(0.0, 1.0, open_low=True, total_variation=self.total_variation)
-        _validate.real(1.0, 1e4, log_inverse_mass=self.log_inverse_mass)
+        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
     def name(self) -> str:
         return "clones (of a total variation)"
 
     @property
-    def law(self) -> equal_steps.Law:
+    def law(self) -> equal_steps.StepLaw:
         """The dominating step t*_beta."""
         beta = min(self.total_variation, most_total_variation(self.epsilon0))
         return total_variation_law(self.epsilon0, beta)

@@ -1,6 +1,6 @@
 """clones for eps0-LDP messages among clients of check-in rate 1 (T1m), and for slots with colluders (T2c).
 
-Upper bounds only; instances are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
+Upper bounds only; witnesses are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
-from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
+from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
@@ -75,7 +75,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
         g, n = self.rate, pool + 1.0
         rho = g * (1.0 - self.theta) / ((1.0 - g) * self.theta) if g < 1.0 else math.inf
         members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([pool]))
-        law = poisson_binomial.law(members, self.log_inverse_mass)
+        law = poisson_binomial.law(members, self.neg_log_tail)
         k, masses = law.values, law.run_upper
         if law.stride > 1:
             # A run is named by its first value; the target itself adds one.
@@ -119,15 +119,15 @@ class AlwaysPresentOthers(UnequalPureLDP):
         length, share = k + self.always_present, k / (k + self.always_present)
         per_p = math.exp(-self.epsilon0)
         mean = length * per_p
-        drawn = math.floor(mean - occupancy.deviation(mean * (1.0 - per_p), self.log_inverse_mass))
-        short = math.exp(-self.log_inverse_mass)
+        drawn = math.floor(mean - occupancy.deviation(mean * (1.0 - per_p), self.neg_log_tail))
+        short = math.exp(-self.neg_log_tail)
         if drawn < 1:
             drawn, short = 1, math.exp(length * math.log1p(-per_p)) if per_p < 1 else 0.0
         # Few enough that every value of X is stored separately.
-        widest = 6e6 / self.log_inverse_mass / (share * (1.0 - share))
+        widest = 6e6 / self.neg_log_tail / (share * (1.0 - share))
         drawn = max(min(drawn, math.floor(widest)), 1)
         law = poisson_binomial.law(
-            poisson_binomial.trials(np.asarray([share]), np.asarray([float(drawn)])), self.log_inverse_mass
+            poisson_binomial.trials(np.asarray([share]), np.asarray([float(drawn)])), self.neg_log_tail
         )
         centre, deviation = drawn * share, math.sqrt(drawn * share * (1.0 - share))
         places = np.clip(centre + deviation * np.asarray(_PLACES), law.first, law.last)
@@ -154,7 +154,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
             np.pad(weight, (0, pad)),
         )
         law = clones.slots_law(*map(host, parts), host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
+        return Mixture(law, self.epsilon0, self.neg_log_tail, 0.0, _FINEST)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         missing_mass = (
@@ -179,13 +179,13 @@ class SlotsWithColluders:
     used: float
     colluding: int
     epsilon0: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @functools.cached_property
@@ -195,7 +195,7 @@ class SlotsWithColluders:
         used = min(self.used * (honest / self.slots) / rest * (1.0 + 1e-15), 1.0)
         parts = host([float(honest)]), host([used]), host([rest])
         law = clones.slots_law(*parts, host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass)
+        return Mixture(law, self.epsilon0, self.neg_log_tail)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         met = self.used * self.colluding / self.slots

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.total_variation import (
     DominatingSteps,
     losses_of,
@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.messages.total_variation import (
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,20 +31,20 @@ class UnequalSteps(DominatingSteps):
     Attributes:
       rate: upper bound on the target's rate g, in (0, 1]. theta, pool: as of `UnequalPureLDP`. epsilon0: nats, in (0,
         50].
-      law: the step. log_inverse_mass: -log of the negligible mass.
+      law: the step. neg_log_tail: -log of the negligible mass.
     """
 
     rate: float
     theta: float
-    pool: Pool
+    pool: PoolSizes
     epsilon0: float
-    law: equal_steps.Law
-    log_inverse_mass: float
+    law: equal_steps.StepLaw
+    neg_log_tail: float
     name: str
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +53,7 @@ class UnequalSteps(DominatingSteps):
         like = equal_steps.StepCounts(
             host(number * self.theta / self.rate), host(self.theta), host(number * one), host(one)
         )
-        losses = losses_of(self.law, like, self.epsilon0, self.log_inverse_mass)
+        losses = losses_of(self.law, like, self.epsilon0, self.neg_log_tail)
         found = equal_steps.pooled_upper(self.law, self.steps, host(self.epsilon0), host(losses))
         return losses, np.asarray(found)
 
@@ -76,11 +76,11 @@ class UnequalOneBit(UnequalSteps):
 
     @classmethod
     def of(
-        cls, rate: float, theta: float, pool: Pool, epsilon0: float, differ: float, log_inverse_mass: float
+        cls, rate: float, theta: float, pool: PoolSizes, epsilon0: float, differ: float, neg_log_tail: float
     ) -> UnequalOneBit:
         """The bound with the step t*_beta for epsilon0 and differ."""
         law = total_variation_law(epsilon0, differ * most_total_variation(epsilon0))
-        return cls(rate, theta, pool, epsilon0, law, log_inverse_mass, "own-laws (one bit)", (), differ)
+        return cls(rate, theta, pool, epsilon0, law, neg_log_tail, "own-laws (one bit)", (), differ)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         losses, plain = super().evaluated()

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture, OfMixture
-from checkin_jax.accounting.bounds.interface import Instance, LocalPureLDP
-from checkin_jax.accounting.bounds.messages.cover import Slots
+from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
+from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Cuts of J and K, in standard deviations from their means: the law of K is made for each value of J, of which more than
 # _MANY clients need few. Up to _SINGLE values are kept one by one.
@@ -54,21 +54,21 @@ class UnequalOccupied:
     Attributes:
       rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
       pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
-      slots: m. shown_slots: as from `populations.slots_shown`, for the instances.
+      slots: m. shown_slots: as from `populations.slots_shown`, for the witnesses.
     """
 
     rate: float
     theta: float
-    pool: Pool
+    pool: PoolSizes
     slots: int
     shown_slots: tuple[int, float]
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @property
@@ -89,7 +89,7 @@ class UnequalOccupied:
             return _Atoms(np.zeros(0), np.zeros(0), np.zeros(0), mass * g)
         rho = g * (1.0 - theta) / ((1.0 - g) * theta) if g < 1.0 else math.inf
         members = poisson_binomial.trials(np.array([theta]), np.array([pool]))
-        law = poisson_binomial.law(members, self.log_inverse_mass)
+        law = poisson_binomial.law(members, self.neg_log_tail)
         first = law.values
         last = np.minimum(np.append(first[1:] - 1.0, law.last), pool)
         # J is S with probability 1 - g, S + 1 with probability g.
@@ -123,7 +123,7 @@ class UnequalOccupied:
         used, shares, masses = [], [], []
         for j in np.unique(end):
             here = end == j
-            values, chances = occupancy.law(int(j), self.slots, 1.0, self.log_inverse_mass, True)
+            values, chances = occupancy.law(int(j), self.slots, 1.0, self.neg_log_tail, True)
             kept = (chances > 0.0) & (values > 0.0)
             used.append(np.repeat(values[kept], here.sum()))
             shares.append(np.tile(share[here], kept.sum()))
@@ -150,7 +150,7 @@ class UnequalOccupied:
         pad = (0, -slots.size % _PARTS)
         columns = (np.pad(slots, pad, mode="edge"), np.pad(used, pad, mode="edge"), np.pad(weight, pad))
         law = clones.slots_law(*map(host, columns), host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, 0.0, _FINEST)
+        return Mixture(law, self.epsilon0, self.neg_log_tail, 0.0, _FINEST)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         alone = LocalPureLDP(1.0, self.epsilon0).upper(np.asarray(loss))
@@ -159,23 +159,23 @@ class UnequalOccupied:
     @functools.cached_property
     def _shown(self) -> Clones:
         number, used = self.shown_slots
-        return Clones(Slots(number, self.rate, used), self.epsilon0, self.log_inverse_mass)
+        return Clones(UniformSlot(number, self.rate, used), self.epsilon0, self.neg_log_tail)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return self._found
 
     @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
-        return tuple(dataclasses.replace(each, scale=self) for each in self._shown.instances)  # type: ignore[type-var]
+    def _found(self) -> tuple[Witness, ...]:
+        return tuple(dataclasses.replace(each, grid_bound=self) for each in self._shown.witnesses)  # type: ignore[type-var]
 
     def ternary(self) -> OfMixture:
-        """Instance of 3-ary randomized response."""
-        return dataclasses.replace(self._shown.ternary(), scale=self)
+        """Witness of 3-ary randomized response."""
+        return dataclasses.replace(self._shown.ternary(), grid_bound=self)
 
     def binary(self) -> Binary:
-        """Instance of binary randomized response, for mechanisms that attain no other."""
-        return dataclasses.replace(self._shown.binary(), scale=self)
+        """Witness of binary randomized response, for mechanisms that attain no other."""
+        return dataclasses.replace(self._shown.binary(), grid_bound=self)
 
 
 def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarray:

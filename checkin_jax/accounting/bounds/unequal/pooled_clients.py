@@ -1,4 +1,4 @@
-"""clones for unequal check-in rates (T1h, S), with the instances L1h; eps0-LDP messages [docs/theory_rates.md].
+"""clones for unequal check-in rates (T1h, S), with the witnesses L1h; eps0-LDP messages [docs/theory_rates.md].
 
 The target's rate is at most g. Of the others all rates are known, or only an upper bound on each and a lower bound on
 their sum. Call inside `devices.float64()`.
@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, tried
-from checkin_jax.accounting.bounds.interface import Instance, Lines, UnitBound, Values
+from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Values, Witness
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import poisson_binomial, pools
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.randomizers import TERNARY
 
-# Runs of the number of labels, and of messages, in instances.
+# Runs of the number of labels, and of messages, in witnesses.
 _RUNS = 128
 # Buckets of the number of labels for each value of n', and the least spread of the absent that is resolved then.
 _FINEST = 64
@@ -35,7 +35,7 @@ class Others:
     counts: np.ndarray
 
     @functools.cached_property
-    def trials(self) -> poisson_binomial.Trials:
+    def trials(self) -> poisson_binomial.Indicators:
         return poisson_binomial.trials(self.rates, self.counts)
 
     @property
@@ -53,20 +53,20 @@ class UnequalPureLDP:
     Attributes:
       rate: g, the largest rate of a target, in (0, 1]. theta: in (0, 1].
       pool: law of n', `numerics.counts.pools`; at theta = 1 of J.
-      others: all others' rates; None if unknown: then there are no instances.
+      others: all others' rates; None if unknown: then there are no witnesses.
     """
 
     rate: float
     theta: float
-    pool: Pool
+    pool: PoolSizes
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
     others: Others | None = None
 
     name = "clones"
 
     @property
-    def top(self) -> float:
+    def largest_loss(self) -> float:
         return self.epsilon0
 
     @property
@@ -87,40 +87,40 @@ class UnequalPureLDP:
             number = self.pool.sizes + 1.0
             parts = host(number), host(np.ones_like(number)), host(self.rate * self.pool.masses)
             law = clones.slots_law(*parts, host(self.epsilon0), True)
-            return Mixture(law, self.epsilon0, self.log_inverse_mass)
+            return Mixture(law, self.epsilon0, self.neg_log_tail)
         law = clones.pool_law(
             host(self.pool.sizes), host(self.pool.masses), *map(host, (self.theta, self.rate, self.epsilon0))
         )
         # Relative contribution of the absent to the spread; gamma (1 - gamma) / n if all rates are equal.
         spread = self.theta / (1.0 - self.theta) * (1.0 - self.rate) ** 2 / (self.pool.mean + 1.0)
         if self.pool.sizes.size == 1:
-            return Mixture(law, self.epsilon0, self.log_inverse_mass, spread)
+            return Mixture(law, self.epsilon0, self.neg_log_tail, spread)
         # Finer buckets gain nothing: the values of n' differ by more.
         spread = spread if spread > _SPREAD else 0.0
-        return Mixture(law, self.epsilon0, self.log_inverse_mass, spread, _FINEST)
+        return Mixture(law, self.epsilon0, self.neg_log_tail, spread, _FINEST)
 
     def upper(self, loss: np.ndarray) -> Values:
         return self._above.upper(loss)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         return self._found
 
-    def binary(self) -> tuple[Instance, ...]:
-        """Instance of binary randomized response, for mechanisms that attain no other."""
+    def binary(self) -> tuple[Witness, ...]:
+        """Witness of binary randomized response, for mechanisms that attain no other."""
         if self.others is None:
             return ()
-        return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass),)
+        return (unequal_binary(self, self.rate, self.others, self.epsilon0, self.neg_log_tail),)
 
     @functools.cached_property
-    def _found(self) -> tuple[Instance, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         if self.others is None:
             return ()
         messages = float(self.others.trials.mean) + self.rate
-        found: list[Instance] = []
+        found: list[Witness] = []
         ternary, binary = tried(messages, self.epsilon0)
         if ternary:
-            found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.log_inverse_mass))
+            found.append(UnequalTernary(self, self.rate, self.others, self.epsilon0, self.neg_log_tail))
         if binary:
             found += self.binary()
         return tuple(found)
@@ -128,13 +128,13 @@ class UnequalPureLDP:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalTernary:
-    """Instance: 3-ary randomized response, all other clients at a third record, with unequal rates. Symmetric."""
+    """Witness: 3-ary randomized response, all other clients at a third record, with unequal rates. Symmetric."""
 
-    scale: UnitBound
+    grid_bound: UnitBound
     rate: float
     others: Others
     epsilon0: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     name = "3-ary randomized response, all others at a third record"
     needs, single = TERNARY, True
@@ -143,10 +143,10 @@ class UnequalTernary:
     @functools.cached_property
     def _below(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
         special = 2.0 * math.exp(-self.epsilon0) / (1.0 + 2.0 * math.exp(-self.epsilon0))
-        law = poisson_binomial.law(self.others.trials.scaled(special), self.log_inverse_mass)
+        law = poisson_binomial.law(self.others.trials.scaled(special), self.neg_log_tail)
         mix = ternary_buckets(law, special, self.rate, self.epsilon0, _RUNS)
-        table = tails.table_size(float(np.asarray(mix.number).max()), self.log_inverse_mass)
-        tables = clones.signs(mix, host(self.log_inverse_mass), table, True)
+        table = tails.table_size(float(np.asarray(mix.number).max()), self.neg_log_tail)
+        tables = clones.signs(mix, host(self.neg_log_tail), table, True)
         return mix, tables, table[1]
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -157,12 +157,12 @@ class UnequalTernary:
 
 
 def unequal_binary(
-    scale: UnitBound, rate: float, others: Others, epsilon0: float, log_inverse_mass: float
+    grid_bound: UnitBound, rate: float, others: Others, epsilon0: float, neg_log_tail: float
 ) -> Binary:
-    """Instance: binary randomized response, all other clients at one of the two records, with unequal rates."""
-    law = poisson_binomial.law(others.trials, log_inverse_mass)
+    """Witness: binary randomized response, all other clients at one of the two records, with unequal rates."""
+    law = poisson_binomial.law(others.trials, neg_log_tail)
     messages = binary_messages(law, rate, epsilon0, _RUNS)
-    return Binary(scale, messages, epsilon0, log_inverse_mass)
+    return Binary(grid_bound, messages, epsilon0, neg_log_tail)
 
 
 def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
@@ -171,7 +171,7 @@ def _filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
 
 
 def ternary_buckets(
-    law: poisson_binomial.Law, special: float, rate: float, epsilon0: float, buckets: int
+    law: poisson_binomial.SumLaw, special: float, rate: float, epsilon0: float, buckets: int
 ) -> mixture_profiles.Buckets:
     """L1h, 3-ary randomized response, all others at a third record: a mixture for lower bounds, one ratio a label.
 
@@ -195,7 +195,7 @@ def ternary_buckets(
 
 
 def binary_messages(
-    law: poisson_binomial.Law, rate: float, epsilon0: float, buckets: int
+    law: poisson_binomial.SumLaw, rate: float, epsilon0: float, buckets: int
 ) -> binary_response.Messages:
     """L1h, binary randomized response, all others at x': a mixture over the number of messages, for lower bounds.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
 from checkin_jax.accounting.bounds.hexagon import UnequalStaged
-from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, least
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
@@ -30,7 +30,7 @@ from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, U
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy, pools
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -38,7 +38,7 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 # Rates of pools that are tried besides the largest one, if fewer than _ENOUGH_ABSENT members are absent at that.
 _THETAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
 _ENOUGH_ABSENT, _MOST_THETAS = 100.0, 3
-# Instances drop slots beyond a number; the probability that more are occupied is this share of the target's being used.
+# Witnesses drop slots beyond a number; the probability that more are occupied is this share of the target's being used.
 _SELDOM = 5e-3
 
 
@@ -57,11 +57,11 @@ class Population:
     everybody: Rates | None
     others: Rates
     limits: RateLimits | None
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def theirs(self) -> Others:
-        """Rates of the others, for instances."""
+        """Rates of the others, for witnesses."""
         return Others(self.others.values, self.others.counts)
 
     def weights(self, theta: float) -> tuple[np.ndarray, np.ndarray]:
@@ -72,17 +72,17 @@ class Population:
         counts[np.argmax(np.where(rates <= self.rate, members, -1.0))] -= 1.0
         return members, counts
 
-    def pool(self, theta: float) -> Pool:
+    def pool(self, theta: float) -> PoolSizes:
         """Law of the pool's size n', stochastically from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins / theta, self.log_inverse_mass)
-        return pools.sum_of(*self.weights(theta), self.log_inverse_mass)
+            return pools.limited(self.limits.expected_check_ins / theta, self.neg_log_tail)
+        return pools.sum_of(*self.weights(theta), self.neg_log_tail)
 
-    def present(self) -> Pool:
+    def present(self) -> PoolSizes:
         """Law of the number of other participants, stochastically from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins, self.log_inverse_mass)
-        return pools.sum_of(self.others.values, self.others.counts, self.log_inverse_mass)
+            return pools.limited(self.limits.expected_check_ins, self.neg_log_tail)
+        return pools.sum_of(self.others.values, self.others.counts, self.neg_log_tail)
 
     def expected(self, num_clients: int) -> float:
         """Expected number of all clients' messages, from above; a slower client has faster others."""
@@ -128,23 +128,29 @@ class Population:
         return sorted(known, key=worth)[:_MOST_THETAS]
 
     @functools.cached_property
-    def pools(self) -> list[tuple[float, Pool]]:
+    def pools(self) -> list[tuple[float, PoolSizes]]:
         """The pool of each of these rates."""
         return [(theta, self.pool(theta)) for theta in self.thetas]
 
 
-def population_of(unit: Unit, coins: CheckInRates | None, num_clients: int, kept: float) -> Population | None:
+def population_of(
+    unit: Unit, unequal_rates: CheckInRates | None, num_clients: int, arrival_prob: float
+) -> Population | None:
     """The target's population; None if there is no other client or rates are equal."""
-    rate, mass = unit.rate, unit.log_inverse_mass
-    if isinstance(coins, RateLimits):
-        limits = coins.thinned(kept)
+    rate, mass = unit.rate, unit.neg_log_tail
+    if isinstance(unequal_rates, RateLimits):
+        limits = unequal_rates.thinned(arrival_prob)
         # One fleet within the limits: all others have the same rate.
-        alike = np.asarray([limits.others_alike(rate, num_clients)])
-        return Population(rate, None, Rates(alike, [num_clients - 1]), limits, mass)
-    if not isinstance(coins, Rates):
+        rate_of_others = np.asarray([limits.common_rate_of_others(rate, num_clients)])
+        return Population(rate, None, Rates(rate_of_others, [num_clients - 1]), limits, mass)
+    if not isinstance(unequal_rates, Rates):
         return None
-    others = coins.others(coins.fastest(unit.client_rate))
-    return None if others is None else Population(rate, coins.thinned(kept), others.thinned(kept), None, mass)
+    others = unequal_rates.others(unequal_rates.fastest(unit.client_rate))
+    return (
+        None
+        if others is None
+        else Population(rate, unequal_rates.thinned(arrival_prob), others.thinned(arrival_prob), None, mass)
+    )
 
 
 def covering_population(unit: Unit) -> Population | None:
@@ -153,7 +159,10 @@ def covering_population(unit: Unit) -> Population | None:
         None
         if unit.unequal_cover is None
         else population_of(
-            unit, unit.unequal_cover.coins, unit.unequal_cover.num_clients, unit.unequal_cover.kept
+            unit,
+            unit.unequal_cover.unequal_rates,
+            unit.unequal_cover.num_clients,
+            unit.unequal_cover.arrival_prob,
         )
     )
 
@@ -164,15 +173,15 @@ def t1h(unit: Unit) -> UnitBound | None:
     if found is None or not found.thetas or epsilon0 is None:
         return None
     return _least(
-        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.log_inverse_mass, found.theirs)
+        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.neg_log_tail, found.theirs)
         for theta, pool in found.pools
     )
 
 
 def _least(bounds: Iterable[UnitBound]) -> UnitBound:
-    """The least of bounds of one kind, with the instances of the first."""
+    """The least of bounds of one kind, with the witnesses of the first."""
     first, *more = bounds
-    return least([first, *more], first.instances) if more else first
+    return minimum([first, *more], first.witnesses) if more else first
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -188,7 +197,7 @@ class CutUnequal(CutMessages):
     used: float
     alone: LocalGaussian | LocalMessages
     others: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     name = "clones"
 
@@ -196,16 +205,16 @@ class CutUnequal(CutMessages):
         return self.of_pure(epsilon0)
 
 
-def with_step(unit: Unit, law: equal_steps.Law, name: str) -> UnitBound | None:
+def with_step(unit: Unit, law: equal_steps.StepLaw, name: str) -> UnitBound | None:
     """T1h with the dominating step `law`. Needs: as T1h."""
     found = covering_population(unit)
     if found is None or unit.epsilon0 is None:
         return None
-    mass = unit.log_inverse_mass
+    mass = unit.neg_log_tail
     bounds = [
         UnequalSteps(found.rate, theta, pool, unit.epsilon0, law, mass, name) for theta, pool in found.pools
     ]
-    return least(bounds, ()) if bounds else None
+    return minimum(bounds, ()) if bounds else None
 
 
 def b0h(unit: Unit) -> UnitBound | None:
@@ -222,7 +231,7 @@ def b0h(unit: Unit) -> UnitBound | None:
         return None
     theta = found.thetas[0]
     pool = found.pool(theta)
-    return UnequalOneBit.of(found.rate, theta, pool, unit.epsilon0, differ, unit.log_inverse_mass)
+    return UnequalOneBit.of(found.rate, theta, pool, unit.epsilon0, differ, unit.neg_log_tail)
 
 
 def t1h_plus(unit: Unit) -> UnitBound | None:
@@ -243,7 +252,7 @@ def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
     theta = max(found.thetas[0], found.rate)
     if theta >= 1.0:
         return None
-    bound = UnequalStaged(found.rate, theta, found.pool(theta), steps, unit.log_inverse_mass)
+    bound = UnequalStaged(found.rate, theta, found.pool(theta), steps, unit.neg_log_tail)
     return bound if bound.gains else None
 
 
@@ -252,7 +261,7 @@ def s(unit: Unit) -> UnitBound | None:
     found = covering_population(unit)
     if found is None or unit.epsilon0 is None or (found.always_present == 0.0 and found.many_absent):
         return None
-    setting = unit.epsilon0, unit.log_inverse_mass, found.theirs
+    setting = unit.epsilon0, unit.neg_log_tail, found.theirs
     return UnequalPureLDP(found.rate, 1.0, found.present(), *setting)
 
 
@@ -263,7 +272,7 @@ def t1m(unit: Unit) -> UnitBound | None:
         return None
     if found.always_present == 0.0 or not found.thetas:
         return None
-    theta, setting = found.thetas[0], (unit.epsilon0, unit.log_inverse_mass, found.theirs)
+    theta, setting = found.thetas[0], (unit.epsilon0, unit.neg_log_tail, found.theirs)
     return AlwaysPresentOthers(found.rate, theta, found.pool(theta), *setting, found.always_present)
 
 
@@ -272,7 +281,7 @@ def t2c(unit: Unit) -> UnitBound | None:
     known = unit.protocol.known_slots
     if known is None or unit.epsilon0 is None or not unit.replaced:
         return None
-    return SlotsWithColluders(*known, unit.epsilon0, unit.log_inverse_mass)
+    return SlotsWithColluders(*known, unit.epsilon0, unit.neg_log_tail)
 
 
 def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:
@@ -296,10 +305,10 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
 
     Messages of a known profile are observed singly.
     """
-    choices, shown, mass = unit.protocol.unequal_used_slot_choices, unit.slots, unit.log_inverse_mass
+    choices, shown, mass = unit.protocol.unequal_used_slot_choices, unit.slots, unit.neg_log_tail
     if choices is None or shown is None or not unit.replaced:
         return None
-    found = population_of(unit, choices.coins, choices.num_clients, 1.0)
+    found = population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
     if found is None:
         return None
     shown_slots = slots_shown(choices, found, shown.used_lower)
@@ -324,7 +333,7 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
 
 def g1h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; for sums, Gaussian noise that adds up."""
-    found, mu, mass = covering_population(unit), unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    found, mu, mass = covering_population(unit), unit.randomizer.gaussian_mu, unit.neg_log_tail
     if found is None:
         return None
     if mu is None and unit.epsilon0 is not None:
@@ -344,8 +353,8 @@ def t_star_h(unit: Unit) -> UnitBound | None:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
-    mass, profile = unit.log_inverse_mass, profile_of(unit.randomizer)
-    sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).instances
+    mass, profile = unit.neg_log_tail, profile_of(unit.randomizer)
+    sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).witnesses
     return _least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
 
 
@@ -359,11 +368,9 @@ def g4h(unit: Unit) -> UnitBound | None:
     if choices is None or mu is None or found is None or unit.view != "aggregate":
         return None
     if found.limits is not None:
-        co_occupants = pools.limited(
-            found.limits.expected_check_ins / choices.num_slots, unit.log_inverse_mass
-        )
+        co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, unit.neg_log_tail)
     else:
         co_occupants = pools.sum_of(
-            found.others.values / choices.num_slots, found.others.counts, unit.log_inverse_mass
+            found.others.values / choices.num_slots, found.others.counts, unit.neg_log_tail
         )
-    return averaged(*choices[:2], found.rate, mu, unit.log_inverse_mass, co_occupants)
+    return averaged(*choices[:2], found.rate, mu, unit.neg_log_tail, co_occupants)

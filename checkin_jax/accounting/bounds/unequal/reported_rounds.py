@@ -10,12 +10,12 @@ import dataclasses
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import (
-    Instance,
-    Least,
     Lines,
+    Minimum,
     UnitBound,
     Values,
-    least,
+    Witness,
+    minimum,
 )
 
 # A product in float64.
@@ -34,8 +34,8 @@ class Reported:
     rate: float
 
     @property
-    def top(self) -> float:
-        return self.bound.top
+    def largest_loss(self) -> float:
+        return self.bound.largest_loss
 
     @property
     def name(self) -> str:
@@ -46,19 +46,19 @@ class Reported:
         return getattr(self.bound, "sharp", False)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return tuple(ReportedInstance(self, each, self.rate) for each in self.bound.instances)
+    def witnesses(self) -> tuple[Witness, ...]:
+        return tuple(ReportedWitness(self, each, self.rate) for each in self.bound.witnesses)
 
     def upper(self, loss: np.ndarray) -> Values:
         return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ReportedInstance:
-    """An instance of the round in which the client reports; whether it reports is seen."""
+class ReportedWitness:
+    """A witness of the round in which the client reports; whether it reports is seen."""
 
-    scale: UnitBound
-    reported: Instance
+    grid_bound: UnitBound
+    reported: Witness
     rate: float
 
     @property
@@ -80,8 +80,8 @@ class ReportedInstance:
 
 def reported(bound: UnitBound, rate: float) -> UnitBound:
     """The bound on a round whose client reports with probability `rate` at most, from one on its round if it does."""
-    if isinstance(bound, Least):
-        found = least([reported(each, rate) for each in bound.bounds])
-        instances = tuple(ReportedInstance(found, each, rate) for each in bound.instances)
-        return dataclasses.replace(found, instances=instances)  # type: ignore[type-var]
+    if isinstance(bound, Minimum):
+        found = minimum([reported(each, rate) for each in bound.bounds])
+        witnesses = tuple(ReportedWitness(found, each, rate) for each in bound.witnesses)
+        return dataclasses.replace(found, witnesses=witnesses)  # type: ignore[type-var]
     return Reported(bound, rate)

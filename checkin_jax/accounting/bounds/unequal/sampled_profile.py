@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics.counts.pools import Pool
+from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Cuts of the number of messages, in standard deviations from its mean.
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
@@ -39,23 +39,23 @@ class UnequalHidden:
 
     Attributes:
       rate: g in (0, 1]. theta: in (0, 1). pool: the law of n', stochastically from below.
-      profile: of one message. instances: concrete pairs.
+      profile: of one message. witnesses: concrete pairs.
     """
 
     rate: float
     theta: float
-    pool: Pool
+    pool: PoolSizes
     profile: Profile
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def name(self) -> str:
         return f"profile ({self.profile.name} messages)"
 
     @property
-    def top(self) -> float:
-        return self.profile.top
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
 
     @functools.cached_property
     def cells(self) -> Cells:
@@ -66,7 +66,7 @@ class UnequalHidden:
             if mass == 0.0 or size == 0.0:  # without a pool the target's message is identified
                 continue
             others = Others(np.array([self.theta]), np.array([size]))
-            counted = UnequalGaussian(self.rate, others, 1.0, False, self.log_inverse_mass)
+            counted = UnequalGaussian(self.rate, others, 1.0, False, self.neg_log_tail)
             each = counted.cells
             parts.append(each._replace(weight=mass * each.weight))
             missing_mass += mass * each.missing_mass
@@ -84,7 +84,7 @@ class UnequalHidden:
         """Weights, and sums over the observed messages."""
         cells = self.cells
         return [
-            (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.log_inverse_mass))
+            (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.neg_log_tail))
             for least, inverse, weight in zip(*(column.tolist() for column in cells[:3]))
         ]
 
@@ -104,7 +104,7 @@ class UnequalHidden:
         alone = self.profile.delta(losses)
         value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
         value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
-        return np.where(losses >= self.top, 0.0, value).reshape(shape)
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(shape)
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:

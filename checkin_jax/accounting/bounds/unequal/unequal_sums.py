@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Instance
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.subsampling import GaussianSum, Subsampled
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts import poisson_binomial
-from checkin_jax.numerics.counts.pools import Pool, Runs
+from checkin_jax.numerics.counts.pools import PoolSizes, Runs
 
 # Runs of the number of messages.
 _RUNS = 128
@@ -52,15 +52,15 @@ class UnequalGaussian(Subsampled):
     others: Others
     mu: float
     summed: bool
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def name(self) -> str:
         return "subsampling (noise of the sum)" if self.summed else "subsampling"
 
     @functools.cached_property
-    def law(self) -> poisson_binomial.Law:
-        return poisson_binomial.law(self.others.trials, self.log_inverse_mass)
+    def law(self) -> poisson_binomial.SumLaw:
+        return poisson_binomial.law(self.others.trials, self.neg_log_tail)
 
     def spread(self, count: np.ndarray) -> np.ndarray:
         """mu of an observed sum of `count` messages, or of one message."""
@@ -121,7 +121,7 @@ class UnequalGaussian(Subsampled):
         return GaussianBuckets(host(first), host(np.ones(2 * _RUNS)), host(none), host(0.0))
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         summed = self if self.summed else dataclasses.replace(self, summed=True)
         return (GaussianSum(summed, summed),)
 
@@ -133,13 +133,13 @@ class PooledGaussian(Subsampled):
     Membership in the pool is revealed. The messages of other clients are not counted, so there is less noise.
 
     Attributes:
-      within: bound for one fleet within the limits, for its instances. theta: in (0, 1).
+      within: bound for one fleet within the limits, for its witnesses. theta: in (0, 1).
       pool: law of n', stochastically from below.
     """
 
     within: UnequalGaussian
     theta: float
-    pool: Pool
+    pool: PoolSizes
 
     @property
     def name(self) -> str:
@@ -162,5 +162,5 @@ class PooledGaussian(Subsampled):
         return GaussianBuckets(host(mu), host(inverse), host(weight), host(missing_mass))
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
-        return self.within.instances
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self.within.witnesses

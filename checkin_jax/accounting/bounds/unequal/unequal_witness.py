@@ -1,4 +1,4 @@
-"""Instances for unequal check-in rates (L1h), messages of any law: all other clients at one of two records.
+"""Witnesses for unequal check-in rates (L1h), messages of any law: all other clients at one of two records.
 
 Call inside `devices.float64()`.
 """
@@ -10,8 +10,8 @@ import functools
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Lines, OfEvents, Profile, UnitBound
-from checkin_jax.accounting.bounds.messages.equal_records import GaussianMessages, LabelMessages
+from checkin_jax.accounting.bounds.interface import EventProfile, Lines, Profile, UnitBound
+from checkin_jax.accounting.bounds.messages.equal_records import GaussianAtOneRecord, LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
@@ -26,7 +26,7 @@ _RUNS, _PASSED = 24, (0.2, 0.55, 0.9, 0.985)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalMessagesOfOne:
-    """Instance: a mixture over runs of the observed number of messages.
+    """Witness: a mixture over runs of the observed number of messages.
 
     A run is filled up to its largest number with messages of others, a post-processing. The target's message is one of
     them with the mean probability of the run, rounded down.
@@ -37,15 +37,15 @@ class UnequalMessagesOfOne:
 
     rate: float
     others: Others
-    log_inverse_mass: float
+    neg_log_tail: float
     law: LabelLaws | float
 
     symmetric = False
-    below_scale = True
+    below_grid_bound = True
 
     @property
-    def scale(self) -> UnitBound:
-        return OfEvents(self, self._profile.top)
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self._profile.largest_loss)
 
     @property
     def single(self) -> bool:
@@ -58,12 +58,12 @@ class UnequalMessagesOfOne:
 
     @property
     def name(self) -> str:
-        return self.law.name if isinstance(self.law, LabelLaws) else GaussianMessages.name
+        return self.law.name if isinstance(self.law, LabelLaws) else GaussianAtOneRecord.name
 
     @functools.cached_property
-    def _parts(self) -> list[tuple[float, float, GaussianMessages | LabelMessages]]:
+    def _parts(self) -> list[tuple[float, float, GaussianAtOneRecord | LabelsAtOneRecord]]:
         """Lower and upper bounds on the probability of each run, and its messages."""
-        law, g = poisson_binomial.law(self.others.trials, self.log_inverse_mass), self.rate
+        law, g = poisson_binomial.law(self.others.trials, self.neg_log_tail), self.rate
         runs = Runs(law, _RUNS)
         most, least = (
             (1.0 - g) * runs.next_upper + g * runs.upper,
@@ -84,12 +84,12 @@ class UnequalMessagesOfOne:
         for i in range(start.size):
             if used[i] > 0.0 and least[i] > 0.0:
                 messages = HiddenSlots(
-                    int(last[i]), min(float(used[i]), 1.0), self._profile, self.log_inverse_mass
+                    int(last[i]), min(float(used[i]), 1.0), self._profile, self.neg_log_tail
                 )
                 one = (
-                    LabelMessages(messages, self.law)
+                    LabelsAtOneRecord(messages, self.law)
                     if isinstance(self.law, LabelLaws)
-                    else GaussianMessages(self.scale, messages, self.law)
+                    else GaussianAtOneRecord(self.grid_bound, messages, self.law)
                 )
                 found.append((float(least[i]), float(most[i] * more[i] / theirs[i]), one))
         return found

@@ -1,1 +1,1 @@
-"""Bounds on messages in slots that use one client each, reductions of windows, and instances."""
+"""Bounds on messages in slots that use one client each, reductions of windows, and witnesses."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Directed, Instance, Lines, OwnInstance, UnitBound
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, Lines, OwnWitness, UnitBound, Witness
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 
@@ -26,12 +26,12 @@ _SPLITS = 48
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
 # Largest mu at which the spread of the loss orders bounds reliably.
 MOST_LIGHT_MU = 1.2
-# Bounds and instances of one unit often need the same profile.
+# Bounds and witnesses of one unit often need the same profile.
 _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Allocation(Directed):
+class _Allocation(AsymmetricBound):
     """Base of bounds on one client's message in a uniform one of m slots; upper bounds on both profiles.
 
     Attributes:
@@ -39,13 +39,13 @@ class _Allocation(Directed):
         is zero.
       used: rho in (0, 1], the probability that the client is in one of the slots.
       mu: in [LEAST_MU, MOST_LATTICE_MU].
-      log_inverse_mass: profiles are followed down to about exp(-log_inverse_mass).
+      neg_log_tail: profiles are followed down to about exp(-neg_log_tail).
     """
 
     slots: int
     used: float
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     shared: ClassVar[bool] = False
 
@@ -61,9 +61,9 @@ class _Allocation(Directed):
         return self.used * math.sqrt(single / self.slots)
 
     @functools.cached_property
-    def _above(self) -> tuple[allocation_losses.Profile, allocation_losses.Profile]:
+    def _above(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
         forward, backward = (
-            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, True, self.shared)
+            _profile(self.mu, self.slots, self.neg_log_tail, reverse, True, self.shared)
             for reverse in (False, True)
         )
         return forward, backward
@@ -76,7 +76,7 @@ class _Allocation(Directed):
 
 
 @dataclasses.dataclass(frozen=True)
-class AllocationGaussian(OwnInstance, _Allocation):
+class AllocationGaussian(OwnWitness, _Allocation):
     """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact up to rounding.
 
     This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
@@ -87,9 +87,9 @@ class AllocationGaussian(OwnInstance, _Allocation):
     symmetric = False
 
     @functools.cached_property
-    def _below(self) -> tuple[allocation_losses.Profile, allocation_losses.Profile]:
+    def _below(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
         forward, backward = (
-            _profile(self.mu, self.slots, self.log_inverse_mass, reverse, False) for reverse in (False, True)
+            _profile(self.mu, self.slots, self.neg_log_tail, reverse, False) for reverse in (False, True)
         )
         return forward, backward
 
@@ -102,7 +102,7 @@ class AllocationGaussian(OwnInstance, _Allocation):
 
 @dataclasses.dataclass(frozen=True)
 class ButForRareEvent:
-    """Instance that equals `pair` outside of an event with the same probability, at most `rest`, under P and Q.
+    """Witness that equals `pair` outside of an event with the same probability, at most `rest`, under P and Q.
 
     public: True if the adversary sees whether the event happens.
     """
@@ -112,14 +112,14 @@ class ButForRareEvent:
     public: bool
 
     symmetric = False
-    below_scale = True
+    below_grid_bound = True
 
     @property
     def name(self) -> str:
         return self.pair.name
 
     @property
-    def scale(self) -> UnitBound:
+    def grid_bound(self) -> UnitBound:
         return self.pair
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -141,7 +141,7 @@ class G3Slots(_Allocation):
     """
 
     name = "allocation"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
     shared = True
 
 
@@ -169,8 +169,8 @@ class R2TwoSteps:
     rest: float = 0.0
 
     name = "two-steps"
-    top = math.inf
-    instances: tuple[Instance, ...] = ()
+    largest_loss = math.inf
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def light(self) -> bool:

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.hexagon import Staged
-from checkin_jax.accounting.bounds.messages.cover import Slots
+from checkin_jax.accounting.bounds.hexagon import StagedBound
+from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff, labels
 from checkin_jax.numerics.staged_clones import Steps
@@ -23,23 +23,25 @@ _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
-def win_prob(others: int, pick: float) -> float:
-    """E 1/(C + 1), C ~ Bin(others, pick), rounded up."""
-    rivals = others + 1.0
-    if not others or pick <= 0.0:
+def win_prob(num_rivals: int, rival_prob: float) -> float:
+    """E 1/(C + 1), C ~ Bin(num_rivals, rival_prob), rounded up."""
+    contenders = num_rivals + 1.0
+    if not num_rivals or rival_prob <= 0.0:
         return 1.0
-    missing_mass = rivals * math.log1p(-pick) if pick < 1.0 else -math.inf
-    return min(-math.expm1(missing_mass) / (rivals * pick) * (1.0 + 1e-12), 1.0)
+    missing_mass = contenders * math.log1p(-rival_prob) if rival_prob < 1.0 else -math.inf
+    return min(-math.expm1(missing_mass) / (contenders * rival_prob) * (1.0 + 1e-12), 1.0)
 
 
-def _levels(exponents: tuple[float, ...], log_inverse_mass: float) -> np.ndarray:
-    return np.array([*(each for each in exponents if each < log_inverse_mass), log_inverse_mass])
+def _levels(exponents: tuple[float, ...], neg_log_tail: float) -> np.ndarray:
+    return np.array([*(each for each in exponents if each < neg_log_tail), neg_log_tail])
 
 
-def slots_won(slots: int, others: int, pick: float, log_inverse_mass: float) -> tuple[np.ndarray, np.ndarray]:
+def slots_won(
+    slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
+) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above the number of slots in which the target would win."""
-    exponents = _levels(_WON, log_inverse_mass)
-    high = chernoff.most(slots, win_prob(others, pick), exponents)
+    exponents = _levels(_WON, neg_log_tail)
+    high = chernoff.most(slots, win_prob(num_rivals, rival_prob), exponents)
     # Pr(more than a level) is at most the mass beyond it.
     values = np.append(high, float(slots))
     survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
@@ -47,69 +49,75 @@ def slots_won(slots: int, others: int, pick: float, log_inverse_mass: float) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class Contested(Slots):
+class Contested(UniformSlot):
     """T2 with the number of slots in which the target would win against the others there [docs/theory.md, 6].
 
     Attributes:
-      others, pick: number of other clients that may be in each slot, and their probability, independently.
+      num_rivals, rival_prob: number of other clients that may be in each slot, and their probability, independently.
     """
 
-    others: int
-    pick: float
+    num_rivals: int
+    rival_prob: float
 
     @property
     def variance(self) -> float:
-        return super().variance * win_prob(self.others, self.pick)
+        return super().variance * win_prob(self.num_rivals, self.rival_prob)
 
-    def _shown(self, log_inverse_mass: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not upper:
-            return super()._shown(log_inverse_mass, upper)
-        values, masses = slots_won(self.slots, self.others, self.pick, log_inverse_mass)
+            return super()._shown(neg_log_tail, upper)
+        values, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, neg_log_tail)
         return values, self.used * values / self.slots, masses
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightedSlots(Staged):
+class WeightedSlots(StagedBound):
     """T2+, or own-laws: the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one.
 
     With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
 
     Attributes:
-      slots, used: as in T2. others, pick: as in `Contested`.
+      slots, used: as in T2. num_rivals, rival_prob: as in `Contested`.
     """
 
     slots: int
     used: float
     steps: Steps
-    log_inverse_mass: float
-    others: int
-    pick: float
+    neg_log_tail: float
+    num_rivals: int
+    rival_prob: float
 
     @property
     def _observed_prob(self) -> float:
         return self.used
 
-    def weights(self) -> staged_clones.Weighted:
+    def weights(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
-        exponents = _levels(_BOTH, self.log_inverse_mass)
-        alone = math.exp(self.others * math.log1p(-self.pick)) * (1.0 + 1e-12) if self.pick < 1.0 else 0.0
+        exponents = _levels(_BOTH, self.neg_log_tail)
+        alone = (
+            math.exp(self.num_rivals * math.log1p(-self.rival_prob)) * (1.0 + 1e-12)
+            if self.rival_prob < 1.0
+            else 0.0
+        )
         own = chernoff.most(self.slots, min(alone, 1.0), exponents)
         # Probability of any weight: 1 if the target is alone, else 2/(C + 1).
-        any_share = min(2.0 * win_prob(self.others, self.pick) - alone * (1.0 - 1e-12), 1.0) * (1.0 + 1e-12)
+        any_share = min(2.0 * win_prob(self.num_rivals, self.rival_prob) - alone * (1.0 - 1e-12), 1.0) * (
+            1.0 + 1e-12
+        )
         either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
         # Either number may exceed its level.
         beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        return staged_clones.Weighted(self.slots / self.used, whole, part, masses, 0.5)
+        return staged_clones.SlotWeights(self.slots / self.used, whole, part, masses, 0.5)
 
-    def _stated(self) -> staged_clones.Problem | None:
-        return staged_clones.weighted(self.weights(), self.steps, self.log_inverse_mass)
+    def _stated(self) -> staged_clones.GameArguments | None:
+        return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelledSlots(Staged):
+class LabelledSlots(StagedBound):
     """T2++, or own-laws: n clients in m common slots with hidden dummies; one record is replaced.
 
     Attributes:
@@ -120,7 +128,7 @@ class LabelledSlots(Staged):
     slots: int
     prob: float
     steps: Steps
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def includes(self) -> tuple[str, ...]:
@@ -132,11 +140,11 @@ class LabelledSlots(Staged):
         return self.prob
 
     @functools.cached_property
-    def shares(self) -> labels.Labelled | None:
+    def shares(self) -> labels.LabelledShares | None:
         """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
-        return labels.labelled(self.num_clients, self.slots, self.prob, self.log_inverse_mass)
+        return labels.labelled(self.num_clients, self.slots, self.prob, self.neg_log_tail)
 
-    def _stated(self) -> staged_clones.Problem | None:
+    def _stated(self) -> staged_clones.GameArguments | None:
         if self.shares is None:
             return None
-        return staged_clones.labelled(self.slots, self.shares, self.steps, self.log_inverse_mass)
+        return staged_clones.labelled(self.slots, self.shares, self.steps, self.neg_log_tail)

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LIGHT_MU,
     AllocationGaussian,
 )
-from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import opposite_pair
@@ -45,7 +45,7 @@ class _OppositeStep:
     mu: float
 
     name = "Gaussian"
-    top = math.inf
+    largest_loss = math.inf
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return opposite_pair.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
@@ -58,15 +58,15 @@ class OppositeRecords(OneInSlots):
     Upper bounds for P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I).
 
     Attributes:
-      slots: m >= 1. used: rho in (0, 1]. mu: distance of the two records. log_inverse_mass: as in `HiddenSlots`.
+      slots: m >= 1. used: rho in (0, 1]. mu: distance of the two records. neg_log_tail: as in `HiddenSlots`.
     """
 
     slots: int
     used: float
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
     profile: Profile = dataclasses.field(init=False)
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
     # The law changes little with c.
@@ -84,7 +84,7 @@ class OppositeRecords(OneInSlots):
     def _rest(self) -> float:
         return 0.0
 
-    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+    def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, c = self.steps[0], np.exp(losses)[:, None]
         right = np.broadcast_to(knots, (len(losses), knots.size))
         left = c * knots
@@ -92,11 +92,13 @@ class OppositeRecords(OneInSlots):
             opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True))
         )
         right_value, left_value = values
-        return hidden_messages.Law(*(host(each) for each in (right, right_value, left, left_value)))
+        return hidden_messages.StepTransforms(
+            *(host(each) for each in (right, right_value, left, left_value))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Displacing(Directed):
+class _Displacing(AsymmetricBound):
     """The pair (1 - r) Q + r P against Q, with P and Q of `OppositeRecords` at rho = 1.
 
     With probability r = `used` the target is in a uniform slot, in place of the other client under Q.
@@ -104,7 +106,7 @@ class _Displacing(Directed):
 
     pair: OppositeRecords
     used: float
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
@@ -135,13 +137,13 @@ class _Common:
     slots: int
     prob: float
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     def _levels(self, empty: bool) -> tuple[tuple[_Level, ...], float]:
         """Levels of the target in place of a dummy (`empty`) or of a client; and the probability of no level."""
         n, m, prob = self.num_clients, self.slots, self.prob
-        least, missing_mass = occupancy.fewest(n - 1.0, prob, self.log_inverse_mass)
-        found, rare = occupancy.levels(n - 1, m, prob, self.log_inverse_mass - _SELDOM, not empty)
+        least, missing_mass = occupancy.fewest(n - 1.0, prob, self.neg_log_tail)
+        found, rare = occupancy.levels(n - 1, m, prob, self.neg_log_tail - _SELDOM, not empty)
         levels = []
         for filled, mass in found:
             if empty:
@@ -164,7 +166,7 @@ class _Common:
     @functools.cached_property
     def displacing(self) -> tuple[tuple[float, _Displacing], ...]:
         levels, _ = self.filled
-        mu, mass = self.mu, self.log_inverse_mass
+        mu, mass = self.mu, self.neg_log_tail
         return tuple(
             (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used))
             for each in levels
@@ -172,7 +174,7 @@ class _Common:
 
 
 @dataclasses.dataclass(frozen=True)
-class DisplacedAddRemove(Directed):
+class DisplacedAddRemove(AsymmetricBound):
     """G5: add-or-remove; the displaced client is hidden among the dummies, as is the target.
 
     Attributes:
@@ -180,21 +182,21 @@ class DisplacedAddRemove(Directed):
     """
 
     common: _Common
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
     @functools.cached_property
-    def _both(self) -> tuple[Directed, float]:
+    def _both(self) -> tuple[AsymmetricBound, float]:
         (empty, few), (_, many), common = self.common.empty, self.common.filled, self.common
         alone = tuple(
             (
                 each.weight,
-                AllocationGaussian(each.slots, each.used, 0.5 * common.mu, common.log_inverse_mass),
+                AllocationGaussian(each.slots, each.used, 0.5 * common.mu, common.neg_log_tail),
             )
             for each in empty
         )
-        return TwoKinds(Mixture(alone), Mixture(common.displacing)), few + many
+        return TwoKinds(PublicMixture(alone), PublicMixture(common.displacing)), few + many
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both, missing_mass = self._both
@@ -210,10 +212,10 @@ class DisplacedReplace:
     """
 
     common: _Common
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
-    top = math.inf
+    largest_loss = math.inf
 
     @functools.cached_property
     def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
@@ -227,7 +229,7 @@ class DisplacedReplace:
             if each.used > share:
                 missing_mass += each.weight
             else:
-                pair = OppositeRecords(each.slots, each.used / share, common.mu, common.log_inverse_mass)
+                pair = OppositeRecords(each.slots, each.used / share, common.mu, common.neg_log_tail)
                 kept.append((each.weight, pair))
         return share, tuple(kept), missing_mass
 
@@ -271,7 +273,7 @@ def _common(unit: Unit) -> _Common | None:
     if choices.num_slots - filled < _FEWEST_EMPTY:
         return None
     # Sums are a post-processing of the slots.
-    return _Common(*choices, mu, unit.log_inverse_mass)
+    return _Common(*choices, mu, unit.neg_log_tail)
 
 
 def g5(unit: Unit) -> UnitBound | None:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Directed, Instance
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.public_mixture import TwoKinds
 from checkin_jax.numerics.counts import occupancy
@@ -48,7 +48,7 @@ def many_empty(num_clients: int, slots: int, prob: float, least: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class OccupiedAllocationGaussian(Directed):
+class OccupiedAllocationGaussian(AsymmetricBound):
     """G3': G3 with n - 1 other clients competing for the slots; sharper for n p_0 >> m. Add-or-remove, hidden dummies.
 
     Let at least N_0 others take part and leave e slots empty, for any N_0. The target is in each empty slot with
@@ -56,7 +56,7 @@ class OccupiedAllocationGaussian(Directed):
     grows with e. G3 serves if e is too large or fewer than N_0 take part. Windows must be common (A_fix).
 
     Attributes:
-      num_clients: n, the target included. slots, prob: m and p_0. mu, log_inverse_mass: as in `AllocationGaussian`.
+      num_clients: n, the target included. slots, prob: m and p_0. mu, neg_log_tail: as in `AllocationGaussian`.
       sums: number of observed sums of equally many slots; None: the slots themselves are observed.
     """
 
@@ -64,30 +64,30 @@ class OccupiedAllocationGaussian(Directed):
     slots: int
     prob: float
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
     sums: int | None = None
 
     name = "allocation"
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @functools.cached_property
-    def _parts(self) -> tuple[tuple[Directed, float], ...]:
+    def _parts(self) -> tuple[tuple[AsymmetricBound, float], ...]:
         """Bounds for more and more empty slots, each with the probability that it or a later one is needed."""
         number = self.slots if self.sums is None else self.sums
-        every = G3Slots(number, self.prob, self.mu, self.log_inverse_mass)
+        every = G3Slots(number, self.prob, self.mu, self.neg_log_tail)
         others = float(self.num_clients - 1)
         if others == 0:
             return ((every, 1.0),)
-        least, few = occupancy.fewest(others, self.prob, self.log_inverse_mass)
+        least, few = occupancy.fewest(others, self.prob, self.neg_log_tail)
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
-        pair = AllocationGaussian(number, used, self.mu, self.log_inverse_mass)
-        parts: list[tuple[Directed, float]] = []
+        pair = AllocationGaussian(number, used, self.mu, self.neg_log_tail)
+        parts: list[tuple[AsymmetricBound, float]] = []
         needed = 1.0
         for empty in self._levels:
             alone = self.prob * empty / self.slots
-            dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.log_inverse_mass)
+            dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.neg_log_tail)
             parts.append((TwoKinds(dummies, pair) if empty else pair, needed))
             # G3, which is above every part, serves if fewer than N_0 take part.
             needed = min(many_empty(self.num_clients, self.slots, self.prob, empty + 1) + few, 1.0)
@@ -108,7 +108,7 @@ class OccupiedAllocationGaussian(Directed):
         found = [max(math.floor(mean - _BELOW * deviation), 0)]
         while len(found) < _LEVELS and found[-1] + 1 < self.slots:
             if many_empty(self.num_clients, self.slots, self.prob, found[-1] + 1) < math.exp(
-                -self.log_inverse_mass
+                -self.neg_log_tail
             ):
                 break
             found.append(min(found[-1] + max(math.ceil(_STEP * deviation), 1), self.slots - 1))
@@ -125,7 +125,7 @@ class OccupiedAllocationGaussian(Directed):
         worst = total = np.zeros((2, *np.shape(loss)))
         for part, needed in self._parts:
             # A negligible event counts in full. G3 holds for any number of empty slots.
-            rare = needed < math.exp(-self.log_inverse_mass)
+            rare = needed < math.exp(-self.neg_log_tail)
             sides = np.ones_like(worst) if rare else np.minimum(part.upper_sides(loss), always)
             more = np.maximum(sides, worst)
             total = total + needed * (more - worst)

@@ -1,4 +1,4 @@
-"""Builders for Gaussian messages in slots that use one client each (R1, R1', R2, R3, G3, G3'), and their instances.
+"""Builders for Gaussian messages in slots that use one client each (R1, R1', R2, R3, G3, G3'), and their witnesses.
 
 A builder reads facts of a unit, and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
 """
@@ -10,8 +10,12 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.full_participation import AllCut
-from checkin_jax.accounting.bounds.interface import Instance, UnitBound, least
-from checkin_jax.accounting.bounds.messages.equal_records import SMALL_MU, LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness, minimum
+from checkin_jax.accounting.bounds.messages.equal_records import (
+    SMALL_MU,
+    LabelsAtOneRecord,
+    opposite_gaussians,
+)
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.profiles import (
@@ -32,7 +36,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     R2TwoSteps,
 )
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
-from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
     Reduction,
     Sums,
@@ -43,9 +47,9 @@ from checkin_jax.accounting.bounds.windows.reductions import (
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
-# With visible slots an instance ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
+# With visible slots a witness ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
-# Rounding above this share of delta costs an instance more than contours do.
+# Rounding above this share of delta costs a witness more than contours do.
 _MATTERS = 1e-3
 
 
@@ -67,7 +71,7 @@ def _placed(unit: Unit) -> tuple[Reduction, ...]:
     choices, mu = unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
     if choices is None or mu is None or not unit.replaced:
         return ()
-    return tuple(displacing_reductions(choices, _hides_empty(unit), _sums(unit), mu, unit.log_inverse_mass))
+    return tuple(displacing_reductions(choices, _hides_empty(unit), _sums(unit), mu, unit.neg_log_tail))
 
 
 def _hides_empty(unit: Unit) -> bool:
@@ -99,23 +103,23 @@ def r2(unit: Unit) -> UnitBound | None:
     """Needs: as R1; a mu in the range of the kernels."""
     if not unit.replaced:
         return None
-    log_inverse_mass = unit.log_inverse_mass
+    neg_log_tail = unit.neg_log_tail
     steps: list[tuple[Reduction, float, UnitBound]] = []
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
-            pair = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
+            pair = G3Slots(way.number, way.used, way.mu, neg_log_tail)
             steps.append((way, spread, R2TwoSteps(pair)))
     for way in _placed(unit):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.used, way.mu, log_inverse_mass)
+            pair = AllocationGaussian(way.number, way.used, way.mu, neg_log_tail)
             steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.rest)))
     return _narrowest(steps)
 
 
 def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
-    mu, log_inverse_mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    mu, neg_log_tail = unit.randomizer.gaussian_mu, unit.neg_log_tail
     if not unit.replaced or (unit.slots is None and unit.protocol.used_slot_choices is None):
         return None
     if mu is None:
@@ -131,7 +135,7 @@ def r3(unit: Unit) -> UnitBound | None:
             (
                 way,
                 _spread(way.mu),
-                HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest),
+                HiddenSlots(way.number, way.used, GaussianProfile(way.mu), neg_log_tail, way.rest),
             )
             for way in ways
             if way.number and way.mu <= MOST_HIDDEN_MU
@@ -141,7 +145,7 @@ def r3(unit: Unit) -> UnitBound | None:
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
     """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
-    slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
+    slots, randomizer, neg_log_tail = unit.slots, unit.randomizer, unit.neg_log_tail
     if unit.worst_of_its_kind or randomizer.kary is not None:
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
@@ -149,38 +153,38 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
     ways = [Reduction(slots.number, slots.used, 1.0)] if slots is not None and slots.hidden else []
     if unit.protocol.used_slot_choices is not None:
         ways += displacing_reductions(
-            unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, log_inverse_mass
+            unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, neg_log_tail
         )
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
-    return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), log_inverse_mass, way.rest)
+    return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), neg_log_tail, way.rest)
 
 
 def g2_apart(unit: Unit) -> AllCut | None:
     """Needs: visible empty slots; at least as many slots as clients, each of which may have one to itself."""
-    slots, choices, log_inverse_mass = unit.slots, unit.protocol.used_slot_choices, unit.log_inverse_mass
+    slots, choices, neg_log_tail = unit.slots, unit.protocol.used_slot_choices, unit.neg_log_tail
     if slots is None or slots.hidden or choices is None or not unit.replaced or choices.num_clients == 1:
         return None
-    if displacing_reductions(choices, False, _sums(unit), 1.0, log_inverse_mass):
+    if displacing_reductions(choices, False, _sums(unit), 1.0, neg_log_tail):
         return None
-    return AllCut(choices.num_clients, one_message(unit.randomizer), log_inverse_mass)
+    return AllCut(choices.num_clients, one_message(unit.randomizer), neg_log_tail)
 
 
 def _apart(unit: Unit) -> UnitBound | None:
     """R3 if every client may have a slot to itself; the event that all have is bounded by G2, or is negligible."""
-    everybody, choices, log_inverse_mass = (
+    everybody, choices, neg_log_tail = (
         g2_apart(unit),
         unit.protocol.used_slot_choices,
-        unit.log_inverse_mass,
+        unit.neg_log_tail,
     )
     if everybody is None or choices is None:
         return None
     n, profile = choices.num_clients, profile_of(unit.randomizer)
     _, every = occupancy.all_apart(*choices)
-    small = every < math.exp(-log_inverse_mass)
-    hidden = HiddenSlots(n - 1, (n - 1) / n, profile, log_inverse_mass, every if small else 0.0)
-    return hidden if small else Mixture(((1.0, hidden), (every, everybody)))
+    small = every < math.exp(-neg_log_tail)
+    hidden = HiddenSlots(n - 1, (n - 1) / n, profile, neg_log_tail, every if small else 0.0)
+    return hidden if small else PublicMixture(((1.0, hidden), (every, everybody)))
 
 
 def r1_prime(unit: Unit) -> UnitBound | None:
@@ -194,46 +198,46 @@ def r1_prime(unit: Unit) -> UnitBound | None:
 
 def g3(unit: Unit) -> UnitBound | None:
     """Needs: as R1'; a mu in the range of the kernels. Without other clients in the slots the pair is exact."""
-    slots, log_inverse_mass = unit.slots, unit.log_inverse_mass
+    slots, neg_log_tail = unit.slots, unit.neg_log_tail
     if slots is None or unit.replaced:
         return None
     found: list[UnitBound] = []
     for way in _hidden(unit):
-        if way.number and slots.others == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, log_inverse_mass)
+        if way.number and slots.num_rivals == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
+            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, neg_log_tail)
             found.append(_with_left(way, pair, _alone(unit)))
-        elif way.number and slots.others and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            shared = G3Slots(way.number, way.used, way.mu, log_inverse_mass)
+        elif way.number and slots.num_rivals and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
+            shared = G3Slots(way.number, way.used, way.mu, neg_log_tail)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
                 unit.protocol.used_slot_choices is not None
-                and slots.others < way.number
+                and slots.num_rivals < way.number
                 and 0.5 * way.mu >= LEAST_MU
             ):
-                # The others are in at most `slots.others` terms; in each other term the target replaces a dummy.
-                free, used = way.number - slots.others, way.used / way.number
-                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, log_inverse_mass)
-                others = G3Slots(slots.others, used * slots.others, way.mu, log_inverse_mass)
+                # The others are in at most `slots.num_rivals` terms; in each other term the target replaces a dummy.
+                free, used = way.number - slots.num_rivals, way.used / way.number
+                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, neg_log_tail)
+                others = G3Slots(slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail)
                 found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
     return _smallest(found)
 
 
 def g3_prime(unit: Unit) -> UnitBound | None:
     """Needs: as G3; common windows in which the others occupy nearly all slots."""
-    choices, log_inverse_mass = unit.protocol.used_slot_choices, unit.log_inverse_mass
+    choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
     if choices is None or unit.replaced or choices.num_clients == 1:
         return None
     found: list[UnitBound] = []
     ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
     for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            crowded = OccupiedAllocationGaussian(*choices, way.mu, log_inverse_mass, way.number)
+            crowded = OccupiedAllocationGaussian(*choices, way.mu, neg_log_tail, way.number)
             if crowded.gains:
                 found.append(_with_left(way, crowded, _alone(unit)))
     sums = ways and all(way.number != choices.num_slots for way in ways)
     if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
         # Sums are a post-processing of the slots, whose empty ones are counted.
-        crowded = OccupiedAllocationGaussian(*choices, mu, log_inverse_mass)
+        crowded = OccupiedAllocationGaussian(*choices, mu, neg_log_tail)
         if crowded.gains:
             found.append(crowded)
     return _smallest(found)
@@ -242,7 +246,7 @@ def g3_prime(unit: Unit) -> UnitBound | None:
 def _smallest(found: list[UnitBound]) -> UnitBound | None:
     if len(found) <= 1:
         return found[0] if found else None
-    return least(found)
+    return minimum(found)
 
 
 def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | None:
@@ -258,11 +262,16 @@ def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | No
 
 def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     """R1' as a function of the mu of one term."""
-    slots, log_inverse_mass = unit.protocol.slots, unit.log_inverse_mass
+    slots, neg_log_tail = unit.protocol.slots, unit.neg_log_tail
     if slots is None:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
-    shown, prob, others, pick = slots.shown, slots.used / slots.shown, slots.others, slots.pick
-    return lambda mu: loaded_slot(shown, prob, others, pick, mu, log_inverse_mass)
+    shown, prob, num_rivals, rival_prob = (
+        slots.shown,
+        slots.used / slots.shown,
+        slots.num_rivals,
+        slots.rival_prob,
+    )
+    return lambda mu: loaded_slot(shown, prob, num_rivals, rival_prob, mu, neg_log_tail)
 
 
 def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
@@ -275,7 +284,7 @@ def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float],
         return whole
     kept = 1.0 - math.fsum(share for share, _ in way.left)
     parts = [(share, alone(mu)) for share, mu in way.left]
-    return Mixture((*(((kept, whole),) if whole is not None else ()), *parts))
+    return PublicMixture((*(((kept, whole),) if whole is not None else ()), *parts))
 
 
 def _spread(mu: float) -> float:
@@ -283,14 +292,14 @@ def _spread(mu: float) -> float:
     return math.sqrt(math.expm1(min(mu * mu, 600.0)))
 
 
-def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
-    """Instances with all other clients at one record, for either neighboring relation.
+def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
+    """Witnesses with all other clients at one record, for either neighboring relation.
 
     For sums of slots: whole sums alone, of a client whose window begins with one.
     """
-    size, log_inverse_mass, choices = (
+    size, neg_log_tail, choices = (
         sums_of(slots, unit.view).size,
-        unit.log_inverse_mass,
+        unit.neg_log_tail,
         unit.protocol.used_slot_choices,
     )
     mu /= math.sqrt(size)
@@ -299,27 +308,27 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
     used_lower = slots.used_lower * min(number * size / slots.number, 1.0)
     if choices is not None:
         if not slots.hidden:
-            return _visible_instances(*choices, size, used_lower, mu, log_inverse_mass)
+            return _visible_witnesses(*choices, size, used_lower, mu, neg_log_tail)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
         empty = some_empty(*choices)
         if (
-            empty < 1e-3 * math.exp(17.0 - log_inverse_mass)
+            empty < 1e-3 * math.exp(17.0 - neg_log_tail)
             and used_lower > empty
             and LEAST_MU <= mu <= MOST_LATTICE_MU
         ):
             return (
                 ButForRareEvent(
-                    AllocationGaussian(number, used_lower - empty, mu, log_inverse_mass), empty, False
+                    AllocationGaussian(number, used_lower - empty, mu, neg_log_tail), empty, False
                 ),
             )
-    found: list[Instance] = []
+    found: list[Witness] = []
     # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, log_inverse_mass))
+        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, neg_log_tail))
     # Scale of the grids, evaluated once.
-    scale = AllocationGaussian(number, used_lower, mu, log_inverse_mass)
+    grid_bound = AllocationGaussian(number, used_lower, mu, neg_log_tail)
     if unit.replaced:
-        found += _opposite_records(scale)
+        found += _opposite_records(grid_bound)
     if (
         choices is not None
         and size == 1
@@ -327,45 +336,45 @@ def instances(unit: Unit, slots: Slots, mu: float) -> tuple[Instance, ...]:
         and number <= window_witnesses.MOST_SLOTS
         and LEAST_MU <= mu <= MOST_LATTICE_MU
     ):
-        found.append(window_witnesses.CompetingGaussian(scale, *choices, mu, unit.replaced))
+        found.append(window_witnesses.CompetingGaussian(grid_bound, *choices, mu, unit.replaced))
     return tuple(found)
 
 
-def _opposite_records(alone: AllocationGaussian) -> list[Instance]:
-    """Instances of a record replaced by the opposite one, with all others and the dummies at zero.
+def _opposite_records(alone: AllocationGaussian) -> list[Witness]:
+    """Witnesses of a record replaced by the opposite one, with all others and the dummies at zero.
 
     One uses the law of a sum over the slots. Where its rounding matters, another uses contours, which are looser for
     few messages.
     """
-    number, mu, log_inverse_mass = alone.slots, alone.mu, alone.log_inverse_mass
-    found: list[Instance] = []
+    number, mu, neg_log_tail = alone.slots, alone.mu, alone.neg_log_tail
+    found: list[Witness] = []
     if mu > MOST_LATTICE_MU:
         return found
     if mu >= LEAST_MU and number <= window_witnesses.MOST_OPPOSITE:
         found.append(window_witnesses.OppositeGaussian(alone, number, alone.used, mu))
-    rounded = window_witnesses.opposite_rounding(number) > _MATTERS * math.exp(17.0 - log_inverse_mass)
+    rounded = window_witnesses.opposite_rounding(number) > _MATTERS * math.exp(17.0 - neg_log_tail)
     if mu >= SMALL_MU and (rounded or not found):
-        law = opposite_gaussians(mu, log_inverse_mass)
-        messages = HiddenSlots(number, alone.used, LabelProfile(law), log_inverse_mass)
-        found.append(LabelMessages(messages, law))
+        law = opposite_gaussians(mu, neg_log_tail)
+        messages = HiddenSlots(number, alone.used, LabelProfile(law), neg_log_tail)
+        found.append(LabelsAtOneRecord(messages, law))
     return found
 
 
-def _visible_instances(
-    n: int, m: int, prob: float, size: int, used_lower: float, mu: float, log_inverse_mass: float
-) -> tuple[Instance, ...]:
+def _visible_witnesses(
+    n: int, m: int, prob: float, size: int, used_lower: float, mu: float, neg_log_tail: float
+) -> tuple[Witness, ...]:
     if not LEAST_MU <= mu <= MOST_LATTICE_MU:
         return ()
     if size > 1:
         # Post-processing: noise is added for each empty slot, and their places are dropped.
-        return (AllocationGaussian(m // size, used_lower, mu, log_inverse_mass),)
-    found: list[Instance] = []
+        return (AllocationGaussian(m // size, used_lower, mu, neg_log_tail),)
+    found: list[Witness] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
-        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, log_inverse_mass), 1.0 - apart, True))
+        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
     # Post-processing: all but `least` of the occupied slots are dropped.
-    least = occupancy.least(n, m, prob, _SELDOM)
-    if least >= 1:
-        pair = AllocationGaussian(least, least / n, mu, log_inverse_mass)
+    minimum = occupancy.least(n, m, prob, _SELDOM)
+    if minimum >= 1:
+        pair = AllocationGaussian(minimum, minimum / n, mu, neg_log_tail)
         found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
     return tuple(found)

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
@@ -28,26 +28,26 @@ _COUNTED = 5_000
 _LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
 # The rounding of transforms matters below this mu.
 _LEAST_MU = 1e-3
-# log_inverse_mass of sums is rounded up to a multiple of this, so that calls with other deltas share them.
+# neg_log_tail of sums is rounded up to a multiple of this, so that calls with other deltas share them.
 _ALIKE = 8.0
 _excess = functools.lru_cache(maxsize=128)(allocation_losses.Excess)
 
 
 @dataclasses.dataclass(frozen=True)
-class CompetingClients(Directed):
+class CompetingClients(AsymmetricBound):
     """G7: n clients, one of which is added or removed, in m common slots with hidden dummies.
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0. mu: 2 / noise_multiplier.
-      log_inverse_mass: -log of the negligible mass.
+      neg_log_tail: -log of the negligible mass.
     """
 
     num_clients: int
     slots: int
     prob: float
     mu: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
@@ -62,21 +62,21 @@ class CompetingClients(Directed):
         )
         return self.prob / self.slots * math.sqrt(variance)
 
-    def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.Kind, ...]:
+    def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.EqualTerms, ...]:
         """Terms, in units of p_0/m, if at least `participants` others occupy from `fewest` to `most` slots."""
         kinds = []
         if fewest < self.slots:
-            kinds.append(allocation_losses.Kind(self.slots - fewest, 0.5 * self.mu, 1.0))
+            kinds.append(allocation_losses.EqualTerms(self.slots - fewest, 0.5 * self.mu, 1.0))
         if most > 0:
             kinds.append(
-                allocation_losses.Kind(most, self.mu, occupancy.taken(max(participants, most), most))
+                allocation_losses.EqualTerms(most, self.mu, occupancy.taken(max(participants, most), most))
             )
         return tuple(kinds)
 
     @functools.cached_property
     def _cells(self) -> tuple[tuple[tuple[int, int, float], ...], float]:
         """(fewest, most, probability) of ranges of occupied slots; and the probability of the rest. Both rounded up."""
-        n, m, mass = self.num_clients, self.slots, self.log_inverse_mass
+        n, m, mass = self.num_clients, self.slots, self.neg_log_tail
         most = min(n - 1, m)
         mean, variance = occupancy.moments(n - 1.0, float(m), self.prob)
         if n <= _COUNTED and m <= _COUNTED:
@@ -99,11 +99,11 @@ class CompetingClients(Directed):
     ) -> tuple[tuple[tuple[float, allocation_losses.Excess, allocation_losses.Excess], ...], float]:
         """(probability, forward sum, backward sum) of each range; and the probability that counts in full."""
         cells, missing_mass = self._cells
-        followed = _ALIKE * math.ceil(self.log_inverse_mass / _ALIKE)
-        participants, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.log_inverse_mass)
+        followed = _ALIKE * math.ceil(self.neg_log_tail / _ALIKE)
+        participants, few = occupancy.fewest(self.num_clients - 1.0, self.prob, self.neg_log_tail)
         found, missing_mass = [], missing_mass + few
         for fewest, most, weight in cells:
-            if weight < math.exp(-self.log_inverse_mass):
+            if weight < math.exp(-self.neg_log_tail):
                 missing_mass += weight
                 continue
             kinds = self._kinds(fewest, most, participants)
@@ -139,4 +139,4 @@ def g7(unit: Unit) -> UnitBound | None:
     ):
         return None
     # Sums are a post-processing of the slots.
-    return CompetingClients(*choices, mu, unit.log_inverse_mass)
+    return CompetingClients(*choices, mu, unit.neg_log_tail)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import MOST_LATTICE_MU
@@ -37,7 +37,7 @@ _STEP = 4
 _LEVELS = np.unique(np.floor(1.24 ** np.arange(112.0)))
 # Values of c - 1 at which the groups' contribution is evaluated.
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 480)])
-# log_inverse_mass of a pair: reduced by its log probability, plus _MARGIN, and at least _LEAST_MASS.
+# neg_log_tail of a pair: reduced by its log probability, plus _MARGIN, and at least _LEAST_MASS.
 _MARGIN, _LEAST_MASS = 2.0, 6.0
 # It is rounded up to a multiple of this, so that calls with other deltas share pairs.
 _ALIKE = 4.0
@@ -60,11 +60,11 @@ class _Groups(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _pair(slots: int, mu: float, log_inverse_mass: float) -> UnitBound:
+def _pair(slots: int, mu: float, neg_log_tail: float) -> UnitBound:
     """The pair of opposite records in one of `slots` slots; a single slot hides nothing."""
     if slots == 1:
         return sometimes(1.0, mu)
-    return OppositeRecords(slots, 1.0, mu, log_inverse_mass)
+    return OppositeRecords(slots, 1.0, mu, neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Windows:
     The threshold of a group of s others with overlap o is max(1, _NARROW m/o) (c - 1)(s + 1)/2.
 
     Attributes:
-      window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. log_inverse_mass: as in `AllocationGaussian`.
+      window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. neg_log_tail: as in `AllocationGaussian`.
     """
 
     window: int
     mu: float
-    log_inverse_mass: float
+    neg_log_tail: float
 
     @property
     def _free(self) -> float:
@@ -90,7 +90,7 @@ class Windows:
     @functools.cached_property
     def groups(self) -> _Groups:
         m = self.window
-        sizes, rest = window_overlap.sizes(m, self.log_inverse_mass)
+        sizes, rest = window_overlap.sizes(m, self.neg_log_tail)
         edges = np.unique(np.floor(m * np.geomspace(0.5 * _LEAST_OVERLAP, 1.0, _OVERLAPS)[:-1]))
         edges = np.unique(np.append(0.0, edges))
         others = np.arange(1.0, sizes.size + 1.0)
@@ -101,7 +101,7 @@ class Windows:
 
     @functools.cached_property
     def tails(self) -> np.ndarray:
-        return np.array([*(each for each in _TAILS if each < self.log_inverse_mass), self.log_inverse_mass])
+        return np.array([*(each for each in _TAILS if each < self.neg_log_tail), self.neg_log_tail])
 
     @functools.cached_property
     def taken(self) -> np.ndarray:
@@ -144,7 +144,7 @@ class Windows:
             if row.any():
                 # A level of small probability needs less accuracy.
                 mass = max(
-                    self.log_inverse_mass + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0),
+                    self.neg_log_tail + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0),
                     _LEAST_MASS,
                 )
                 pair = _pair(int(level), self.mu, _ALIKE * math.ceil(mass / _ALIKE))
@@ -167,7 +167,7 @@ class Windows:
     @property
     def beyond(self) -> float:
         """Probability beyond the last tail."""
-        return math.exp(-self.log_inverse_mass)
+        return math.exp(-self.neg_log_tail)
 
     @property
     def most(self) -> float:
@@ -189,10 +189,10 @@ class OverlapReplace:
     """
 
     windows: Windows
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
-    top = math.inf
+    largest_loss = math.inf
 
     @functools.cached_property
     def _alone(self) -> tuple[tuple[tuple[float, float, OppositeRecords], ...], tuple[float, float]]:
@@ -207,7 +207,7 @@ class OverlapReplace:
             weight, theta = float(of.between[first : last + 1].sum()), 1.0 - float(of.taken[last])
             share = of.empty[last] / of.window * (1.0 + 1e-15)
             if share < theta:
-                pair = OppositeRecords(of.empty[last], share / theta, of.mu, of.log_inverse_mass)
+                pair = OppositeRecords(of.empty[last], share / theta, of.mu, of.neg_log_tail)
                 found.append((weight, theta, pair))
             else:
                 missing_mass, more = missing_mass + weight * share, more + weight * (share - theta)
@@ -237,4 +237,4 @@ def r5(unit: Unit) -> UnitBound | None:
     size = slots.minibatch if unit.summed_slots else 1
     if not _LEAST_MU * math.sqrt(size) <= mu <= MOST_LATTICE_MU:
         return None
-    return OverlapReplace(Windows(window, mu, unit.log_inverse_mass))
+    return OverlapReplace(Windows(window, mu, unit.neg_log_tail))

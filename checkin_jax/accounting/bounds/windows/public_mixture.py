@@ -8,9 +8,9 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import (
     MAX_LOSS,
-    Directed,
-    Instance,
+    AsymmetricBound,
     UnitBound,
+    Witness,
     upper_sides,
 )
 from checkin_jax.kernels import ROUNDING
@@ -22,14 +22,14 @@ _SHARES = np.concatenate(
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixture(Directed):
+class PublicMixture(AsymmetricBound):
     """Mixture over a public label: H <= sum of weight times the part's bound, in each direction.
 
     parts: (weight, bound). Weights are upper bounds on probabilities, so their sum may exceed 1.
     """
 
     parts: tuple[tuple[float, UnitBound], ...]
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def name(self) -> str:
@@ -46,14 +46,16 @@ class Mixture(Directed):
         found = np.zeros(np.shape(loss))
         for weight, part in self.parts:
             alone = (
-                part.side(loss, backward) if isinstance(part, Directed) else upper_sides(part, loss)[backward]
+                part.side(loss, backward)
+                if isinstance(part, AsymmetricBound)
+                else upper_sides(part, loss)[backward]
             )
             found = found + weight * np.asarray(alone)
         return found * (1.0 + ROUNDING)
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoKinds(Directed):
+class TwoKinds(AsymmetricBound):
     """The target in slots of two kinds, P = Q (1 + A + B): H <= H_A + H_B, the threshold split between the kinds.
 
         E(A + B - x)_+ <= E(A - x1)_+ + E(B - x2)_+ ,    x1 + x2 = x = c - 1 ,
@@ -64,9 +66,9 @@ class TwoKinds(Directed):
       one, other: pairs with Q (1 + A) and Q (1 + B) in place of P.
     """
 
-    one: Directed
-    other: Directed
-    instances: tuple[Instance, ...] = ()
+    one: AsymmetricBound
+    other: AsymmetricBound
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 

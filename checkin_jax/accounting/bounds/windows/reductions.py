@@ -70,16 +70,16 @@ def hidden_reductions(slots: Slots, common: bool, sums: Sums, mu: float) -> list
 
 
 def displacing_reductions(
-    choices: SlotChoices, hidden: bool, sums: Sums, mu: float, log_inverse_mass: float
+    choices: SlotChoices, hidden: bool, sums: Sums, mu: float, neg_log_tail: float
 ) -> list[Reduction]:
     """Reductions of common windows: the target displaces a used client; none if all clients are used."""
     n, m, prob = choices
     size, short = sums
-    most, rest = occupancy.most(n, m, prob, log_inverse_mass)
+    most, rest = occupancy.most(n, m, prob, neg_log_tail)
     if size > 1 and not hidden:
         # An empty slot brings no noise.
         empty = some_empty(n + 1, m, prob)
-        if empty > _NEVER * math.exp(17.0 - log_inverse_mass):
+        if empty > _NEVER * math.exp(17.0 - neg_log_tail):
             size, short = 1, 0
         else:
             rest += empty

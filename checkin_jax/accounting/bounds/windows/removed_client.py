@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.windows.contention import slots_won, win_prob
@@ -32,14 +32,14 @@ _LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
 _FEWER = np.linspace(0.0, 8.0, 33)
 
 
-class Weights(NamedTuple):
+class WeightLaw(NamedTuple):
     """Law of w_j: values in (0, 1], and their probabilities rounded up; both [values]."""
 
     values: np.ndarray
     probs: np.ndarray
 
 
-_ALWAYS = Weights(np.ones(1), np.ones(1))
+_ALWAYS = WeightLaw(np.ones(1), np.ones(1))
 
 
 def _chernoff(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:
@@ -57,7 +57,7 @@ def _more(number: float, means: np.ndarray) -> np.ndarray:
     return np.minimum(known, _chernoff(number + 1.0, means))
 
 
-def poisson_weights(mean: float) -> Weights:
+def poisson_weights(mean: float) -> WeightLaw:
     """Law of 1/(C + 1), C Poisson of this mean; all loads of a bucket count as the smallest of them."""
     deviation = math.sqrt(mean)
     least = max(math.ceil(mean - _NEAR * deviation) + 1.0, 0.0)
@@ -75,7 +75,7 @@ def poisson_weights(mean: float) -> Weights:
         far = far[far < near[0]]
         probs = np.concatenate([_chernoff(far[1:] - 1.0, mean), below[:1], probs])
         edges = np.append(far, near)
-    return Weights(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * _MARGIN))
+    return WeightLaw(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * _MARGIN))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,14 +83,14 @@ class _Half:
     """One side of a step t = w (z - 1), as a profile: E(t - k)_+, or E(-t - k)_+ if `falls`, at loss log(1 + k)."""
 
     message: Profile
-    weights: Weights
+    weights: WeightLaw
     falls: bool
 
     name = "a step"
 
     @property
-    def top(self) -> float:
-        return math.log(2.0) if self.falls else self.message.top
+    def largest_loss(self) -> float:
+        return math.log(2.0) if self.falls else self.message.largest_loss
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         values, probs = self.weights
@@ -112,8 +112,8 @@ class _SlotSum(HiddenSum):
     used: float
     number: float
     message: Profile
-    weights: Weights
-    log_inverse_mass: float
+    weights: WeightLaw
+    neg_log_tail: float
     backward: bool
 
     @property
@@ -134,18 +134,18 @@ class _SlotSum(HiddenSum):
         return np.full(losses.shape, math.inf)
 
     @functools.cached_property
-    def _step(self) -> hidden_messages.Law:
+    def _step(self) -> hidden_messages.StepTransforms:
         right, right_value, _ = self.steps
         other = _Half(self.message, self.weights, not self.backward)
         left = knots_of(other, self.negligible)
-        return hidden_messages.Law(
+        return hidden_messages.StepTransforms(
             host(right), host(right_value), host(left), host(other.delta(np.log1p(left)))
         )
 
-    def _law(self, losses: np.ndarray) -> hidden_messages.Law:
+    def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         """The same step at every loss."""
         parts = (np.broadcast_to(part, (len(losses), np.size(part))) for part in self._step)
-        return hidden_messages.Law(*map(host, parts))
+        return hidden_messages.StepTransforms(*map(host, parts))
 
 
 class _Part(NamedTuple):
@@ -153,11 +153,11 @@ class _Part(NamedTuple):
 
     mass: float
     number: float
-    weights: Weights
+    weights: WeightLaw
 
 
 @dataclasses.dataclass(frozen=True)
-class RemovedClient(Directed):
+class RemovedClient(AsymmetricBound):
     """T2r: one client is added or removed; every slot shows one message, a client's or a dummy's. P has the client.
 
     Others that choose among common slots are counted as a Poisson number of them, so that loads are independent, or by
@@ -165,46 +165,47 @@ class RemovedClient(Directed):
 
     Attributes:
       slots, used: m and rho, as in T2. profile: of one message.
-      others, pick: number of others that may be in each slot, and the probability of each; (0, 0): none is counted.
+      num_rivals, rival_prob: number of others that may be in each slot, and the probability of each; (0, 0): none is
+        counted.
       common: True if the others are the same ones for all slots, each in at most one.
     """
 
     slots: int
     used: float
     profile: Profile
-    log_inverse_mass: float
-    others: int = 0
-    pick: float = 0.0
+    neg_log_tail: float
+    num_rivals: int = 0
+    rival_prob: float = 0.0
     common: bool = False
-    instances: tuple[Instance, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
 
     def poisson(self) -> _Part:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
-        means = np.maximum(self.others - _FEWER * math.sqrt(self.others), 1e-9)
-        fewer = 1.0 - _more(float(self.others), means)
-        best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.pick)))
-        weights = poisson_weights(float(means[best]) * self.pick)
+        means = np.maximum(self.num_rivals - _FEWER * math.sqrt(self.num_rivals), 1e-9)
+        fewer = 1.0 - _more(float(self.num_rivals), means)
+        best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.rival_prob)))
+        weights = poisson_weights(float(means[best]) * self.rival_prob)
         return _Part(float(1.0 / fewer[best]), float(self.slots), weights)
 
     @functools.cached_property
     def parts(self) -> tuple[_Part, ...]:
         """Events whose bounds add up, weighted by their masses."""
-        if not self.others or self.pick <= 0.0:
+        if not self.num_rivals or self.rival_prob <= 0.0:
             return (_Part(1.0, float(self.slots), _ALWAYS),)
         if self.common:
             whole = self.poisson()
             values, probs = whole.weights
-            if whole.mass**2 * float(probs @ np.square(values)) <= win_prob(self.others, self.pick):
+            if whole.mass**2 * float(probs @ np.square(values)) <= win_prob(self.num_rivals, self.rival_prob):
                 return (whole,)
-        numbers, masses = slots_won(self.slots, self.others, self.pick, self.log_inverse_mass)
+        numbers, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail)
         return tuple(_Part(float(mass), float(number), _ALWAYS) for number, mass in zip(numbers, masses))
 
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         facts = self.slots, self.used
         return [
-            (mass, _SlotSum(*facts, number, self.profile, weights, self.log_inverse_mass, backward))
+            (mass, _SlotSum(*facts, number, self.profile, weights, self.neg_log_tail, backward))
             for mass, number, weights in self.parts
         ]
 
@@ -231,14 +232,14 @@ class RemovedClient(Directed):
         return self.used * float(self.profile.delta(np.zeros(1))[0])
 
     @property
-    def top(self) -> float:  # type: ignore[override]
-        largest = self.profile.top
+    def largest_loss(self) -> float:  # type: ignore[override]
+        largest = self.profile.largest_loss
         return largest if largest >= MAX_LOSS else math.log1p(self.used * math.expm1(largest)) * (1.0 + 1e-15)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.asarray(loss)
         # The client's slot, if it sends at all, and the other message of the slot are revealed.
         found = self.used * self.profile.delta(loss) * (1.0 + ROUNDING)
-        if self._alone > math.exp(-self.log_inverse_mass):
+        if self._alone > math.exp(-self.neg_log_tail):
             found = np.minimum(found, convex.held_chords(*self._tables[backward], loss))
-        return np.where(loss >= self.top, 0.0, found)
+        return np.where(loss >= self.largest_loss, 0.0, found)

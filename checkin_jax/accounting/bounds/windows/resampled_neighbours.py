@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Directed, Instance, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LATTICE_MU,
@@ -38,17 +38,17 @@ _NEAR = 1e-11
 
 
 @dataclasses.dataclass(frozen=True)
-class ResampledNeighbours(Directed):
+class ResampledNeighbours(AsymmetricBound):
     """G9: add-or-remove; co-occupants of the target's slot are resampled. Backward, G3.
 
     Attributes:
-      window: m. mu: 2 / noise_multiplier. log_inverse_mass: -log of the negligible mass.
+      window: m. mu: 2 / noise_multiplier. neg_log_tail: -log of the negligible mass.
     """
 
     window: int
     mu: float
-    log_inverse_mass: float
-    instances: tuple[Instance, ...] = ()
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
     # The spread is not known before the evaluation.
@@ -56,7 +56,7 @@ class ResampledNeighbours(Directed):
     spread = math.inf
 
     def _g3(self, slots: int) -> G3Slots:
-        return G3Slots(slots, 1.0, self.mu, self.log_inverse_mass)
+        return G3Slots(slots, 1.0, self.mu, self.neg_log_tail)
 
     @functools.cached_property
     def _empty_weights(self) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +79,7 @@ class ResampledNeighbours(Directed):
     @functools.cached_property
     def _levels(self) -> tuple[tuple[float, int, float], ...]:
         """(probability, most empty slots, least mean over the slots of min(1/2, 1/(s + 1))), s the load, by tail."""
-        m, mass = self.window, self.log_inverse_mass
+        m, mass = self.window, self.neg_log_tail
         tails = np.array([*(each for each in _TAILS if each < mass), mass])
         empty = chernoff.most(
             float(m), math.exp((m - 1.0) * math.log1p(-1.0 / m)) * (1.0 + _NEAR), tails + math.log(2.0)
@@ -99,13 +99,13 @@ class ResampledNeighbours(Directed):
     def _alone(self) -> tuple[AllocationGaussian, ...]:
         """Pairs of the target in place of a dummy, by tail."""
         return tuple(
-            AllocationGaussian(most, 1.0, 0.5 * self.mu, self.log_inverse_mass) for _, most, _ in self._levels
+            AllocationGaussian(most, 1.0, 0.5 * self.mu, self.neg_log_tail) for _, most, _ in self._levels
         )
 
     def _forward(self, loss: np.ndarray) -> np.ndarray:
         often, short = self._empty_weights
         above = np.expm1(loss)[:, None]
-        total = short + math.exp(-self.log_inverse_mass) * (1.0 + often)
+        total = short + math.exp(-self.neg_log_tail) * (1.0 + often)
         for (mass, most, taken), pair in zip(self._levels, self._alone):
             used = often * (most / self.window) * (1.0 + 1e-15)
             rest = above + taken - (used - 0.5 * most / self.window) - 1e-13 * (1.0 + above)
@@ -129,7 +129,7 @@ def _resampled(unit: Unit) -> ResampledNeighbours | None:
     if window > _MOST_SLOTS or not _LEAST_MU <= mu <= MOST_LATTICE_MU:
         return None
     # Sums are a post-processing of the slots.
-    return ResampledNeighbours(window, mu, unit.log_inverse_mass)
+    return ResampledNeighbours(window, mu, unit.neg_log_tail)
 
 
 def g9(unit: Unit) -> UnitBound | None:

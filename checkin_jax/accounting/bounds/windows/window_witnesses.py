@@ -1,4 +1,4 @@
-"""Instances of Gaussian messages in slots: all other clients at one record, the dummies of empty slots at zero.
+"""Witnesses of Gaussian messages in slots: all other clients at one record, the dummies of empty slots at zero.
 
 The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot, chosen as if
 loads were independent. The law of the sum is exact, since the set of occupied slots is uniform given their number
@@ -24,12 +24,12 @@ from checkin_jax.numerics.counts import occupancy
 MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
 # Most slots whose rounding errors are below a small delta.
 MOST_OPPOSITE = 20_000
-# Cells of one message, their reach in standard deviations, and lattice points of the sum.
+# Cells of one message, their range in standard deviations, and lattice points of the sum.
 _CELLS, _REACH, _PLACES = 4096, 10.0, 1 << 14
 # Cuts of the scores in standard deviations of the sum; window of the sum, in standard deviations and in cut scores.
 _CUTS = (4.0, 16.0, 64.0, 256.0, 1024.0)
 _WIDE, _FEW = 60.0, 8.0
-# Events stored for each cut. Less likely numbers of slots are counted against the instance.
+# Events stored for each cut. Less likely numbers of slots are counted against the witness.
 _EVENTS, _RARE = 512, 1e-25
 # Rounding of a probability: per slot, two transforms' errors (14 log2 of the lattice points, in units of 1.1e-16) times
 # the norm of a sum over an interval (about 10); and a constant part.
@@ -169,15 +169,15 @@ def _best(events: Lines, above: np.ndarray) -> Lines:
 
 @dataclasses.dataclass(frozen=True)
 class CompetingGaussian:
-    """Instance of A_fix with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
+    """Witness of A_fix with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
 
     Attributes:
-      scale: as in `Instance`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
+      grid_bound: as in `Witness`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
       mu: 2 / noise_multiplier.
       replaced: under Q the target is at -C if True, absent if False.
     """
 
-    scale: UnitBound
+    grid_bound: UnitBound
     num_clients: int
     slots: int
     prob: float
@@ -195,12 +195,12 @@ class CompetingGaussian:
 
 @dataclasses.dataclass(frozen=True)
 class OppositeGaussian:
-    """Instance of A_fix and A_sldw, hidden dummies: opposite records in one of m slots, others at zero. Symmetric.
+    """Witness of A_fix and A_sldw, hidden dummies: opposite records in one of m slots, others at zero. Symmetric.
 
     Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
     """
 
-    scale: UnitBound
+    grid_bound: UnitBound
     slots: int
     used: float
     mu: float

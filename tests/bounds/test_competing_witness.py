@@ -1,4 +1,4 @@
-"""Common slots, all others at the farthest record: the lower instance against two slots themselves; brackets."""
+"""Common slots, all others at the farthest record: the lower witness against two slots themselves; brackets."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.equal_records import LabelMessages, opposite_gaussians
+from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import window_witnesses
@@ -111,7 +111,7 @@ def by_sums(used: float, mu: float):
 
 def by_contours(used: float, mu: float):
     law = opposite_gaussians(mu, 31.0)
-    return LabelMessages(HiddenSlots(2, used, LabelProfile(law), 31.0), law).lower(LOSSES)
+    return LabelsAtOneRecord(HiddenSlots(2, used, LabelProfile(law), 31.0), law).lower(LOSSES)
 
 
 @pytest.mark.parametrize(("witness", "least"), [(by_sums, 0.9), (by_contours, 0.85)])

@@ -20,7 +20,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
 from checkin_jax.training.private import noise
-from checkin_jax.training.private.per_client_gradients import Rows
+from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.performance import GROUP
 from checkin_jax.training.registry import Registry
 
@@ -77,7 +77,7 @@ class Mechanism(abc.ABC):
         """
 
     def partial_sum(
-        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+        self, key: jax.Array, position: jax.Array, clipped: ClientVectors, present: jax.Array
     ) -> jax.Array:
         """Contribution to a round's sum of consecutive clients; the default draws every message.
 
@@ -126,14 +126,14 @@ class Mechanism(abc.ABC):
         """Epsilon of one message in nats if its delta is 0; the default None leaves it to the accountant."""
         return None
 
-    def drawn(self, key: jax.Array, position: jax.Array, clipped: Rows) -> Rows:
+    def drawn(self, key: jax.Array, position: jax.Array, clipped: ClientVectors) -> ClientVectors:
         """Messages of consecutive clients, each with the key of its place in the round."""
         keys = fold(key, position + jnp.arange(len(clipped), dtype=jnp.int32))
         rows = clipped.matrix()
         messages = self.messages(keys, rows)
         chex.assert_equal_shape([messages, rows])
         chex.assert_type(messages, jnp.float32)
-        return Rows.of(messages)
+        return ClientVectors.of(messages)
 
 
 _Kind = TypeVar("_Kind", bound=type[Mechanism])
@@ -185,7 +185,7 @@ class GaussianMessages(Mechanism):
         return noise.gaussian_messages(keys, clipped, self.clip_norm, self.noise_multiplier)
 
     def partial_sum(
-        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+        self, key: jax.Array, position: jax.Array, clipped: ClientVectors, present: jax.Array
     ) -> jax.Array:
         """Sum of the clipped updates, without noise if the noise is drawn once."""
         if self.simulate == "messages":
@@ -232,7 +232,7 @@ class L2Messages(Mechanism):
         return noise.l2_messages(keys, clipped, self.clip_norm, self.randomizer.epsilon0)
 
     def partial_sum(
-        self, key: jax.Array, position: jax.Array, clipped: Rows, present: jax.Array
+        self, key: jax.Array, position: jax.Array, clipped: ClientVectors, present: jax.Array
     ) -> jax.Array:
         """Sum over groups of clients, in the exact law of the sum of their messages."""
         if self.simulate == "messages":

@@ -6,9 +6,11 @@ import abc
 import html
 import re
 from collections.abc import Iterable
+from typing import NoReturn
 
 from checkin_jax._rounding import bracket, down, up
 from checkin_jax.protocols import REPLACE
+from checkin_jax.randomizers import Randomizer
 
 
 def without_parentheses(against: str) -> str:
@@ -26,7 +28,7 @@ def table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
     return f"<details><summary><b>{html.escape(caption)}</b></summary><table>{cells}</table></details>"
 
 
-class Stated(abc.ABC):
+class StatedGuarantee(abc.ABC):
     """Base of brackets for epsilon at one delta, with their statements in words."""
 
     epsilon: float
@@ -49,6 +51,11 @@ class Stated(abc.ABC):
     @abc.abstractmethod
     def against(self) -> str:
         """The adversary in words."""
+
+    @property
+    @abc.abstractmethod
+    def randomizers(self) -> tuple[Randomizer, ...]:
+        """Randomizers of the messages."""
 
     @property
     @abc.abstractmethod
@@ -92,6 +99,9 @@ class Stated(abc.ABC):
     def __repr__(self) -> str:
         ends = f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"
         return f"<{type(self).__name__}: {ends}, {self._view_words}, {self.validity}>"
+
+    def __float__(self) -> NoReturn:
+        raise TypeError("a guarantee is no number: expected its .epsilon (the upper end) or its .lower")
 
     def __format__(self, spec: str) -> str:
         """Both ends, rounded outwards: f"{g:.4}" is "1.355 <= epsilon <= 1.361"; the statement without a format.
