@@ -41,7 +41,7 @@ from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.protocols import ADD_OR_REMOVE, facts
 from checkin_jax.randomizers import BINARY, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
@@ -112,10 +112,17 @@ def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
     if protocol.cover is not None:
         found.append(Shuffled(*protocol.cover))
     if shown is not None and shown.hidden:
-        found.append(Slots(*shown[:3]))
+        found.append(_slot_cover(shown))
     if protocol.used_slot_choices is not None:
         found.append(Occupied(*protocol.used_slot_choices))
     return [each for each in found if not kinds or isinstance(each, kinds)]
+
+
+def _slot_cover(shown: facts.Slots) -> Slots:
+    """Cover of one message a slot, where the target may not be drawn against its rivals."""
+    if shown.contested and shown.others:
+        return Contested(*shown[:3], shown.others, shown.pick)
+    return Slots(*shown[:3])
 
 
 def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | None:
@@ -174,10 +181,7 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    if shown.contested and shown.others:
-        contested = Contested(*shown[:3], shown.others, shown.pick)
-        return Clones(contested, epsilon0, unit.log_inverse_mass, removal)
-    return Clones(Slots(*shown[:3]), epsilon0, unit.log_inverse_mass, removal)
+    return Clones(_slot_cover(shown), epsilon0, unit.log_inverse_mass, removal)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

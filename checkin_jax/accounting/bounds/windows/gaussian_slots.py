@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
     GaussianProfile,
     LabelProfile,
+    Profile,
     one_message,
     profile_of,
 )
@@ -31,6 +32,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     G3Slots,
     R2TwoSteps,
 )
+from checkin_jax.accounting.bounds.windows.contention import RivalledSlots, rivalled
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import Mixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
@@ -115,7 +117,7 @@ def r2(unit: Unit) -> UnitBound | None:
 
 def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
-    mu, log_inverse_mass = unit.randomizer.gaussian_mu, unit.log_inverse_mass
+    mu = unit.randomizer.gaussian_mu
     if not unit.replaced or (unit.slots is None and unit.protocol.used_slot_choices is None):
         return None
     if mu is None:
@@ -131,7 +133,7 @@ def r3(unit: Unit) -> UnitBound | None:
             (
                 way,
                 _spread(way.mu),
-                HiddenSlots(way.number, way.used, GaussianProfile(way.mu), log_inverse_mass, way.rest),
+                _hidden_slots(unit, way, GaussianProfile(way.mu)),
             )
             for way in ways
             if way.number and way.mu <= MOST_HIDDEN_MU
@@ -142,7 +144,9 @@ def r3(unit: Unit) -> UnitBound | None:
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
     """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
     slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
-    if unit.worst_of_its_kind or randomizer.kary is not None:
+    if unit.worst_of_its_kind:
+        return None
+    if randomizer.kary is not None and (unit.protocol.used_slot_choices is not None or not _rivals(unit)):
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
@@ -154,7 +158,29 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
-    return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), log_inverse_mass, way.rest)
+    return _hidden_slots(unit, way, profile_of(unit.randomizer))
+
+
+def _rivals(unit: Unit) -> bool:
+    """True if independent clients compete with the target for slots all of which show a message."""
+    slots = unit.slots
+    return slots is not None and slots.hidden and slots.contested and slots.others > 0
+
+
+def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
+    """R3 of a reduction, against the rivals in single slots all of which show a message."""
+    slots, log_inverse_mass = unit.slots, unit.log_inverse_mass
+    whole = HiddenSlots(way.number, way.used, profile, log_inverse_mass, way.rest)
+    if slots is None or not _rivals(unit):
+        return whole
+    if (way.number, way.used, way.rest) != (slots.number, slots.used, 0.0):
+        return whole
+    parts = []
+    for part in rivalled(slots.number, slots.others, slots.pick, log_inverse_mass):
+        number = int(part.number)
+        facts = number, way.used * number / slots.number, profile, log_inverse_mass
+        parts.append((part.mass, RivalledSlots(*facts, weights=part.weights)))
+    return Mixture(tuple(parts))
 
 
 def g2_apart(unit: Unit) -> AllCut | None:
