@@ -47,6 +47,8 @@ from checkin_jax.protocols import Slots
 
 # With visible slots an instance ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
+# From so many slots on, or slots for each label of k-ary response, own-laws takes the place of R3 against rivals.
+_OWN_LAWS, _EACH_LABEL = 256, 64
 # Rounding above this share of delta costs an instance more than contours do.
 _MATTERS = 1e-3
 
@@ -146,7 +148,7 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
     slots, randomizer, log_inverse_mass = unit.slots, unit.randomizer, unit.log_inverse_mass
     if unit.worst_of_its_kind:
         return None
-    if randomizer.kary is not None and (unit.protocol.used_slot_choices is not None or not _rivals(unit)):
+    if randomizer.kary is not None and not _rivals(unit):
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
@@ -162,9 +164,16 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
 
 
 def _rivals(unit: Unit) -> bool:
-    """True if independent clients compete with the target for slots all of which show a message."""
-    slots = unit.slots
-    return slots is not None and slots.hidden and slots.contested and slots.others > 0
+    """True if the target's rivals for slots, all of which show a message, are counted by R3.
+
+    Where enough messages show each label, the mechanism's own laws are sharper.
+    """
+    slots, randomizer = unit.slots, unit.randomizer
+    if slots is None or not (slots.hidden and slots.contested and slots.others):
+        return False
+    if randomizer.kary is not None:
+        return unit.protocol.used_slot_choices is None and slots.number < _EACH_LABEL * randomizer.kary
+    return randomizer.step_set is None or slots.number < _OWN_LAWS
 
 
 def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
