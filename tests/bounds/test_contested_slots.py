@@ -1,4 +1,4 @@
-"""T2 that counts in how many slots the client would win: against all throws, and what is NOT a bound."""
+"""Slots that clients compete for: how many are won, independent weights in their stead, and what is NOT a bound."""
 
 import math
 from itertools import product
@@ -6,11 +6,20 @@ from itertools import product
 import numpy as np
 import pytest
 from oracles import random_check_ins as brute
+from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
-from checkin_jax.accounting.bounds.windows.contention import Contested, slots_won, win_prob
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import WeightLaw
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.profiles import MessageProfile
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import contention, gaussian_slots
+from checkin_jax.accounting.bounds.windows.contention import Contested, RivalledSlots, slots_won, win_prob
+from checkin_jax.numerics.counts import chernoff
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -91,3 +100,158 @@ def test_sliding_windows_themselves_are_below(kind):
 def test_a_long_sliding_window():
     g = cj.account(cj.SlidingWindow(num_clients=10**5, window=10**4), cj.PureLDP(epsilon0=0.5), delta=1e-6)
     assert g.epsilon < 1.5 * g.lower
+
+
+@pytest.mark.parametrize(
+    ("number", "prob"), [(1, 0.3), (2, 0.75), (7, 0.6), (40, 0.1), (300, 0.63), (4096, 0.9)]
+)
+def test_tails_of_indicators_are_above_independent_ones_and_below_chernoff(number, prob):
+    exponents = np.array([0.2, 1.0, 3.0, 8.0, 31.0])
+    values, bounds = chernoff.exceeded(number, prob, exponents)
+    exact = binom.sf(values, number, prob)
+    assert (bounds >= exact * (1.0 - 1e-9)).all()
+    assert (bounds <= np.exp(-exponents) * (1.0 + 1e-12)).all()
+    assert (values <= chernoff.most(float(number), prob, exponents)).all()
+    # For so many, several times as often as they are exceeded.
+    inside = (exact > 1e-12) & (values > number * prob + 2.0)
+    assert (bounds[inside] <= 6.0 * exact[inside]).all()
+
+
+@pytest.mark.parametrize("number", [60.0, 5e3, 1e8])
+def test_enough_of_a_probability(number):
+    least = np.floor(number * np.array([0.0, 0.1, 0.4, 0.97]))
+    found = chernoff.enough(least, number, 4.0)
+    assert (binom.cdf(least - 1.0, number, found) <= math.exp(-4.0) * (1.0 + 1e-9)).all()
+    less = found[1:] - 1.0 / math.sqrt(number)
+    assert (binom.cdf(least[1:] - 1.0, number, less) > math.exp(-4.0)).all()
+
+
+# Steps on whole multiples of 1/12: weights 1, 1/2, 1/3 and 1/4 times 1, -1 or 0.
+_UNIT, _STEP = 12, {1: 0.1, -1: 0.1, 0: 0.8}
+
+
+def stop_loss(law: np.ndarray, at: float) -> float:
+    """E(S - at)_+ of a law on whole multiples of 1/12 around the middle."""
+    places = (np.arange(law.size) - law.size // 2) / _UNIT
+    return float(np.maximum(places - at, 0.0) @ law)
+
+
+def kept(law: np.ndarray, size: int) -> np.ndarray:
+    middle = law.shape[-1] // 2
+    return law[..., middle - size : middle + size + 1]
+
+
+def thrown(slots: int, num_rivals: int, size: int) -> np.ndarray:
+    """Law of sum w(C) d over slots among which the num_rivals throw uniformly, w = 1/(C + 1), at least 1/4.
+
+    By the coefficients of z^num_rivals: the loads of a slot have weights z^C / C!.
+    """
+    one = np.zeros((num_rivals + 1, 2 * size + 1))
+    for load in range(num_rivals + 1):
+        for step, prob in _STEP.items():
+            one[load, size + step * _UNIT // min(load + 1, 4)] += prob / math.factorial(load)
+    shape = 2 * num_rivals + 1, 4 * size + 1
+
+    def times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        found = np.fft.irfft2(np.fft.rfft2(a, shape) * np.fft.rfft2(b, shape), shape)
+        return kept(found[: num_rivals + 1], size)
+
+    power, result = one, None
+    while slots:
+        if slots % 2:
+            result = power if result is None else times(result, power)
+        slots //= 2
+        power = times(power, power) if slots else power
+    assert result is not None
+    return result[-1] / result[-1].sum()
+
+
+def independent(number: int, weights: WeightLaw, size: int) -> np.ndarray:
+    """Law of the same sum with independent weights, 1/4 at least."""
+    one = np.zeros(2 * size + 1)
+    for value, prob in zip(*weights):
+        for step, mass in _STEP.items():
+            one[size + step * _UNIT // min(round(1.0 / value), 4)] += prob * mass
+    result = one
+    for _ in range(number - 1):
+        result = kept(np.convolve(result, one), size)
+    return result
+
+
+@pytest.mark.parametrize("loads", [1, 2, 3])
+def test_independent_weights_are_above_all_throws(loads):
+    """Common slots, whose loads depend on each other most, with all loads from `loads` on at the least weight."""
+    slots, others, size = 24, 23, 20 * _UNIT
+    exact = thrown(slots, others, size)
+    parts = contention.independent_weights(slots, others, 1.0 / slots, MASS, loads)
+    laws = [(part.mass, independent(int(part.number), part.weights, size)) for part in parts]
+    for at in np.linspace(0.0, 9.0, 13):
+        assert stop_loss(exact, at) <= sum(mass * stop_loss(law, at) for mass, law in laws) + 1e-12
+
+
+def test_independent_loads_by_themselves_are_no_bound():
+    """Without larger weights, or a larger mass: exceeded at a threshold of zero."""
+    slots, others, size = 24, 23, 20 * _UNIT
+    probs = np.append(binom.pmf(np.arange(3), others, 1.0 / slots), binom.sf(2, others, 1.0 / slots))
+    plain = independent(slots, WeightLaw(1.0 / np.arange(1.0, 5.0), probs), size)
+    exact = thrown(slots, others, size)
+    assert stop_loss(exact, 0.0) > stop_loss(plain, 0.0) * (1.0 + 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["rotated", "extremal"])
+def test_every_kind_of_message_in_sliding_windows_is_below(kind):
+    """k-ary response, a total variation, a privacy profile; and their bounds if a slot fewer were won."""
+    n, window, p = 5, 3, 4.0
+    rng = np.random.default_rng(7)
+    used = brute.sliding_window(n, window)
+    losses = np.array([0.0, 0.1, 0.3, 0.6, 0.9])
+    cover = Contested(window, 1.0, 0.5, window - 1, 1.0 / window)
+    protocol = cj.SlidingWindow(num_clients=n, window=window)
+    unit = Unit(
+        protocol, cj.ApproximateLDP(epsilon0=math.log(p), delta0=0.0), "messages", "replace-one", MASS
+    )
+    way = gaussian_slots.Reduction(window, 1.0, 1.0)
+    r3 = gaussian_slots._hidden_slots(unit, way, MessageProfile(unit.randomizer))
+    bounds = [r3, TotalVariationBound(cover, math.log(p), 1.0, MASS)]
+    if kind == "rotated":
+        bounds.append(KaryBound(cover, math.log(p), 3, MASS))
+    upper = [np.asarray(bound.upper(losses)) for bound in bounds]
+    least = np.asarray(HiddenSlots(1, 1.0 / 3.0, MessageProfile(unit.randomizer), MASS).upper(losses))
+    exceeded = False
+    for _ in range(4):
+        tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), n - window + 1)
+        for one, other in brute.neighbours(2, n, exchangeable=False):
+            first, second = (brute.output_law(used, data, tree) for data in (one, other))
+            truth = np.array([brute.hockey_stick(first, second, math.exp(loss)) for loss in losses])
+            assert all((truth <= each + 1e-12).all() for each in upper)
+            exceeded |= bool((truth > least).any())
+    assert exceeded
+
+
+def test_weights_are_those_of_the_steps():
+    """WeightLaw of one half are half the probability; weights that may vanish, a number of slots that varies."""
+    profile, losses = MessageProfile(cj.Laplace(epsilon0=1.0)), np.linspace(0.0, 0.3, 7)
+    half = RivalledSlots(50, 0.8, profile, MASS, weights=WeightLaw(np.array([0.5]), np.ones(1)))
+    plain = np.asarray(HiddenSlots(50, 0.4, profile, MASS).upper(losses))
+    assert np.asarray(half.upper(losses)) == pytest.approx(plain, rel=0.02, abs=1e-13)
+    seldom = RivalledSlots(50, 0.8, profile, MASS, weights=WeightLaw(np.array([1.0, 1e-6]), np.full(2, 0.5)))
+    mixed = np.zeros(losses.size)
+    for number in range(5, 46):
+        slots = HiddenSlots(number, 0.8 * number / 50, profile, MASS)
+        mixed += binom.pmf(number, 50, 0.5) * np.asarray(slots.upper(losses))
+    assert np.asarray(seldom.upper(losses)) == pytest.approx(mixed, rel=0.02, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("window", "randomizer", "relation", "most"),
+    [
+        (10**4, cj.KaryResponse(epsilon0=0.5, num_values=3_000), "replace-one", 1.2),
+        (10**5, cj.ApproximateLDP(epsilon0=0.3, delta0=1e-14), "replace-one", 1.23),
+        (10**5, cj.ApproximateLDP(epsilon0=0.3, delta0=1e-14), "add-or-remove-one", 1.16),
+    ],
+)
+def test_messages_of_every_kind_compete(window, randomizer, relation, most):
+    """Before, 1.58 and more under replacement, and 1.27."""
+    run = cj.SlidingWindow(num_clients=10**6, window=window, num_epochs=50)
+    g = cj.account(run, randomizer, delta=1e-6, neighboring_relation=relation)
+    assert g.lower < g.epsilon < most * g.lower

@@ -44,7 +44,7 @@ from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE
+from checkin_jax.protocols import ADD_OR_REMOVE, facts
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
@@ -120,10 +120,17 @@ def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
     if protocol.cover is not None:
         found.append(Shuffled(*protocol.cover))
     if shown is not None and shown.hidden:
-        found.append(UniformSlot(*shown[:3]))
+        found.append(_slot_cover(shown))
     if protocol.used_slot_choices is not None:
         found.append(Occupied(*protocol.used_slot_choices))
     return [each for each in found if not kinds or isinstance(each, kinds)]
+
+
+def _slot_cover(shown: facts.Slots) -> UniformSlot:
+    """Cover of one message a slot, where the target may not be drawn against its rivals."""
+    if shown.contested and shown.num_rivals:
+        return Contested(*shown[:3], shown.num_rivals, shown.rival_prob)
+    return UniformSlot(*shown[:3])
 
 
 def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | None:
@@ -180,10 +187,7 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    if shown.contested and shown.num_rivals:
-        contested = Contested(*shown[:3], shown.num_rivals, shown.rival_prob)
-        return Clones(contested, epsilon0, unit.neg_log_tail, removal)
-    return Clones(UniformSlot(*shown[:3]), epsilon0, unit.neg_log_tail, removal)
+    return Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,21 @@ _AT_ONCE, _CONTOURS = 16, 4
 _LIKE = 0.25
 # The largest loss of one message that is followed (Gaussian: mu up to about 16); e^(2 loss) must not overflow.
 _MAX_LOSS = 300.0
+
+
+class WeightLaw(NamedTuple):
+    """Law of the weight of a step: values in (0, 1], and their probabilities rounded up; both [values]."""
+
+    values: np.ndarray
+    probs: np.ndarray
+
+    @property
+    def square(self) -> float:
+        """Mean of the squared weight."""
+        return float(self.probs @ np.square(self.values))
+
+
+ALWAYS = WeightLaw(np.ones(1), np.ones(1))
 
 
 def _reach(profile: Profile, least: float) -> float:
@@ -104,7 +119,7 @@ def side_by_side(
 class HiddenSum(abc.ABC):
     """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T* at this rate.
 
-    Or `subsampled`, where that is smaller. Symmetric.
+    Or `subsampled`, where that is smaller. Symmetric. Centred steps have independent `step_weights`.
     """
 
     profile: Profile
@@ -117,6 +132,11 @@ class HiddenSum(abc.ABC):
     @abc.abstractmethod
     def terms(self) -> tuple[float, float, float]:
         """clients, count and rate."""
+
+    @property
+    def step_weights(self) -> WeightLaw:
+        """Law of the weight of a centred step."""
+        return ALWAYS
 
     @property
     @abc.abstractmethod
@@ -148,7 +168,7 @@ class HiddenSum(abc.ABC):
         common = (mean * falls > 1.0) | (value[:-1] > 0.5 * value[0])
         area = np.where(common, 0.5 * (value[1:] + value[:-1]) * np.diff(knots), 0.0).sum()
         # The profile is flat here: any positive scale serves.
-        return knots, value, 2.0 * math.sqrt(mean * area) or float(knots[-1])
+        return knots, value, 2.0 * math.sqrt(mean * area * self.step_weights.square) or float(knots[-1])
 
     @functools.cached_property
     def losses(self) -> np.ndarray:
@@ -181,6 +201,16 @@ class HiddenSum(abc.ABC):
             first, last = batch[0][0], batch[-1][1] - 1
             yield hidden_messages.orders(far[first], far[last], deviation), batch
 
+    def _right(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """E(d - place)_+ for places >= 0, d the centred T* at c = e^loss; broadcasts."""
+        above = np.expm1(losses)
+        c = 1.0 + above
+        inner, rest = np.minimum(places, above), 1.0 + np.maximum(above - places, 0.0)
+        # log(c / (c - k)), c - k = rest, where nothing cancels.
+        between = np.where(inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses - np.log(rest))
+        at = np.where(places < above, np.maximum(between, 0.0), np.log1p(places))
+        return np.where(places < above, rest, 1.0) * self.profile.delta(at)
+
     def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, value, _ = self.steps
         above = np.expm1(losses)[:, None]
@@ -189,15 +219,16 @@ class HiddenSum(abc.ABC):
         right = np.sort(
             np.concatenate([np.broadcast_to(knots, (len(losses), knots.size)), above], axis=1), axis=1
         )
-        inner, rest = np.minimum(right, above), 1.0 + np.maximum(above - right, 0.0)
-        # log(c / (c - k)), c - k = rest, where nothing cancels.
-        between = np.where(
-            inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses[:, None] - np.log(rest)
-        )
-        at = np.where(right < above, np.maximum(between, 0.0), np.log1p(right))
-        right_value = np.where(right < above, rest, 1.0) * self.profile.delta(at)
+        left_value = c * value
+        weights = self.step_weights
+        if weights is ALWAYS:
+            right_value = self._right(losses[:, None], right)
+        else:
+            sizes, shares = weights.values, weights.values * weights.probs
+            right_value = self._right(losses[:, None, None], right[..., None] / sizes) @ shares
+            left_value = c * (self.profile.delta(np.log1p(knots[:, None] / sizes)) @ shares)
         return hidden_messages.StepTransforms(
-            host(right), host(right_value), host(c * knots), host(c * value)
+            host(right), host(right_value), host(c * knots), host(left_value)
         )
 
     def hidden(self) -> np.ndarray:

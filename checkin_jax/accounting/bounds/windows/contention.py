@@ -9,15 +9,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.hexagon import StagedBound
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, WeightLaw
+from checkin_jax.kernels import binomial, host
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff, labels
 from checkin_jax.numerics.staged_clones import Steps
 
+# Numbers of loads that are told apart; larger loads count as this number.
+_LOADS = (2, 4)
+# -log of the probability that independent weights are too small, and levels of the loads.
+_SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
+_LOADED = (1.4, 3.2, 9.0)
 # Levels of the numbers of slots, as -log of the mass beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
@@ -40,12 +50,77 @@ def slots_won(
     slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above the number of slots in which the target would win."""
-    exponents = _levels(_WON, neg_log_tail)
-    high = chernoff.most(slots, win_prob(num_rivals, rival_prob), exponents)
+    high, beyond = chernoff.exceeded(slots, win_prob(num_rivals, rival_prob), _levels(_WON, neg_log_tail))
     # Pr(more than a level) is at most the mass beyond it.
     values = np.append(high, float(slots))
-    survival = np.concatenate([[1.0], np.exp(-exponents), [0.0]])
+    survival = np.concatenate([[1.0], beyond, [0.0]])
     return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
+
+
+class Part(NamedTuple):
+    """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights."""
+
+    mass: float
+    number: float
+    weights: WeightLaw
+
+    @property
+    def variance(self) -> float:
+        """That of the sum of the steps, up to a common factor."""
+        return self.mass * self.number * self.weights.square
+
+
+def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> tuple[Part, ...]:
+    """Events whose bounds add up: so many slots won for sure, or independent weights in all slots."""
+    numbers, masses = slots_won(slots, num_rivals, rival_prob, neg_log_tail)
+    won = [Part(float(mass), float(number), ALWAYS) for number, mass in zip(numbers, masses) if mass > 0.0]
+    ways = [
+        won,
+        *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
+    ]
+    return tuple(min(ways, key=lambda parts: sum(part.variance for part in parts)))
+
+
+def independent_weights(
+    slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float, loads: int
+) -> list[Part]:
+    """Events in which the weights 1/(C + 1), in order of size, are below independent ones [docs/theory.md, 6].
+
+    Independent weights are large enough but for a probability eta, and the mass of their event is divided by 1 - eta.
+    """
+    exponents = _levels(_LOADED, neg_log_tail)
+    told = np.minimum(np.arange(float(loads)), num_rivals)
+    probs = np.exp(np.asarray(binomial.log_pmf(told, float(num_rivals), rival_prob))) * (1.0 + 1e-12)
+    found = [chernoff.exceeded(slots, min(float(prob), 1.0), exponents) for prob in np.cumsum(probs)]
+    most = np.maximum.accumulate(np.stack([number for number, _ in found], axis=1), axis=1)
+    beyond = np.minimum(np.sum([each for _, each in found], axis=0), 1.0)
+    masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
+    parts = [_independent(float(mass), slots, each) for mass, each in zip(masses, most) if mass > 0.0]
+    return [*parts, Part(float(beyond[-1]), float(slots), ALWAYS)]
+
+
+def _independent(mass: float, slots: int, most: np.ndarray) -> Part:
+    """Independent weights of which, but for eta, at least most[k] are 1/(k + 1) or more, for every load k."""
+    best = None
+    for exponent in _SMALLER:
+        within = chernoff.enough(most, float(slots), exponent)
+        probs = np.diff(np.concatenate([[0.0], within, [1.0]]))
+        weights = WeightLaw(1.0 / np.arange(1.0, probs.size + 1.0), probs * (1.0 + 1e-12))
+        part = Part(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights)
+        best = part if best is None or part.variance < best.variance else best
+    assert best is not None
+    return best
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RivalledSlots(HiddenSlots):
+    """R3 with independent weights of the target's message in the slots."""
+
+    weights: WeightLaw = ALWAYS
+
+    @property
+    def step_weights(self) -> WeightLaw:
+        return self.weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +137,11 @@ class Contested(UniformSlot):
     @property
     def variance(self) -> float:
         return super().variance * win_prob(self.num_rivals, self.rival_prob)
+
+    def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
+        clients = super().sums(neg_log_tail).clients
+        values, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, neg_log_tail)
+        return equal_steps.StepCounts(clients, host(1.0), host(values), host(masses))
 
     def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not upper:
@@ -99,14 +179,15 @@ class WeightedSlots(StagedBound):
             if self.rival_prob < 1.0
             else 0.0
         )
-        own = chernoff.most(self.slots, min(alone, 1.0), exponents)
+        own, more_alone = chernoff.exceeded(self.slots, min(alone, 1.0), exponents)
         # Probability of any weight: 1 if the target is alone, else 2/(C + 1).
         any_share = min(2.0 * win_prob(self.num_rivals, self.rival_prob) - alone * (1.0 - 1e-12), 1.0) * (
             1.0 + 1e-12
         )
-        either = np.maximum(chernoff.most(self.slots, min(any_share, 1.0), exponents), own)
+        either, more_won = chernoff.exceeded(self.slots, min(any_share, 1.0), exponents)
+        either = np.maximum(either, own)
         # Either number may exceed its level.
-        beyond = np.minimum(2.0 * np.exp(-exponents), 1.0)
+        beyond = np.minimum(more_alone + more_won, 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)

@@ -22,6 +22,7 @@ from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
     GaussianProfile,
     LabelProfile,
+    Profile,
     one_message,
     profile_of,
 )
@@ -35,6 +36,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     G3Slots,
     R2TwoSteps,
 )
+from checkin_jax.accounting.bounds.windows.contention import RivalledSlots, rivalled
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
@@ -49,7 +51,9 @@ from checkin_jax.protocols import Slots
 
 # With visible slots a witness ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
-# Rounding above this share of delta costs a witness more than contours do.
+# From so many slots on, or slots for each label of k-ary response, own-laws takes the place of R3 against rivals.
+_OWN_LAWS, _EACH_LABEL = 256, 64
+# Rounding above this share of delta costs an witness more than contours do.
 _MATTERS = 1e-3
 
 
@@ -119,7 +123,7 @@ def r2(unit: Unit) -> UnitBound | None:
 
 def r3(unit: Unit) -> UnitBound | None:
     """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
-    mu, neg_log_tail = unit.randomizer.gaussian_mu, unit.neg_log_tail
+    mu = unit.randomizer.gaussian_mu
     if not unit.replaced or (unit.slots is None and unit.protocol.used_slot_choices is None):
         return None
     if mu is None:
@@ -135,7 +139,7 @@ def r3(unit: Unit) -> UnitBound | None:
             (
                 way,
                 _spread(way.mu),
-                HiddenSlots(way.number, way.used, GaussianProfile(way.mu), neg_log_tail, way.rest),
+                _hidden_slots(unit, way, GaussianProfile(way.mu)),
             )
             for way in ways
             if way.number and way.mu <= MOST_HIDDEN_MU
@@ -146,7 +150,9 @@ def r3(unit: Unit) -> UnitBound | None:
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
     """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
     slots, randomizer, neg_log_tail = unit.slots, unit.randomizer, unit.neg_log_tail
-    if unit.worst_of_its_kind or randomizer.kary is not None:
+    if unit.worst_of_its_kind:
+        return None
+    if randomizer.kary is not None and not _rivals(unit):
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
@@ -158,7 +164,36 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
-    return HiddenSlots(way.number, way.used, profile_of(unit.randomizer), neg_log_tail, way.rest)
+    return _hidden_slots(unit, way, profile_of(unit.randomizer))
+
+
+def _rivals(unit: Unit) -> bool:
+    """True if the target's rivals for slots, all of which show a message, are counted by R3.
+
+    Where enough messages show each label, the mechanism's own laws are sharper.
+    """
+    slots, randomizer = unit.slots, unit.randomizer
+    if slots is None or not (slots.hidden and slots.contested and slots.num_rivals):
+        return False
+    if randomizer.kary is not None:
+        return unit.protocol.used_slot_choices is None and slots.number < _EACH_LABEL * randomizer.kary
+    return randomizer.step_set is None or slots.number < _OWN_LAWS
+
+
+def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
+    """R3 of a reduction, against the rivals in single slots all of which show a message."""
+    slots, neg_log_tail = unit.slots, unit.neg_log_tail
+    whole = HiddenSlots(way.number, way.used, profile, neg_log_tail, way.rest)
+    if slots is None or not _rivals(unit):
+        return whole
+    if (way.number, way.used, way.rest) != (slots.number, slots.used, 0.0):
+        return whole
+    parts = []
+    for part in rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail):
+        number = int(part.number)
+        facts = number, way.used * number / slots.number, profile, neg_log_tail
+        parts.append((part.mass, RivalledSlots(*facts, weights=part.weights)))
+    return PublicMixture(tuple(parts))
 
 
 def g2_apart(unit: Unit) -> AllCut | None:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
 import scipy  # its parts are imported when they are used
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, Witness
-from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, knots_of
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, HiddenSum, WeightLaw, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
-from checkin_jax.accounting.bounds.windows.contention import slots_won, win_prob
+from checkin_jax.accounting.bounds.windows.contention import Part, rivalled, win_prob
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
@@ -30,16 +29,6 @@ _NEAR, _MARGIN = 4.25, 1e-6
 _LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
 # Standard deviations by which the mean of the Poisson number is below the number of others.
 _FEWER = np.linspace(0.0, 8.0, 33)
-
-
-class WeightLaw(NamedTuple):
-    """Law of w_j: values in (0, 1], and their probabilities rounded up; both [values]."""
-
-    values: np.ndarray
-    probs: np.ndarray
-
-
-_ALWAYS = WeightLaw(np.ones(1), np.ones(1))
 
 
 def _chernoff(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:
@@ -148,14 +137,6 @@ class _SlotSum(HiddenSum):
         return hidden_messages.StepTransforms(*map(host, parts))
 
 
-class _Part(NamedTuple):
-    """Mass of an event, number of steps in it, and the law of their weights."""
-
-    mass: float
-    number: float
-    weights: WeightLaw
-
-
 @dataclasses.dataclass(frozen=True)
 class RemovedClient(AsymmetricBound):
     """T2r: one client is added or removed; every slot shows one message, a client's or a dummy's. P has the client.
@@ -181,26 +162,24 @@ class RemovedClient(AsymmetricBound):
 
     name = "profile"
 
-    def poisson(self) -> _Part:
+    def poisson(self) -> Part:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
         means = np.maximum(self.num_rivals - _FEWER * math.sqrt(self.num_rivals), 1e-9)
         fewer = 1.0 - _more(float(self.num_rivals), means)
         best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.rival_prob)))
         weights = poisson_weights(float(means[best]) * self.rival_prob)
-        return _Part(float(1.0 / fewer[best]), float(self.slots), weights)
+        return Part(float(1.0 / fewer[best]), float(self.slots), weights)
 
     @functools.cached_property
-    def parts(self) -> tuple[_Part, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """Events whose bounds add up, weighted by their masses."""
         if not self.num_rivals or self.rival_prob <= 0.0:
-            return (_Part(1.0, float(self.slots), _ALWAYS),)
+            return (Part(1.0, float(self.slots), ALWAYS),)
         if self.common:
             whole = self.poisson()
-            values, probs = whole.weights
-            if whole.mass**2 * float(probs @ np.square(values)) <= win_prob(self.num_rivals, self.rival_prob):
+            if whole.mass**2 * whole.weights.square <= win_prob(self.num_rivals, self.rival_prob):
                 return (whole,)
-        numbers, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail)
-        return tuple(_Part(float(mass), float(number), _ALWAYS) for number, mass in zip(numbers, masses))
+        return rivalled(self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail)
 
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         facts = self.slots, self.used
