@@ -51,6 +51,8 @@ from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 _NEARLY_ALL = 0.5
 # Td: share of delta at which ratios are cut, and the largest; least total variation, as a share of the worst one's.
 _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
+# The same for messages with a largest loss: the cut is below this share of it.
+_RARELY_BEYOND = 0.9
 
 
 def t1(unit: Unit) -> UnitBound | None:
@@ -244,7 +246,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as T1+, T1h+ or T2+."""
     randomizer = unit.randomizer
-    if unit.epsilon0 is not None or randomizer.gaussian_mu is not None or unit.view == "local":
+    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
         return None
     message = profile_of(randomizer)
     apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
@@ -253,6 +255,9 @@ def t_delta(unit: Unit) -> UnitBound | None:
     cut = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
     epsilon0 = cut.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
     if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+        return None
+    # Else the bounds on eps0-LDP messages serve.
+    if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
         return None
     delta0 = float(message.delta(np.array([epsilon0]))[0])
     pure = dataclasses.replace(unit, randomizer=PureLDP(epsilon0=epsilon0))
