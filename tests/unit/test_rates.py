@@ -92,6 +92,9 @@ def test_runs_of_large_sums_are_enclosed_by_mpmath(number, prob):
                 total += mass
                 mass *= mpmath.mpf(n - value) / (value + 1) * q / (1 - q)
             assert law.run_lower[i] <= total <= law.run_upper[i]
+            if 0 < i < size - 1:
+                assert law.run_upper[i] <= total * (1 + 1e-3)
+                assert law.run_lower[i] >= total * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("mean", [0.7, 30.0, 20_000.0, 3e9])
