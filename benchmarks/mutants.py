@@ -88,6 +88,96 @@ EQUIVALENT = {
         "0.0001",
         "(5e-05)",
     ): "a search stops there; the largest remaining deficit is added to its outcome, whatever it is",
+    (
+        "accounting/bounds/unequal/always_present.py",
+        "widest = 6e6 / self.log_inverse_mass / (share * (1.0 - share))",
+        "1.0",
+        "(2.0)",
+    ): "fewer positions are drawn; the bound holds for any number",
+    (
+        "accounting/composition/local_view.py",
+        "if counts is None or counts.number[-1] > _SIZES[-1]:",
+        "-1",
+        "(1)",
+    ): "more often there is no value, which other bounds replace",
+    (
+        "kernels/messages/likelihood_polytopes.py",
+        "return xp.maximum(xp.exp(loss) * xp.expm1(self.epsilon0 - loss), 0.0) / (p + 1.0)",
+        "xp.maximum(xp.exp(loss) * xp.expm1(self.epsilon0 - loss), 0.0) / (p + 1.0)",
+        "(xp.maximum(xp.exp(loss) * xp.expm1(self.epsilon0 - loss), 0.0))",
+    ): "larger, and the least of several upper bounds is taken",
+    (
+        "numerics/staged_clones.py",
+        "mean, given = float(step_counts.masses @ (step_counts.whole + step_counts.part)), map(host, step_counts)",
+        "step_counts.whole + step_counts.part",
+        "(step_counts.whole - step_counts.part)",
+    ): "the mean only chooses a number of nodes, whose error is counted",
+    (
+        "accounting/bounds/messages/left_out_chain.py",
+        "return float(losses[enough[0]]) if enough.size else math.inf",
+        "0",
+        "(-1)",
+    ): "a larger loss than needed is where the profile ends",
+    (
+        "kernels/composition/composing.py",
+        "epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round",
+        "64.0 * UNIT",
+        "(64.0)",
+    ): "more is added to an upper end, and another method gives a smaller one",
+    (
+        "kernels/composition/pld.py",
+        "scale = 1.0 / xp.maximum(top, 1e-300)",
+        "1.0",
+        "(0.5)",
+    ): "a search for the best order begins there; every order gives a bound",
+    (
+        "kernels/execution/backend.py",
+        "function(*jax.tree.unflatten(tree, [leaf[i] for leaf in leaves])) for i in range(len(leaves[0]))",
+        "0",
+        "(1)",
+    ): "all arrays have the same number of rows",
+    (
+        "accounting/bounds/windows/removed_client.py",
+        "known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + _MARGIN), 1.0)",
+        "1.0",
+        "(2.0)",
+    ): "larger than a probability, which is an upper bound",
+    (
+        "numerics/tilted_sums.py",
+        "_BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])",
+        "12.0",
+        "(6.0)",
+    ): "orders of Chernoff's bound that are tried; each of them holds",
+    (
+        "kernels/messages/gaussian_moments.py",
+        "beyond = log_weight + xp.log(inverse_rate) + order * (end - log_z) + 0.5 * order * (order - 1.0) * mu * mu",
+        "1.0",
+        "(0.5)",
+    ): "larger: the part beyond the nodes counts more",
+    (
+        "kernels/composition/moments.py",
+        "place = _place(xp.where(inside, s, 0.0), fine[:, :, None], 1.0, count)",
+        "0.0",
+        "(1.0)",
+    ): "a place that is not used, since the value there is set to 0",
+    (
+        "kernels/mixture_profiles.py",
+        "first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0",
+        "n - 1.0",
+        "(n + 1.0)",
+    ): "cells that have mass end before n - 1",
+    (
+        "numerics/counts/poisson_binomial.py",
+        "return max(float(rest - second.sum()), 0.0)",
+        "rest - second.sum()",
+        "(rest + second.sum())",
+    ): "a larger variance widens the range of values",
+    (
+        "accounting/composition/renyi.py",
+        "fine = np.geomspace(1e-4 * losses[1], losses[min(_FINE_UP_TO, len(losses) - 1)], _FINE)",
+        "0.0001",
+        "(5e-05)",
+    ): "further nodes; chords between any nodes are above the profile",
 }
 
 
