@@ -201,3 +201,16 @@ def test_rows_that_are_wanted_alone(wanted):
 
     whole = np.min(rows[:, None] * across, axis=1)
     assert (kernel(rows) == np.where(kept, whole, 0.0)).all()
+
+
+@pytest.mark.parametrize(
+    "shape", [(128, 300, 256), (129, 300, 256), (3, 40_000, 5), (2, 3, 4), (1, 1200, 400)]
+)
+def test_products_in_parts_are_those_of_all_rows(shape):
+    """Sizes on either side of those that OpenBLAS computes in one thread; whole numbers, so that sums are exact."""
+    count, inner, across = shape
+    rng = np.random.default_rng(count)
+    for kind in (np.float64, np.complex128):
+        rows = rng.integers(-9, 9, (2, count, inner)).astype(kind)
+        matrix = rng.integers(-9, 9, (2, inner, across)).astype(kind)
+        assert np.array_equal(backend.product(rows, matrix), np.einsum("bri,bic->brc", rows, matrix))

@@ -62,6 +62,31 @@ def test_weights_majorize_all_that_are_even_enough(seed):
     assert half > 1e-3  # half of Lambda - 1 is too little
 
 
+@pytest.mark.parametrize("count", [2, 10, 1000, 10**6])
+def test_partial_sums_of_weights_are_above_the_bound_at_30_digits(count):
+    """At many q, those between the tangents included, beyond by the margins alone where a tangent touches."""
+    seen, places = 0, np.unique(np.geomspace(1, count - 1, 80).astype(int))
+    places = np.unique([*places, *(count - places), *np.linspace(1, count - 1, 60).astype(int)])
+    for kappa in (1.0, 3.0, 10.0):
+        for excess in (1e-3, 0.1, 1.0):
+            weights = ours.nearly_even(excess, kappa, count)
+            if weights is None:
+                continue
+            seen += 1
+            ends = np.append(0, np.cumsum(weights.counts)).astype(int).tolist()
+            assert ends[-1] == count
+            with mp.workdps(30):
+                for place in places.tolist():
+                    total = mp.fsum(
+                        (mp.mpf(weight) - 1) * min(max(place - end, 0), after - end)
+                        for weight, end, after in zip(weights.values.tolist(), ends, ends[1:])
+                    )
+                    share = mp.mpf(place) / count
+                    spread = share * (1 - share)
+                    assert total >= count * spread * mp.acosh(1 + mp.mpf(excess) / (2 * spread)) / kappa
+    assert seen >= 5 if count < 10**6 else seen >= 1
+
+
 def test_very_uneven_weights_are_refused():
     assert ours.nearly_even(1e6, 1.0, 50) is None
 

@@ -182,6 +182,7 @@ def test_a_ledger_of_one_kind_is_exact():
         (LocalPureLDP(0.3, 0.1), 100, 1e-6),
         (LocalGaussian(1e-4, 1.2), 2000, 1e-9),
         (LocalGaussian(1.0, 0.02), 10**6, 1e-6),
+        (LocalGaussian(0.7, 2.0), 3, 1e-5),
         (LocalPureLDP(1.0, 3.0), 100, 1e-250),
     ],
 )

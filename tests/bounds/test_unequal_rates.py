@@ -2,12 +2,13 @@
 
 import json
 import math
+from fractions import Fraction
 
 import jax
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import krr
+from oracles import gaussian, known_messages, krr
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
@@ -15,7 +16,13 @@ from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalSteps
+from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
+from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.populations import Population
+from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics.counts import pools
 
 DELTA = 1e-6
@@ -33,6 +40,14 @@ def profile(protocol, randomizer, losses, **more):
     with jax.enable_x64(True):
         chosen = unit_bound(protocol, randomizer, "messages", 1.0, 1e-12, **more)
         return np.asarray(chosen.bound.upper(np.asarray(losses)))
+
+
+@pytest.mark.parametrize("limits", [None, cj.RateLimits(largest=0.3, expected_check_ins=6200.0)])
+def test_expected_messages_are_not_below_the_rational_sum(limits):
+    fleet = cj.Rates([0.1, 0.3, 0.7], counts=[999_999, 123_457, 3])
+    found = Population(0.3, None if limits else fleet, fleet, limits, 45.0).expected(fleet.num_clients)
+    rates, counts = ([0.3], [fleet.num_clients]) if limits else (fleet.values.tolist(), fleet.counts.tolist())
+    assert Fraction(found) >= sum(Fraction(rate) * int(count) for rate, count in zip(rates, counts))
 
 
 @pytest.mark.parametrize(
@@ -100,6 +115,42 @@ def test_views_are_ordered_and_slower_clients_lose_less():
     assert [row.client_rate for row in table] == [0.05, 0.3]
     assert table[0].epsilon == slow.epsilon
     assert table[1].epsilon == everybody.epsilon
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_pool_of_gaussian_messages_is_above_the_exact_mixture_of_a_fleet_within_limits(summed):
+    """Clients of unequal rates that all hold one record; the number of messages tells who may have sent."""
+    theta, mass, losses = 0.4, 45.0, np.array([0.0, 0.05, 0.3, 1.0])
+    for g, mu, others in [(0.3, 0.7, [0.4, 0.3]), (0.2, 1.5, [0.2, 0.35, 0.4]), (0.4, 1.0, [0.4] * 4)]:
+        within = UnequalGaussian(g, Others(np.array([theta]), np.array([1.0])), mu, summed, mass)
+        with jax.enable_x64(True):
+            bound = PooledGaussian(within, theta, pools.limited(sum(others) / theta, mass)).upper(losses)
+        pmf = np.ones(1)
+        for rate in others:
+            pmf = np.append(pmf * (1 - rate), 0.0) + np.append(0.0, pmf * rate)
+        for found, loss in zip(bound, losses):
+            truth = 0.0
+            for k in range(1, len(pmf) + 1):
+                sent = g * pmf[k - 1]
+                share = sent / (sent + (1 - g) * (pmf[k] if k < len(pmf) else 0.0))
+                apart = mu / math.sqrt(k) if summed else mu
+                truth += sent * float(gaussian.delta_g(apart, math.log1p(math.expm1(loss) / share)))
+            assert found >= truth * (1 - 1e-9)
+            assert found <= g * float(gaussian.delta_g(mu, loss)) * (1 + 1e-6)
+
+
+def test_b0h_as_evaluated_is_above_its_statement():
+    """Paths of sums of two laws, written out; close, but for its constants."""
+    for p, rate, theta, others in [(1.6, 0.3, 0.3, [0.3, 0.05]), (7.4, 0.9, 0.6, [0.3, 0.6, 0.6, 0.9])]:
+        losses = np.log(1 + (p - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6]))
+        stated = [known_messages.b0h(others, theta, rate, p, math.exp(loss)) for loss in losses]
+        with jax.enable_x64(True):
+            pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(len(others)), 45.0)
+            bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
+            message = Message(host(math.log(p)), host(1.0))
+            found = np.asarray(one_bit_profile.pooled_upper(bound.steps, message, host(losses)))
+        assert (found >= np.array(stated) * (1 - 1e-9) - 1e-10).all()
+        assert (found <= np.array(stated) * 1.1 + 1e-9).all()
 
 
 @pytest.mark.thorough

@@ -3,12 +3,12 @@
 import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 from oracles import known_messages as oracle
-from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord, opposite_gaussians
@@ -205,17 +205,6 @@ def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates)
     assert checked
 
 
-@pytest.mark.parametrize("mu", [0.01, 1.0, 6.0])
-def test_cells_of_opposite_gaussian_messages(mu):
-    law = opposite_gaussians(mu, 40.0)
-    assert law.others is not None
-    for row in law[:2]:
-        assert row.sum() == pytest.approx(1.0, abs=1e-12)
-    assert law.others.sum() == pytest.approx(1.0, abs=1e-12)
-    assert np.allclose(law.apart, law.target - law.other, atol=1e-14)
-    assert 0.5 * np.abs(law.apart).sum() == pytest.approx(2.0 * ndtr(0.5 * mu) - 1.0, rel=1e-10)
-
-
 @pytest.mark.parametrize(
     "run",
     [
@@ -283,3 +272,22 @@ def test_a_few_rare_losses_are_composed_exactly():
 def test_something_is_known_below_everywhere(run, randomizer, view):
     g = cj.account(run, randomizer, delta=1e-6, view=view, bounds="fast")
     assert 0.0 < g.lower <= g.epsilon
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.5, 4.0])
+def test_cells_of_opposite_gaussian_messages_at_50_digits(mu):
+    """Both laws and their difference, in the last, infinite cells too."""
+    laws = opposite_gaussians(mu, 45.0)
+    assert laws.others is not None
+    count = laws.target.size // 2
+    edges = np.linspace(0.0, max(9.0, math.sqrt(90.0)) + 0.5 * mu, count).tolist()
+    for i, (low, high) in enumerate(zip(edges, [*edges[1:], mp.inf])):
+        # By the upper tail, which keeps its digits far out.
+        with mp.workdps(50):
+            zero, up, down = (mp.ncdf(at - low) - mp.ncdf(at - high) for at in (0.0, 0.5 * mu, -0.5 * mu))
+            apart = float(up - down)
+        for j, one, other, sign in ((i, up, down, 1.0), (count + i, down, up, -1.0)):
+            assert laws.others[j] == pytest.approx(float(zero), rel=1e-11, abs=1e-300)
+            assert laws.target[j] == pytest.approx(float(one), rel=1e-11, abs=1e-300)
+            assert laws.other[j] == pytest.approx(float(other), rel=1e-11, abs=1e-300)
+            assert laws.difference[j] == pytest.approx(sign * apart, rel=1e-9, abs=1e-300)

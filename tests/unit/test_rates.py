@@ -75,6 +75,28 @@ def test_large_sums_are_enclosed_by_mpmath(number, prob):
     assert law.run_upper.sum() - law.run_lower.sum() < 1e-5
 
 
+@pytest.mark.parametrize(("number", "prob"), [(10**8, 0.02), (10**9, 0.5), (10**8, 1 - 1e-5)])
+def test_runs_of_large_sums_are_enclosed_by_mpmath(number, prob):
+    """Masses of the values between stored points, the first, the last and some within."""
+    law = poisson_binomial.law(poisson_binomial.trials(np.array([prob]), np.array([number])), MASS)
+    stride, size = int(law.stride), law.lower.size
+    assert stride > 1 or prob > 0.9
+    with mpmath.workdps(50):
+        q, n = mpmath.mpf(prob), number
+        for i in {0, 1, size - 2, size - 1, *range(size // 2 - 2, size // 2 + 3), *range(0, size, size // 9)}:
+            k = int(law.values[i])
+            choose = mpmath.loggamma(n + 1) - mpmath.loggamma(k + 1) - mpmath.loggamma(n - k + 1)
+            mass = mpmath.exp(choose + k * mpmath.log(q) + (n - k) * mpmath.log1p(-q))
+            total = mpmath.mpf(0)
+            for value in range(k, min(k + stride, int(law.last) + 1)):
+                total += mass
+                mass *= mpmath.mpf(n - value) / (value + 1) * q / (1 - q)
+            assert law.run_lower[i] <= total <= law.run_upper[i]
+            if 0 < i < size - 1:
+                assert law.run_upper[i] <= total * (1 + 1e-3)
+                assert law.run_lower[i] >= total * (1 - 1e-3)
+
+
 @pytest.mark.parametrize("mean", [0.7, 30.0, 20_000.0, 3e9])
 def test_poisson_is_enclosed_by_mpmath(mean):
     law = poisson_binomial.poisson_law(mean, MASS)
