@@ -57,7 +57,7 @@ def slots_won(
     return np.maximum(values, 1.0), -np.diff(survival) * (1.0 + 1e-12)
 
 
-class Part(NamedTuple):
+class RivalEvent(NamedTuple):
     """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights."""
 
     mass: float
@@ -70,10 +70,12 @@ class Part(NamedTuple):
         return self.mass * self.number * self.weights.square
 
 
-def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> tuple[Part, ...]:
+def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> tuple[RivalEvent, ...]:
     """Events whose bounds add up: so many slots won for sure, or independent weights in all slots."""
     numbers, masses = slots_won(slots, num_rivals, rival_prob, neg_log_tail)
-    won = [Part(float(mass), float(number), ALWAYS) for number, mass in zip(numbers, masses) if mass > 0.0]
+    won = [
+        RivalEvent(float(mass), float(number), ALWAYS) for number, mass in zip(numbers, masses) if mass > 0.0
+    ]
     ways = [
         won,
         *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
@@ -83,7 +85,7 @@ def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
 
 def independent_weights(
     slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float, loads: int
-) -> list[Part]:
+) -> list[RivalEvent]:
     """Events in which the weights 1/(C + 1), in order of size, are below independent ones [docs/theory.md, 6].
 
     Independent weights are large enough but for a probability eta, and the mass of their event is divided by 1 - eta.
@@ -96,17 +98,17 @@ def independent_weights(
     beyond = np.minimum(np.sum([each for _, each in found], axis=0), 1.0)
     masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
     parts = [_independent(float(mass), slots, each) for mass, each in zip(masses, most) if mass > 0.0]
-    return [*parts, Part(float(beyond[-1]), float(slots), ALWAYS)]
+    return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)]
 
 
-def _independent(mass: float, slots: int, most: np.ndarray) -> Part:
+def _independent(mass: float, slots: int, most: np.ndarray) -> RivalEvent:
     """Independent weights of which, but for eta, at least most[k] are 1/(k + 1) or more, for every load k."""
     best = None
     for exponent in _SMALLER:
         within = chernoff.enough(most, float(slots), exponent)
         probs = np.diff(np.concatenate([[0.0], within, [1.0]]))
         weights = WeightLaw(1.0 / np.arange(1.0, probs.size + 1.0), probs * (1.0 + 1e-12))
-        part = Part(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights)
+        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights)
         best = part if best is None or part.variance < best.variance else best
     assert best is not None
     return best

@@ -17,7 +17,7 @@ import scipy  # its parts are imported when they are used
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, HiddenSum, WeightLaw, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
-from checkin_jax.accounting.bounds.windows.contention import Part, rivalled, win_prob
+from checkin_jax.accounting.bounds.windows.contention import RivalEvent, rivalled, win_prob
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
@@ -162,19 +162,19 @@ class RemovedClient(AsymmetricBound):
 
     name = "profile"
 
-    def poisson(self) -> Part:
+    def poisson(self) -> RivalEvent:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
         means = np.maximum(self.num_rivals - _FEWER * math.sqrt(self.num_rivals), 1e-9)
         fewer = 1.0 - _more(float(self.num_rivals), means)
         best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.rival_prob)))
         weights = poisson_weights(float(means[best]) * self.rival_prob)
-        return Part(float(1.0 / fewer[best]), float(self.slots), weights)
+        return RivalEvent(float(1.0 / fewer[best]), float(self.slots), weights)
 
     @functools.cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[RivalEvent, ...]:
         """Events whose bounds add up, weighted by their masses."""
         if not self.num_rivals or self.rival_prob <= 0.0:
-            return (Part(1.0, float(self.slots), ALWAYS),)
+            return (RivalEvent(1.0, float(self.slots), ALWAYS),)
         if self.common:
             whole = self.poisson()
             if whole.mass**2 * whole.weights.square <= win_prob(self.num_rivals, self.rival_prob):
