@@ -227,7 +227,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),
     _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime, assumes_of=_of_common_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_visible_sums),
-    _row("profile", "R3", 0.5, gaussian_slots.r3),
+    _row("profile", "R3", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),
     _row("allocation", "R4", 0.5, displaced.r4, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
