@@ -12,15 +12,21 @@ from oracles import spared_pure as oracle
 KAPPAS, TAUS = (0.3, 1.0, 3.0, 8.0), (0.5, 0.1, 0.02, 0.004)
 
 
+def random_channel(rng: np.random.Generator):
+    """(p, a random extreme randomizer of two or three records, whose laws are within a factor p)."""
+    p, records = math.exp(rng.uniform(0.2, 2.3)), int(rng.integers(2, 4))
+    if rng.random() < 0.7:
+        drawn = np.array(krr.random_extremal_channel(rng, records, p))
+        return p, drawn[:, drawn[0] > 1e-9].tolist()
+    return p, krr.krr_channel(records, p)
+
+
 def cases(seed: int, count: int):
     """(channel, p, spared records, other records, x and x', c): small data sets of random extreme randomizers."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        p, records = math.exp(rng.uniform(0.2, 2.3)), int(rng.integers(2, 4))
-        channel = krr.krr_channel(records, p)
-        if rng.random() < 0.7:
-            drawn = np.array(krr.random_extremal_channel(rng, records, p))
-            channel = drawn[:, drawn[0] > 1e-9].tolist()
+        p, channel = random_channel(rng)
+        records = len(channel)
         for spared, others in ((0, 2), (1, 1), (1, 2), (2, 2), (1, 3)):
             who = rng.integers(0, records, spared + others).tolist()
             c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2
@@ -149,11 +155,8 @@ def adaptive_ratios(seed: int, count: int, tells: bool = True) -> list[float]:
     """Truth over E+ where messages adapt; a wrong one, without any cost of cutting, if the pool tells nothing."""
     rng, ratios = np.random.default_rng(seed), []
     for _ in range(count):
-        p, records = math.exp(rng.uniform(0.2, 2.3)), int(rng.integers(2, 4))
-        channel = krr.krr_channel(records, p)
-        if rng.random() < 0.7:
-            drawn = np.array(krr.random_extremal_channel(rng, records, p))
-            channel = drawn[:, drawn[0] > 1e-9].tolist()
+        p, channel = random_channel(rng)
+        records = len(channel)
         clients = int(rng.integers(3, 5)) if len(channel[0]) < 4 else 3
         renamed = adapted.renamings(rng, records, len(channel[0]), clients)
         c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2

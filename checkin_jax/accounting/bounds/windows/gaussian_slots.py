@@ -53,7 +53,7 @@ from checkin_jax.protocols import Slots
 _SELDOM = 7.0
 # From so many slots on, or slots for each label of k-ary response, own-laws takes the place of R3 against rivals.
 _OWN_LAWS, _EACH_LABEL = 256, 64
-# Rounding above this share of delta costs an witness more than contours do.
+# Rounding above this share of delta costs a witness more than contours do.
 _MATTERS = 1e-3
 
 
@@ -170,7 +170,7 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
 def _rivals(unit: Unit) -> bool:
     """True if the target's rivals for slots, all of which show a message, are counted by R3.
 
-    Where enough messages show each label, the mechanism's own laws are sharper.
+    The mechanism's own laws are sharper where enough messages show each label.
     """
     slots, randomizer = unit.slots, unit.randomizer
     if slots is None or not (slots.hidden and slots.contested and slots.num_rivals):
@@ -408,8 +408,8 @@ def _visible_witnesses(
     if apart > 1e-3:
         found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
     # Post-processing: all but `least` of the occupied slots are dropped.
-    minimum = occupancy.least(n, m, prob, _SELDOM)
-    if minimum >= 1:
-        pair = AllocationGaussian(minimum, minimum / n, mu, neg_log_tail)
+    fewest = occupancy.least(n, m, prob, _SELDOM)
+    if fewest >= 1:
+        pair = AllocationGaussian(fewest, fewest / n, mu, neg_log_tail)
         found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
     return tuple(found)
