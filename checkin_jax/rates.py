@@ -27,7 +27,7 @@ class CheckInRates(ByName, Part, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def words(self) -> str:
+    def description(self) -> str:
         """Assumption about the rates, in words."""
 
     @property
@@ -203,7 +203,7 @@ class Rates(CheckInRates):
         return f"from {self.smallest:.6g} to {self.largest:.6g}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"the clients' check-in rates are as given: {self.span}, adding up to {self.expected_check_ins:,.6g}"
 
     def check_clients(self, num_clients: int) -> None:
@@ -317,7 +317,7 @@ class RateLimits(CheckInRates):
         return f"of at most {self.largest:.6g}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return (
             f"no client's check-in rate exceeds {self.largest:.6g}, and for every client the rates of all other "
             f"clients add up to at least {self.expected_check_ins:,.6g}"

@@ -202,13 +202,13 @@ class Guarantee(StatedGuarantee):
     def _about(self) -> list[tuple[str, str]]:
         p = self.protocol
         return [
-            ("protects", f"one client's record among {p.num_clients:,}, {p.what}"),
+            ("protects", f"one client's record among {p.num_clients:,}, {p.description}"),
             *self.covers,
             ("against", self.against),
             ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
-            ("randomizer", self.randomizer.words),
+            ("randomizer", self.randomizer.description),
             *(
-                ("and before", f"{one.num_clients:,} clients {one.what}, {its.words}")
+                ("and before", f"{one.num_clients:,} clients {one.description}, {its.description}")
                 for one, its in self.before
             ),
             ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
     from checkin_jax.accounting.interop.ledger_file import Entry
     from checkin_jax.accounting.interop.ledger_file import Ledger as LedgerFile
-    from checkin_jax.reports.declared import Deployment
+    from checkin_jax.reports.declarations import Deployment
     from checkin_jax.reports.record import Record
 
 # Delta for a ledger without one.
@@ -147,7 +147,7 @@ class LedgerAdd(RunOptions, WhoOptions):
             epsilon=self.target_epsilon,
         )
         last = found.entries[-1]
-        run = f"{protocol.what}; {randomizer.words}; view {self.view!r}"
+        run = f"{protocol.description}; {randomizer.description}; view {self.view!r}"
         notes = (f"note: {note}" for note in _accountant(found).notes)
         say(f"added to {self.ledger} as entry {last.id}: {run}", *notes)
         if earlier is not None:
@@ -177,7 +177,7 @@ class LedgerList(JsonOption):
         found = _read(self.ledger)
         if self.json:
             entries = [
-                {**dataclasses.asdict(each), "words": each.words, "num_rounds": each.num_rounds}
+                {**dataclasses.asdict(each), "description": each.description, "num_rounds": each.num_rounds}
                 for each in found.entries
             ]
             target = {"delta": found.delta, "target_epsilon": found.epsilon}
@@ -224,7 +224,7 @@ class LedgerRemove(WhoOptions):
         found = ledger_file.remove(self.ledger, self.entry, note=self.note, by=self.who)
         gone = found.entries[self.entry - 1]
         say(
-            f"removed from {self.ledger}: entry {gone.id}, {gone.words}",
+            f"removed from {self.ledger}: entry {gone.id}, {gone.description}",
             f"entries that count: {len(found.counted)}",
         )
 
@@ -396,14 +396,14 @@ def recorded(
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
-    from checkin_jax.reports import declared, evidence, formats, subjects
+    from checkin_jax.reports import declarations, evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
     kept = _read(path)
     delta, notes = _delta(kept, delta)
     notes += [QUICK] if bounds == "fast" else []
     found, others = in_views(kept, bounds)
-    said = declared.Deployment() if deployment is None else deployment
+    said = declarations.Deployment() if deployment is None else deployment
     before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
     views = {each.unit[0].view for each in kept.counted if each.unit is not None}
@@ -412,7 +412,7 @@ def recorded(
         """Sentence on the remainder of the target in the view that may be relied on; empty without such figures."""
         if relied_on in others:
             number = _left(kept, others[relied_on], delta, relied_on)
-        elif relied_on == declared.COMPOSED or views == {relied_on}:
+        elif relied_on == declarations.COMPOSED or views == {relied_on}:
             number = _left(kept, found, delta)
         else:
             number = None

@@ -38,7 +38,7 @@ class Explain:
     def run(self) -> None:
         """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
-        from checkin_jax.reports.words import glossary
+        from checkin_jax.reports.glossary import glossary
 
         words = glossary()
         bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
@@ -132,7 +132,7 @@ class FigureCommand:
         from checkin_jax.sweeps.figures.named_figures import FIGURES, write
 
         if self.name is None:
-            rows = [(name, f"{each.seconds}", each.words) for name, each in FIGURES.items()]
+            rows = [(name, f"{each.seconds}", each.description) for name, each in FIGURES.items()]
             say(columns([("figure", "seconds", "shows"), *rows], width=terminal_width()))
             return
         if self.name not in FIGURES:

@@ -34,7 +34,7 @@ from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.protocols.availability import read as log_of
 from checkin_jax.randomizers import Gaussian, Randomizer
-from checkin_jax.reports.declared import Deployment, of_table
+from checkin_jax.reports.declarations import Deployment, of_table
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.guarantee import Guarantee
@@ -178,7 +178,7 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
             else "smaller by an unknown amount"
         )
         out.append(
-            f"note: {g.randomizer.words}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
+            f"note: {g.randomizer.description}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
         )
     return out
 
@@ -360,7 +360,9 @@ def _found(search: SearchedMessage, wanted: Wanted, bounds: Any) -> tuple[CheckI
 def _named(g: Guarantee, wanted: Wanted) -> str:
     """The message, and what was found of the run."""
     words = (
-        f"{g.protocol.num_clients:,} clients: {g.randomizer.words}" if wanted.groups else g.randomizer.words
+        f"{g.protocol.num_clients:,} clients: {g.randomizer.description}"
+        if wanted.groups
+        else g.randomizer.description
     )
     if wanted.free is None:
         return words
@@ -397,7 +399,7 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
     target = (
         "" if wanted.epsilon is None else f"; wanted: epsilon <= {wanted.epsilon:g}, view {wanted.view!r}"
     )
-    out = [f"{wanted.protocol.what}; delta {wanted.delta:g}{target}", ""]
+    out = [f"{wanted.protocol.description}; delta {wanted.delta:g}{target}", ""]
     if wanted.groups:
         out[1:] = [_EACH_GROUP, ""]
     views = (wanted.view, *(view for view in VIEWS if view != wanted.view))
@@ -444,7 +446,7 @@ def _plain(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> dict[str, 
     cycle = wanted.protocol.repeated(wanted.rounds_per_cycle).followed_by(())
     answered = [g for row in rows if not isinstance(row, str) for g in row.values()]
     return {
-        "what": wanted.protocol.what,
+        "description": wanted.protocol.description,
         "cycle": to_plain(cycle),
         "cycles": wanted.protocol.num_rounds // wanted.rounds_per_cycle,
         "assumptions": [

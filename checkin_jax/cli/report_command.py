@@ -16,7 +16,7 @@ from checkin_jax.cli.pages import check_free, check_inputs, say, write_page
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
-    from checkin_jax.reports.declared import Deployment
+    from checkin_jax.reports.declarations import Deployment
     from checkin_jax.reports.record import Record
     from checkin_jax.training.reports.recorded import RecordedRun
 
@@ -74,9 +74,9 @@ class _DeclaredOptions(BoundsOption):
 
     def declared(self) -> Deployment | None:
         """The deployer's declarations; None without a file."""
-        from checkin_jax.reports import declared
+        from checkin_jax.reports import declarations
 
-        return None if self.deployment is None else declared.read(self.deployment)
+        return None if self.deployment is None else declarations.read(self.deployment)
 
     def run_in(self, subject: Path) -> RecordedRun:
         """The run in a folder; UsageError if an option for other subjects is given."""

@@ -283,7 +283,7 @@ class AvailableCheckIn(CheckInProtocol):
         return float(self.log.coin[: self.num_rounds].mean()) * self.arrival_prob
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         rounds, coins = self.log.available[: self.num_rounds], self.log.coin[: self.num_rounds]
         coin = _span(*(f"{end:.6g}" for end in (coins.min(), coins.max())))
@@ -297,7 +297,7 @@ class AvailableCheckIn(CheckInProtocol):
     @property
     def in_words(self) -> str:
         """The run in words, with the clients that are available; how many there are in all is not in a log."""
-        return self.what
+        return self.description
 
     def unit_groups(self, finest: bool) -> tuple[UnitGroup, ...]:
         """Groups of rounds with similar numbers of available clients and similar coins."""

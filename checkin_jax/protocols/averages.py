@@ -77,7 +77,7 @@ class AveragedUpdates(CommonSlots):
         return Words(_OF_AVERAGES, ONE_RECORD)
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         return (
             f"over {counted(self.num_epochs, 'window')} of {self.num_slots:,} slots, "

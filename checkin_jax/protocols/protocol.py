@@ -123,9 +123,9 @@ class CheckInProtocol(ByName, abc.ABC):
     """A check-in protocol: the law by which devices take part. Subclass it to account for another one.
 
     Subclasses are frozen dataclasses with a field `num_clients` and a field that counts units, named in `_unit`. Their
-    facts (`cover`, `slots`, `used_slot_choices`, `averaged_slot_choices`) select the theorems that apply. Their words
-    (`title`, `what`, `assumptions`, `observed`, `compared`) appear in statements, pages, audits and commands. Without
-    facts only the local-view bound applies.
+    facts (`cover`, `slots`, `used_slot_choices`, `averaged_slot_choices`) select the theorems that apply. Their texts
+    (`title`, `description`, `assumptions`, `observed`, `compared`) appear in statements, pages, audits and commands.
+    Without facts only the local-view bound applies.
     """
 
     # Name of the field that counts units.
@@ -175,13 +175,13 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words that continue "one client's record among 1,000 clients, "."""
 
     @property
     def in_words(self) -> str:
         """Clients and run in words."""
-        return f"{self.num_clients:,} clients, {self.what}"
+        return f"{self.num_clients:,} clients, {self.description}"
 
     @property
     @abc.abstractmethod

@@ -86,7 +86,7 @@ class ShuffledCheckIn(CheckInProtocol):
         rates = (
             ("every client has the same check-in rate",)
             if self.unequal_rates is None
-            else (self.unequal_rates.words, FRESH)
+            else (self.unequal_rates.description, FRESH)
         )
         return (*rates, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
@@ -129,7 +129,7 @@ class ShuffledCheckIn(CheckInProtocol):
         return Shuffle(num_clients=self.min_reports) if self.min_reports else None
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         rates = f"rate {self.rate:.6g}"
         if self.unequal_rates is not None:
@@ -181,6 +181,6 @@ class Shuffle(CheckInProtocol):
         return Cover(self.honest, 1.0)
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         return f"over {counted(self.num_rounds, 'round')} of shuffling"

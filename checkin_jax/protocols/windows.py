@@ -104,7 +104,7 @@ class CommonSlots(CheckInProtocol):
         """Assumptions about participation."""
         if self.unequal_rates is not None:
             slots = "every client that takes part picks its slot uniformly from the same window"
-            return (self.unequal_rates.words, FRESH, slots)
+            return (self.unequal_rates.description, FRESH, slots)
         return (
             "every client takes part with the same probability and picks its slot uniformly from the same window",
         )
@@ -254,7 +254,7 @@ class FixedWindow(CommonSlots):
         )
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         return (
             f"over {counted(self.num_epochs, 'window')} of {self.num_slots:,} slots, "
@@ -364,7 +364,7 @@ class SlidingWindow(CheckInProtocol):
         return Words(_of_used_messages(self.minibatch), _ONE_RECORD_OR_CLIENT)
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The run in words."""
         return (
             f"over {counted(self.num_epochs, 'pass', 'passes')} of {self.slots_shown:,} slots "

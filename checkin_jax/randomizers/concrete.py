@@ -42,7 +42,7 @@ class L2Mechanism(LocallyPrivate):
     fair_coin_at_zero = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of the l2 mechanism"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ class KaryResponse(LocallyPrivate):
         object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of {self.num_values:,}-ary randomized response"
 
     @property
@@ -147,7 +147,7 @@ class HadamardResponse(LocallyPrivate):
     dummy_may_equal_any_record = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of Hadamard response"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
@@ -194,7 +194,7 @@ class Rappor(LocallyPrivate):
     dummy_may_equal_any_record = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of symmetric RAPPOR"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
@@ -275,7 +275,7 @@ class Laplace(LocallyPrivate):
     dummy_may_equal_any_record = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"Laplace noise on an interval of {down(self.epsilon0)} scales"
 
     def profile(self, loss: np.ndarray) -> np.ndarray:

@@ -89,7 +89,7 @@ class FiniteMechanism(Randomizer):
         return self.epsilon0
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         records, messages = len(self.probabilities), len(self.probabilities[0])
         size = f"{records:,} records and {messages:,} messages"
         return f"{down(self.epsilon0)}-LDP messages of a given mechanism of {size}"

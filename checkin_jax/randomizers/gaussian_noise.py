@@ -52,7 +52,7 @@ class Gaussian(Randomizer):
         return self.mu
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"Gaussian noise of {up(self.noise_multiplier)} clip norms per message"
 
     @property

@@ -59,7 +59,7 @@ class PureLDP(MechanismClass, LocallyPrivate):
         object.__setattr__(self, "total_variation", distance)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         known = f" at a total variation of {down(self.total_variation)}" if self._share < 1.0 else ""
         return f"{down(self.epsilon0)}-LDP messages{known}"
 
@@ -112,7 +112,7 @@ class OneBit(MechanismClass, LocallyPrivate):
         object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         apart = (
             ""
             if self.differ == 1.0
@@ -174,7 +174,7 @@ class ApproximateLDP(MechanismClass, LocallyPrivate):
         object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"({down(self.epsilon0)}, {down(self.delta0)})-LDP messages"
 
     @property
@@ -242,7 +242,7 @@ class KnownProfile(MechanismClass):
             )
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return self.name
 
     @functools.cached_property

@@ -45,9 +45,9 @@ class LabelLaws(NamedTuple):
 class Randomizer(ByName, abc.ABC):
     """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
-    Subclasses are frozen dataclasses whose fields are plain public values. `words`, `profile` and `largest_loss` are
-    required; all other facts sharpen bounds or lower ends. Facts are believed without a check: list unproved ones in
-    `assumptions`, which every statement prints.
+    Subclasses are frozen dataclasses whose fields are plain public values. `description`, `profile` and `largest_loss`
+    are required; all other facts sharpen bounds or lower ends. Facts are believed without a check: list unproved ones
+    in `assumptions`, which every statement prints.
     """
 
     # The field that `calibrate` may search.
@@ -68,7 +68,7 @@ class Randomizer(ByName, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def words(self) -> str:
+    def description(self) -> str:
         """The messages in words, such as "2-LDP messages"."""
 
     @property

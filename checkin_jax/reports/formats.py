@@ -50,7 +50,7 @@ def plain(subject: Record, *, attack: bool = True) -> dict[str, Any]:
     assumptions, said = subject.assumptions, subject.deployment
     checks = said.checks(assumptions)
     first = subject.stated[0]
-    randomizers = {each.words for g in subject.stated for each in g.randomizers}
+    randomizers = {each.description for g in subject.stated for each in g.randomizers}
     protocol, in_words = subject.protocol or (subject.title, subject.lead)
     quoted = [
         guarantee(

@@ -22,7 +22,7 @@ from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.accounting.statement import StatedGuarantee, without_parentheses
-from checkin_jax.reports.declared import QUESTIONS, Deployment
+from checkin_jax.reports.declarations import QUESTIONS, Deployment
 from checkin_jax.reports.evidence import Digest, identity
 
 TRUSTED = {
@@ -211,7 +211,7 @@ class Record:
             return None
         several = any(names)
         if not several:
-            names = sorted({each.words for g in self.stated for each in g.randomizers})
+            names = sorted({each.description for g in self.stated for each in g.randomizers})
         found = [name for name in names if name.startswith(said)]
         found = [name for name in found if name == said] or found
         if not found or (several and len(found) > 1):

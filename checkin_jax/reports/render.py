@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.reports import bound_links, declared, evidence, record, references, words
+from checkin_jax.reports import bound_links, declarations, evidence, glossary, record, references
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that follow the page's theme, and their names in its style.
@@ -47,7 +47,7 @@ def templates() -> jinja2.Environment:
         "trusted": record.TRUSTED,
         "not_covered": record.NOT_COVERED,
         "every": record.EVERY,
-        "questions": declared.QUESTIONS,
+        "questions": declarations.QUESTIONS,
         "accounting": record.sentence(record.ACCOUNTING),
         "glossary": bound_links.GLOSSARY,
         "software": f"checkin-jax {__version__}",
@@ -94,7 +94,7 @@ def page(subject: Record) -> str:
             checked=list(zip(subject.assumptions.items(), subject.deployment.checks(subject.assumptions))),
             stated=list(bound_links.split(subject.theorems)),
             cited=references.cited,
-            words={word: text for word, text in words.glossary().items() if word in words.OF_PAGES},
+            words={word: text for word, text in glossary.glossary().items() if word in glossary.OF_PAGES},
         )
     )
     return tied(written)

@@ -8,7 +8,7 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.interop.ledger_file import Entry, Ledger, settings_once
 from checkin_jax.protocols import VIEWS, CheckInProtocol
-from checkin_jax.reports.declared import COMPOSED, Deployment
+from checkin_jax.reports.declarations import COMPOSED, Deployment
 from checkin_jax.reports.evidence import Digest
 from checkin_jax.reports.record import PROTECTED, Last, Promise, Record, reliable_view, sentence
 
@@ -145,8 +145,8 @@ def of_plan(
         promises.append(
             Promise(
                 name=sentence(
-                    first.randomizer.words
-                    + (f", {first.protocol.what}" if first.protocol != protocol else "")
+                    first.randomizer.description
+                    + (f", {first.protocol.description}" if first.protocol != protocol else "")
                 ).rstrip("."),
                 guarantees=each,
                 relied_on=each.get(reliable_view(each, deployment)),
@@ -173,7 +173,7 @@ def of_plan(
         clients=protocol.num_clients,
         clients_at_once=True,
         unit=_UNIT.format("the whole run"),
-        mechanism=tuple(sentence(next(iter(each.values())).randomizer.words) for each in kinds),
+        mechanism=tuple(sentence(next(iter(each.values())).randomizer.description) for each in kinds),
         covered=("All planned rounds, even if the run ends before.",),
         released=(_RELEASED,),
         files=files,

@@ -22,14 +22,13 @@ from checkin_jax.sweeps.tables import arrow
 class Kind(NamedTuple):
     """A kind of question.
 
-    numbers, words: result columns; figures show the first number. wants: arguments besides those of the
-    descriptions.
-    left_out: optional ones with their defaults, which files state too. block_rows: rows per block: seconds of
-    work, so that a kill costs little, and enough rows to be alike.
+    numbers, text_columns: result columns; figures show the first number. wants: arguments besides those of the
+    descriptions. left_out: optional ones with their defaults, which files state too. block_rows: rows per block:
+    seconds of work, so that a kill costs little, and enough rows to be alike.
     """
 
     numbers: tuple[str, ...]
-    words: tuple[str, ...]
+    text_columns: tuple[str, ...]
     wants: tuple[str, ...]
     left_out: Mapping[str, str]
     block_rows: int
@@ -58,7 +57,7 @@ KINDS = {
 }
 # All columns that are not arguments of a setting.
 ANSWERS = frozenset(
-    [name for kind in KINDS.values() for name in (*kind.numbers, *kind.words)]
+    [name for kind in KINDS.values() for name in (*kind.numbers, *kind.text_columns)]
     + ["protocol", "bounds", "seconds", "version", "error"]
 )
 # Fields of `RateLimits`, instead of check_in_prob.
@@ -196,7 +195,9 @@ class Results:
 
     def __init__(self, question: Question, count: int) -> None:
         self.columns = {name: np.full(count, np.nan) for name in question.kind.numbers}
-        self.columns |= {name: np.full(count, "", dtype=object) for name in (*question.kind.words, "error")}
+        self.columns |= {
+            name: np.full(count, "", dtype=object) for name in (*question.kind.text_columns, "error")
+        }
         self.columns["seconds"] = np.zeros(count)
 
     @property
@@ -226,14 +227,14 @@ class Results:
             lacking = np.isnan(self.columns[name]) & (self.errors == "")
             self.errors[lacking] = f"{name}: the evaluation gave no number"
         failed = self.errors != ""
-        for name in (*kind.numbers, *kind.words):
+        for name in (*kind.numbers, *kind.text_columns):
             self.columns[name][failed] = np.nan if name in kind.numbers else ""
         bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
         return arrow(
             {
                 **inputs,
                 **{name: value for name, value in kind.left_out.items() if name not in inputs},
-                **{name: self.columns[name] for name in (*kind.numbers, *kind.words)},
+                **{name: self.columns[name] for name in (*kind.numbers, *kind.text_columns)},
                 "protocol": question.protocol.__name__,
                 "bounds": bounds,
                 "seconds": self.columns["seconds"],

@@ -24,7 +24,7 @@ from mkdocs.structure.pages import Page
 from checkin_jax import __version__
 from checkin_jax.cli import APP
 from checkin_jax.reports.bound_links import mentions
-from checkin_jax.reports.words import glossary
+from checkin_jax.reports.glossary import glossary
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ FUNCTIONS = {"log", "exp", "sin", "cos", "tanh", "log1p"}
 # An entry of the glossary: its anchor, the name, the sentence.
 ENTRY = re.compile(r'^\* <a id="([\w-]+)"></a>\*\*(.+?)\*\*: (.*) \(', re.MULTILINE)
 # The sentence in the place of its words.
-WORDS = "The site has them here, `checkin explain` prints them, and they are kept in `checkin_jax/reports/words.toml`."
+WORDS = "The site has them here, `checkin explain` prints them, and `checkin_jax/reports/glossary.toml` keeps them."
 # Factors of the site's search: how much a hit on a page counts, by the section of the menu.
 BOOSTS = {"Learn": 8.0, "Do": 2.0, "Proofs": 0.1}
 # Words of everyday use.

@@ -248,7 +248,7 @@ def test_the_trainer_as_it_is_passes():
     json.dumps(found.as_dict(), allow_nan=False)
     first, audited_line, *_ = str(found).splitlines()
     assert first.startswith("PASS: none of 6 lower bounds exceeds")
-    assert audited_line == f"  audited    {SMALL.num_clients} clients, {SMALL.what}"
+    assert audited_line == f"  audited    {SMALL.num_clients} clients, {SMALL.description}"
     assert "(num_clients=" not in str(found)
     assert str(found).count("the protocol has too few clients") == 3
 

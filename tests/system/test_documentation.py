@@ -22,7 +22,7 @@ from checkin_jax import cli
 from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.cli.parsing import option, parsed
-from checkin_jax.reports.words import glossary
+from checkin_jax.reports.glossary import glossary
 from checkin_jax.sweeps.figures import paper_figures
 from checkin_jax.sweeps.figures.named_figures import write
 

@@ -25,7 +25,7 @@ class Gridded(cj.Randomizer):
     step: float = 0.25
 
     @property
-    def words(self):
+    def description(self):
         return f"normal noise of {self.noise_multiplier:g} clip norms, rounded to {self.step:g}"
 
     @property
@@ -66,7 +66,7 @@ class NightlyCheckIn(cj.CheckInProtocol):
     title = "nightly check-in"
 
     @property
-    def what(self):
+    def description(self):
         return f"over {self.num_nights} nights at {self.coin:g}"
 
     @property

@@ -13,8 +13,7 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import bound_links, formats, render
-from checkin_jax.reports import declared as declarations
+from checkin_jax.reports import bound_links, declarations, formats, render
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.run_record import of_run
 from checkin_jax.training.run import PrivateRun

@@ -197,10 +197,10 @@ def test_the_first_rounds_of_a_log_are_a_log():
     run = cj.from_availability([900, 400, 30], [0.1, 0.2, 0.3])
     assert run.repeated(2).unit_groups(True)[0].above.num_clients == 400
     assert run.repeated(2).num_clients == 900
-    assert "among 400 to 900 available" in run.repeated(2).what
-    assert "dropping out" not in run.what
+    assert "among 400 to 900 available" in run.repeated(2).description
+    assert "dropping out" not in run.description
     few = cj.from_availability([500, 500], coin=0.1, drop_out_prob=0.05)
-    assert few.what.endswith("among 500 available, a share 0.05 of check-ins dropping out")
+    assert few.description.endswith("among 500 available, a share 0.05 of check-ins dropping out")
     assert run.rate == pytest.approx(0.2)
     longer = run.repeated(5)
     assert longer.log.available.tolist() == [900, 400, 30, 900, 400]

@@ -88,7 +88,7 @@ class Lottery(cj.CheckInProtocol):
 
     _unit = "num_draws"
     title = "a lottery"
-    what = "in a lottery"
+    description = "in a lottery"
     assumptions = ("the drum is fair",)
 
     @property

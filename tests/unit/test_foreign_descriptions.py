@@ -27,7 +27,7 @@ class Stubborn(cj.Randomizer):
     variable = cj.FreeVariable("epsilon0", 1e-6, 20.0, 1.3)
 
     @property
-    def words(self):
+    def description(self):
         return f"randomized response of {self.epsilon0:g} nats, asked with probability {self.ask:g}"
 
     @property
@@ -71,7 +71,7 @@ class WeekdayCheckIn(cj.CheckInProtocol):
         return (cj.FreeVariable("coin", 1e-9, 1.0, 0.7),)
 
     @property
-    def what(self):
+    def description(self):
         return f"over {self.num_weeks} weekdays at {self.coin:g}"
 
     @property
@@ -101,7 +101,7 @@ def test_a_foreign_randomizer_has_a_bracket_in_every_view(view):
     # Nobody has said what a sum of such messages tells.
     assert (g.lower == 0) == (view == "aggregate")
     text = str(g)
-    assert FOREIGN.words in text
+    assert FOREIGN.description in text
     assert "does not depend on its record" in text
     assert json.loads(json.dumps(g.as_dict()))["randomizer"]["kind"] == "Stubborn"
 
@@ -176,7 +176,7 @@ def test_foreign_classes_are_composed_saved_and_restored():
     fresh = cj.CheckInAccountant(bounds="fast")
     fresh.load_state_dict(state)
     assert fresh.get_epsilon(1e-6) == alone.epsilon
-    assert FOREIGN.words in accountant.describe()
+    assert FOREIGN.description in accountant.describe()
 
 
 def test_a_description_that_json_cannot_hold_is_accounted_for_but_not_saved():

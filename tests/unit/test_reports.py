@@ -16,9 +16,9 @@ import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import bound_links, declared, evidence, record, render, subjects
-from checkin_jax.reports.declared import Checked, Decision, Deployment
-from checkin_jax.reports.words import OF_PAGES, glossary
+from checkin_jax.reports import bound_links, declarations, evidence, record, render, subjects
+from checkin_jax.reports.declarations import Checked, Decision, Deployment
+from checkin_jax.reports.glossary import OF_PAGES, glossary
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -102,7 +102,7 @@ def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path
     assert "has not declared which" in built([found])
     assert 'class="applies"' not in built([found])
     (tmp_path / "x.toml").write_text(FULL)
-    text = built([found], deployment=declared.read(tmp_path / "x.toml"))
+    text = built([found], deployment=declarations.read(tmp_path / "x.toml"))
     assert "has not declared which" not in text
     (marked,) = re.findall(r'<tr class="applies">.*?</tr>', text)
     assert "view messages" in marked
@@ -277,7 +277,7 @@ def test_a_target_is_said_to_be_met_or_not(found):
 def test_declarations_that_are_none_are_refused_with_the_file(tmp_path, text, told):
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(ValueError, match=r"x\.toml") as refused:
-        declared.read(tmp_path / "x.toml")
+        declarations.read(tmp_path / "x.toml")
     assert told in str(refused.value)
 
 

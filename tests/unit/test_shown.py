@@ -122,10 +122,10 @@ def test_a_ledger_of_one_run_states_what_account_states():
 
 
 def test_parameters_of_messages_are_cut_on_the_side_on_which_the_statement_stays_true():
-    assert cj.PureLDP(epsilon0=1.6507650751439973).words == "1.65076-LDP messages"
-    assert cj.Gaussian(noise_multiplier=2 / 3).words.startswith("Gaussian noise of 0.666667 ")
-    assert cj.Gaussian(noise_multiplier=1.2345671).words.startswith("Gaussian noise of 1.23457 ")
-    assert cj.Gaussian(noise_multiplier=1.2345611).words.startswith("Gaussian noise of 1.23457 ")
+    assert cj.PureLDP(epsilon0=1.6507650751439973).description == "1.65076-LDP messages"
+    assert cj.Gaussian(noise_multiplier=2 / 3).description.startswith("Gaussian noise of 0.666667 ")
+    assert cj.Gaussian(noise_multiplier=1.2345671).description.startswith("Gaussian noise of 1.23457 ")
+    assert cj.Gaussian(noise_multiplier=1.2345611).description.startswith("Gaussian noise of 1.23457 ")
 
 
 def test_a_mixed_ledger_names_every_adversary_and_every_unit():

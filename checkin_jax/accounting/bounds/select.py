@@ -214,7 +214,7 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     built = built_bounds(unit, bounds)
     if relation != REPLACE:
         if not built:
-            why = f"no bound is known for {randomizer.words}"
+            why = f"no bound is known for {randomizer.description}"
             raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
         known = [made for _, made in built]
     elif not built:

@@ -58,7 +58,7 @@ def in_words(unit: ProtocolUnit, count: int) -> str:
         run = protocol.repeated(count).in_words
     else:  # a log, which may have been composed several times
         run = protocol.in_words + f", {count:,} times" * (count > 1)
-    return f"{run}; {unit.randomizer.words}; view {unit.view!r}"
+    return f"{run}; {unit.randomizer.description}; view {unit.view!r}"
 
 
 def theorems_of(unit: ProtocolUnit, chosen: Sequence[Chosen]) -> list[str]:

@@ -90,7 +90,7 @@ class Entry:
         return unit.protocol.num_units * count
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The run in words: clients, rounds, messages and view."""
         if (found := self.unit) is not None:
             return in_words(*found)
@@ -162,7 +162,7 @@ class Ledger:
         for each in self.counted:
             if (found := each.unit) is None:
                 raise ValueError(
-                    f"{self.path}: entry {each.id}: expected a run of check-ins, not {each.words}"
+                    f"{self.path}: entry {each.id}: expected a run of check-ins, not {each.description}"
                 )
             unit, count = found
             identical = has_identical_units(unit.protocol)
@@ -177,7 +177,7 @@ def settings_once(entries: Iterable[Entry]) -> list[str]:
     first: dict[Any, int] = {}
     found = []
     for each in entries:
-        words = each.words
+        words = each.description
         if each.unit is not None:
             protocol, randomizer, view = each.unit[0]
             number = first.setdefault((protocol.setting, randomizer, view), each.id)

@@ -18,12 +18,12 @@ WIDTH, TEXT = 3.3, 7.0
 class NamedFigure(NamedTuple):
     """A figure that can be asked for.
 
-    words: one line about it. draw: draws on an axis, given points or source, and returns the rows that it shows.
+    description: one line about it. draw: draws on an axis, given points or source, and returns the rows that it shows.
     seconds: rough time on two cores, compiled before. points: values along each curve; 0: not a choice. source: it
     shows runs of training. height: over the width.
     """
 
-    words: str
+    description: str
     draw: Callable[..., list[Row]]
     seconds: int
     points: int = 0

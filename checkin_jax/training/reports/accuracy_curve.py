@@ -37,7 +37,7 @@ def rows(runs: Path) -> list[dict[str, Any]]:
 
 def _in_words(groups: Sequence[Sequence[RecordedRun]]) -> list[str]:
     """Words for each setting: its messages, then its clients, then a number, where these tell it from others."""
-    words = [group[0].run.randomizer.words for group in groups]
+    words = [group[0].run.randomizer.description for group in groups]
     for more in (
         lambda i: f"{groups[i][0].run.protocol.num_clients:,} clients",
         lambda i: f"setting {i + 1}",

@@ -19,8 +19,8 @@ from checkin_jax import _validate
 from checkin_jax._serialize import from_plain
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import declared, evidence
-from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports import declarations, evidence
+from checkin_jax.reports.declarations import Deployment
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
 
@@ -82,8 +82,8 @@ class RecordedRun:
     @property
     def deployment(self) -> Deployment:
         """Declarations of the deployer, from deployment.toml; empty if there is no such file."""
-        declared_there = self.path / declared.FILE
-        return declared.read(declared_there) if declared_there.is_file() else Deployment()
+        declared_there = self.path / declarations.FILE
+        return declarations.read(declared_there) if declared_there.is_file() else Deployment()
 
     @property
     def audit(self) -> dict[str, Any] | None:

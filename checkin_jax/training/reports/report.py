@@ -151,7 +151,7 @@ class Report:
         made = "" if steps == 1 else f" of {steps:,} local steps"
         lines = [
             f"Private training on {self.dataset} under {run.protocol.title}",
-            f"  clients    {run.protocol.num_clients:,}{held}; {run.schedule.words}",
+            f"  clients    {run.protocol.num_clients:,}{held}; {run.schedule.description}",
             f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
             *(
                 f"  {name:<10} {_measured(name, value)} on the test set"

@@ -19,7 +19,7 @@ from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
 from checkin_jax.reports import render
-from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.declarations import Deployment
 from checkin_jax.reports.record import Figure, Section, Table, number
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import AccountFn

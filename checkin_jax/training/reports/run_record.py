@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkin_jax.accounting.account import account
 from checkin_jax.reports import evidence
-from checkin_jax.reports.declared import Deployment
+from checkin_jax.reports.declarations import Deployment
 from checkin_jax.reports.record import PROTECTED, Promise, Record, reliable_view, sentence
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, figures
@@ -57,7 +57,8 @@ def of_run(
         clip_norm=private.clip_norm,
         unit=sentence(f"{PROTECTED}{'' if held is None else f' ({held:,} each)'}, over the whole run"),
         mechanism=tuple(
-            f"Before it, on the same clients: {one.what}, {its.words}." for one, its in private.before
+            f"Before it, on the same clients: {one.description}, {its.description}."
+            for one, its in private.before
         ),
         covered=(
             f"All {run.rounds:,} rounds of training on the clients' records"

@@ -41,7 +41,7 @@ class Rounds(Schedule):
         return functools.partial(draws.participants, entropy, self.protocol)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Rates and expected number of messages."""
         number, rate = self.check_ins
         unequal_rates = self.protocol.unequal_rates
@@ -97,7 +97,7 @@ class AvailableRounds(Schedule):
         return float(np.max(self._log.available * self._log.coin))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Number of available clients, and expected numbers of messages."""
         log = self._log
         number, rate = self.check_ins

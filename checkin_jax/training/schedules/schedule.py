@@ -94,7 +94,7 @@ class Schedule(abc.ABC):
         return number * rate
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Describes the number of messages of a round, for the report."""
         number, rate = self.check_ins
         return f"about {number * rate:,.6g} messages a round"

@@ -43,7 +43,7 @@ class _OneASlot(Schedule):
         return self.protocol.slots_shown > 1
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Slots of a window and of a round."""
         slots, minibatch = self.protocol.slots_shown, self.protocol.minibatch
         return f"one client a slot, {slots:,} slots, {minibatch:,} of them a round"
@@ -182,7 +182,7 @@ class AveragedUpdatesRounds(Schedule):
         return float(messages)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Slots and expected number of messages."""
         number, rate = self.check_ins
         slots = self.protocol.num_slots

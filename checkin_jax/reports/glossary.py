@@ -25,5 +25,5 @@ OF_PAGES = (
 
 
 def glossary() -> dict[str, str]:
-    """Words of words.toml, each with its explanation."""
-    return tomllib.loads((files("checkin_jax.reports") / "words.toml").read_text(encoding="utf-8"))
+    """Words of glossary.toml, each with its explanation."""
+    return tomllib.loads((files("checkin_jax.reports") / "glossary.toml").read_text(encoding="utf-8"))
