@@ -16,12 +16,15 @@ import jax
 import numpy as np
 import pytest
 
-import checkin_jax
+import checkin_jax as cj
 from benchmarks import pictures
 from checkin_jax import cli
 from checkin_jax._rounding import up
+from checkin_jax.accounting.bounds.select import applying
 from checkin_jax.accounting.bounds.table import BOUNDS
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.cli.parsing import option, parsed
+from checkin_jax.protocols import RELATIONS
 from checkin_jax.reports.glossary import glossary
 from checkin_jax.sweeps.figures import paper_figures
 from checkin_jax.sweeps.figures.named_figures import write
@@ -151,30 +154,30 @@ OPTIONS = {option(field.name) for kind in cli.COMMANDS.values() for field in dat
 @pytest.mark.slow
 def test_the_training_results_show_todays_epsilon():
     """Of the rounds that each row of docs/results.md tells of; the Gaussian noise is that of epsilon0 = 8."""
-    l2 = [checkin_jax.L2Mechanism(epsilon0=value) for value in (2.0, 4.0, 4.0)]
+    l2 = [cj.L2Mechanism(epsilon0=value) for value in (2.0, 4.0, 4.0)]
     runs = {
         "mnist_ldp_sgd": (
-            checkin_jax.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_200),
+            cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=1_200),
             l2[0],
         ),
         "mnist_averaged": (
-            checkin_jax.AveragedUpdates(num_clients=60_000, num_slots=60, num_epochs=100),
+            cj.AveragedUpdates(num_clients=60_000, num_slots=60, num_epochs=100),
             l2[1],
         ),
         "mnist_sliding_window": (
-            checkin_jax.SlidingWindow(num_clients=60_000, window=30_000, num_epochs=100, minibatch=2_000),
+            cj.SlidingWindow(num_clients=60_000, window=30_000, num_epochs=100, minibatch=2_000),
             l2[2],
         ),
         "mnist_federated_dp_sgd": (
-            checkin_jax.ShuffledCheckIn(num_clients=10**7, check_in_prob=1e-4, num_rounds=2_000),
-            checkin_jax.Gaussian(noise_multiplier=1.7083367820019264),
+            cj.ShuffledCheckIn(num_clients=10**7, check_in_prob=1e-4, num_rounds=2_000),
+            cj.Gaussian(noise_multiplier=1.7083367820019264),
         ),
     }
     page = (ROOT / "docs" / "results.md").read_text()
     for name, run in runs.items():
         (row,) = re.findall(rf"^\| `{name}\.py`.*\| (\S+) \| (\S+) \|$", page, re.MULTILINE)
         for shown, view in zip(row, ("messages", "aggregate")):
-            assert up(checkin_jax.account(*run, delta=1e-6, view=view).epsilon, 4) == shown, (name, view)
+            assert up(cj.account(*run, delta=1e-6, view=view).epsilon, 4) == shown, (name, view)
 
 
 @pytest.mark.parametrize("picture", sorted(REAL_RUNS))
@@ -206,11 +209,11 @@ def test_the_linear_models_results_hold_of_its_settings(monkeypatch):
     assert {name.removesuffix("_1") for name, *_ in rows} == {*settings}
     for name, clients, _, rounds, *_, messages, aggregate in rows:
         setting = settings[name.removesuffix("_1")]
-        run = checkin_jax.training.PrivateRun(protocol=setting.protocol, randomizer=setting.randomizer)
+        run = cj.training.PrivateRun(protocol=setting.protocol, randomizer=setting.randomizer)
         assert int(clients.replace(",", "")) == run.protocol.num_clients
         ran = run.schedule.so_far(int(rounds.replace(",", "")))
         for view, shown in (("messages", messages), ("aggregate", aggregate)):
-            found = checkin_jax.account(ran, run.randomizer, delta=1e-6, view=view)
+            found = cj.account(ran, run.randomizer, delta=1e-6, view=view)
             assert found.lower <= float(shown), (name, view)
             # As the runs wrote it; the accountant's error terms have moved by parts in a million since.
             assert found.epsilon <= float(shown) * (1 + 1e-4), (name, view)
@@ -314,6 +317,48 @@ def test_the_glossary_has_every_bound_of_the_table():
             assert f"({proof})" in links, (bound.word, proof)
 
 
+RATES = cj.Rates(values=[0.1, 0.5], counts=[5_000, 5_000])
+# Protocols that declare a fact; none of their bounds comes from another fact of theirs.
+DECLARING = {
+    "cover": cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=0.3, num_rounds=10),
+    "unequal_cover": cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=RATES, num_rounds=10),
+    "averaged_slot_choices": cj.AveragedUpdates(num_clients=10_000, num_slots=500, num_epochs=10),
+    "unequal_averaged_slot_choices": cj.AveragedUpdates(
+        num_clients=10_000, num_slots=500, check_in_prob=RATES, num_epochs=10
+    ),
+    "slots": cj.FixedWindow(num_clients=10_000, num_slots=500, num_epochs=10),
+    "sliding_window": cj.SlidingWindow(num_clients=10_000, window=500, num_epochs=10),
+}
+
+
+@pytest.mark.parametrize("fact", DECLARING)
+def test_the_page_names_the_bounds_that_a_fact_selects(fact):
+    protocol, page = DECLARING[fact], (ROOT / "docs" / "extending.md").read_text()
+    assert getattr(protocol, fact) is not None
+    facts = [fact, "slots"] if fact == "sliding_window" else [fact]
+    rows = [row for row in page.splitlines() if row.startswith("| `") and row[3:].partition("`")[0] in facts]
+    assert len(rows) == len(facts)
+    named = {word.strip() for row in rows for word in row.split("|")[2].split(",")}
+    randomizers = [
+        *(made(epsilon0=1.0) for made in (cj.PureLDP, cj.OneBit, cj.Rappor, cj.Laplace)),
+        cj.PureLDP(epsilon0=1.0, total_variation=0.2),
+        cj.KaryResponse(epsilon0=1.0, num_values=5),
+        cj.ApproximateLDP(epsilon0=1.0, delta0=1e-12),
+        cj.Gaussian(noise_multiplier=2.0),
+    ]
+    found = {
+        bound.word
+        for view in ("messages", "aggregate")
+        for relation in RELATIONS
+        if protocol.refuses(relation, view) is None
+        for each in randomizers
+        for bound in applying([Unit(protocol, each, view, relation, 30.0)])
+    }
+    assert found <= named
+    # Where all send, other bounds apply than at a smaller rate.
+    assert found >= named - {"everybody", "gaussian-cover", "hexagon", "profile"}
+
+
 def test_the_glossary_has_the_words_that_the_command_explains():
     """The site's build puts them there, each with a text of two sentences."""
     page = (ROOT / "docs" / "glossary.md").read_text()
@@ -380,8 +425,8 @@ def test_proofs_name_code_that_uses_them():
 def test_every_public_name_is_on_the_api_page():
     paths = [path.rpartition(".") for path in re.findall(r"^::: (\S+)$", API, re.MULTILINE)]
     shown = [getattr(importlib.import_module(module), name) for module, _, name in paths]
-    for name in vars(checkin_jax):
-        value = getattr(checkin_jax, name)
+    for name in vars(cj):
+        value = getattr(cj, name)
         if not name.startswith("_") and hasattr(value, "__module__"):
             assert any(value is each for each in shown), name
 
