@@ -12,6 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.profiles import MessageProfile
 from checkin_jax.accounting.bounds.windows import removed_client
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, WeightLaw
+from checkin_jax.numerics.counts import chernoff
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS, LOSSES = 31.0, np.array([0.0, 0.02, 0.1, 0.3, 0.6, 0.9, 1.3])
@@ -203,7 +204,7 @@ def test_no_bucket_of_loads_has_too_small_a_probability(mean):
 def test_the_poisson_number_is_smaller_as_often_as_it_says(others):
     """scipy says 3e-8 at the last of these where it is 3e-6."""
     means = np.maximum(others - removed_client._FEWER * math.sqrt(others), 1e-9)
-    for mean, more in [*zip(means.tolist(), removed_client._more(float(others), means).tolist())][::4]:
+    for mean, more in [*zip(means.tolist(), chernoff.more_than(float(others), means).tolist())][::4]:
         # Pr[M > n] is at least this many times the last one of its first values.
         many = max(int(0.1 * math.sqrt(others)), 1)
         assert more >= float(poisson(others + many, mean) * many)

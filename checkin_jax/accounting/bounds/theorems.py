@@ -39,6 +39,7 @@ from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfil
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
+from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
 from checkin_jax.accounting.bounds.windows.contention import Contested, LabelledSlots, WeightedSlots
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
@@ -289,6 +290,17 @@ def t_star(unit: Unit) -> UnitBound | None:
         return HiddenMessages(*cover, profile_of(randomizer), unit.neg_log_tail, everybody)
     # T* gains nothing beyond.
     return HiddenGaussian(*cover, mu, unit.neg_log_tail) if mu <= MOST_HIDDEN_MU else None
+
+
+def t_star_averages(unit: Unit) -> UnitBound | None:
+    """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise; a record replaced."""
+    choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
+    if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
+        return None
+    if choices.prob >= 1.0 or mu > MOST_HIDDEN_MU:
+        return None
+    hidden = HiddenAverages(*choices, mu, unit.neg_log_tail)
+    return hidden if hidden.gains else None
 
 
 def t_two(unit: Unit) -> UnitBound | None:

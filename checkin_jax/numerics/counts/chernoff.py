@@ -1,8 +1,12 @@
-"""Quantiles of binomial laws from Chernoff's bound, and of sums of negatively associated indicators. NumPy float64."""
+"""Tails of binomial and Poisson laws by Chernoff's bound, and of sums of negatively associated indicators.
+
+NumPy float64.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import scipy  # its parts are imported when they are used
 
 from checkin_jax.kernels import binomial
 
@@ -11,6 +15,9 @@ _HALVINGS, _BISECTIONS = 80, 24
 _LISTED = 4096
 # Relative error of sums of these probabilities, at most.
 _ROUNDED = 1e-10
+# Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
+# error, which grows quickly beyond; there Chernoff's bound is.
+POISSON_NEAR, POISSON_MARGIN = 4.25, 1e-6
 
 
 def fewest(number: np.ndarray | float, prob: float, exponents: np.ndarray) -> np.ndarray:
@@ -70,6 +77,28 @@ def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
             np.where(log_prob <= -exponent, middle, high),
         )
     return high
+
+
+def poisson_tail(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:
+    """Chernoff's bound on the tail of a Poisson law from this count on, away from its mean; broadcasts."""
+    apart = (count - mean) / mean
+    # The logarithm of count / mean; its factor is zero where that is.
+    ratio = np.log1p(np.maximum(apart, 1e-15 - 1.0))
+    return np.exp(-mean * ((1.0 + apart) * ratio - apart) * (1.0 - 1e-6))
+
+
+def more_than(number: float, means: np.ndarray) -> np.ndarray:
+    """Pr[M > number] from above, M Poisson of means at most `number`: Chernoff's bound, or less where that is known."""
+    near = number - means <= POISSON_NEAR * np.sqrt(means)
+    known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + POISSON_MARGIN), 1.0)
+    return np.minimum(known, poisson_tail(number + 1.0, means))
+
+
+def fewer_than(number: float, means: np.ndarray) -> np.ndarray:
+    """Pr[M < number] from above, M Poisson of means at least `number`, both positive."""
+    near = means - number <= POISSON_NEAR * np.sqrt(means)
+    known = np.where(near, scipy.special.pdtr(number - 1.0, means) * (1.0 + POISSON_MARGIN), 1.0)
+    return np.minimum(known, poisson_tail(number - 1.0, means))
 
 
 def _seldom(number: np.ndarray, prob: float, exponents: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -116,6 +116,17 @@ def side_by_side(
         yield from (some[start : start + most] for start in range(0, len(some), most))
 
 
+def above_place(profile: Profile, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """E(d - place)_+ for places >= 0, d the centred T* of this profile at c = e^loss; broadcasts."""
+    above = np.expm1(losses)
+    c = 1.0 + above
+    inner, rest = np.minimum(places, above), 1.0 + np.maximum(above - places, 0.0)
+    # log(c / (c - k)), c - k = rest, where nothing cancels.
+    between = np.where(inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses - np.log(rest))
+    at = np.where(places < above, np.maximum(between, 0.0), np.log1p(places))
+    return np.where(places < above, rest, 1.0) * profile.delta(at)
+
+
 class HiddenSum(abc.ABC):
     """(1/clients) E(-clients (c - 1) + S)_+ + rest D(c), S a sum of `count` steps T* at this rate.
 
@@ -202,14 +213,8 @@ class HiddenSum(abc.ABC):
             yield hidden_messages.orders(far[first], far[last], deviation), batch
 
     def _right(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """E(d - place)_+ for places >= 0, d the centred T* at c = e^loss; broadcasts."""
-        above = np.expm1(losses)
-        c = 1.0 + above
-        inner, rest = np.minimum(places, above), 1.0 + np.maximum(above - places, 0.0)
-        # log(c / (c - k)), c - k = rest, where nothing cancels.
-        between = np.where(inner < 0.5 * c, -np.log1p(-np.minimum(inner / c, 0.5)), losses - np.log(rest))
-        at = np.where(places < above, np.maximum(between, 0.0), np.log1p(places))
-        return np.where(places < above, rest, 1.0) * self.profile.delta(at)
+        """E(d - place)_+ for places >= 0, d the centred step at c = e^loss; broadcasts."""
+        return above_place(self.profile, losses, places)
 
     def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, value, _ = self.steps

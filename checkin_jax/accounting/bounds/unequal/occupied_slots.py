@@ -1,4 +1,4 @@
-"""clones for unequal check-in rates, in common slots that use one client each (T2'h).
+"""clones and profile for unequal check-in rates, in common slots that use one client each (T2'h, T*h).
 
 J of the pool and the target take part; J and the pool's size n' are revealed. K occupied slots show one of them each.
 Proof: docs/theory_rates.md, 3. Call inside `devices.float64()`.
@@ -16,6 +16,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture, OfMixture
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import Profile
+from checkin_jax.accounting.bounds.unequal.sampled_profile import HiddenParts
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
@@ -29,6 +32,8 @@ _USED = np.concatenate([np.linspace(-2.4, 2.4, 13), [3.2, 4.2, 6.0]])
 _SINGLE, _SINGLE_SHARES = 24, 12
 # Parts for which kernels are compiled.
 _PARTS = 96
+# Cuts of K and points of the share for sums of T*, of which there are few; single values of K.
+_GROUPS, _LARGE, _SINGLE_GROUPS = np.array([0.3, 3.0]), (4.0,), 3
 # Points of the share of one client, in standard deviations, and buckets of the number of labels.
 _SHARES = (-1.5, 1.5)
 _FINEST = 64
@@ -43,42 +48,17 @@ class _Atoms(NamedTuple):
     missing_mass: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalOccupied:
-    """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Adaptive; empty slots are visible or hidden.
+class OccupiedShares:
+    """Law of the number of occupied slots that show the pool's or the target's messages, and of the target's share.
 
-    Given J, the target takes part with probability q, and each of the K occupied slots shows its message with
-    probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+. This grows with s and K (convex order), and is
-    convex in s.
-
-    Attributes:
-      rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
-      pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
-      slots: m. shown_slots: as from `populations.slots_shown`, for the witnesses.
+    Attributes of subclasses: rate, theta, pool, slots and neg_log_tail, as in `UnequalOccupied`.
     """
 
     rate: float
     theta: float
     pool: PoolSizes
     slots: int
-    shown_slots: tuple[int, float]
-    epsilon0: float
     neg_log_tail: float
-
-    name = "clones"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        number = self.pool.mean + 1.0
-        participants = number * self.theta
-        used = -self.slots * math.expm1(-participants / self.slots)
-        share = self.rate / participants
-        return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
 
     def _given(self, pool: float, mass: float) -> _Atoms:
         """J and the shares, given n' = `pool` with probability `mass`."""
@@ -144,6 +124,44 @@ class UnequalOccupied:
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
         return *_merged(counts, chance, weight * (1.0 + 1e-12)), missing_mass
 
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnequalOccupied(OccupiedShares):
+    """T2'h: eps0-LDP messages of the clients used in `slots` common slots. Adaptive; empty slots are visible or hidden.
+
+    Given J, the target takes part with probability q, and each of the K occupied slots shows its message with
+    probability s = q/J: H_c <= E(1 - c + s sum_{i<=K} (t* - (1 - c)))_+. This grows with s and K (convex order), and is
+    convex in s.
+
+    Attributes:
+      rate: upper bound on the target's rate g, in (0, 1]. theta: in (0, 1); at 1 the participants are revealed.
+      pool: the law of n', stochastically from below: members of rate theta; at theta = 1 the participants.
+      slots: m. shown_slots: as from `populations.slots_shown`, for the witnesses.
+    """
+
+    rate: float
+    theta: float
+    pool: PoolSizes
+    slots: int
+    shown_slots: tuple[int, float]
+    epsilon0: float
+    neg_log_tail: float
+
+    name = "clones"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+    @property
+    def variance(self) -> float:
+        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
+        number = self.pool.mean + 1.0
+        participants = number * self.theta
+        used = -self.slots * math.expm1(-participants / self.slots)
+        share = self.rate / participants
+        return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
+
     @functools.cached_property
     def _above(self) -> Mixture:
         slots, used, weight, _ = self._parts
@@ -178,10 +196,63 @@ class UnequalOccupied:
         return dataclasses.replace(self._shown.binary(), grid_bound=self)
 
 
-def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Values rounded up to the ends of their cells; unchanged if there are few."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class OccupiedHidden(OccupiedShares, HiddenParts):
+    """T*h in common slots: as `UnequalOccupied`, with T* of any privacy profile for t*.
+
+    If the target and all of its pool are used, H_c <= D(c).
+
+    Attributes:
+      rate, theta, pool, slots: as there. profile: of one message.
+    """
+
+    rate: float
+    theta: float
+    pool: PoolSizes
+    slots: int
+    profile: Profile
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
+
+    @functools.cached_property
+    def _grouped(self) -> tuple[list[tuple[float, HiddenSlots]], float]:
+        """Weights and sums, and the probability of rare numbers and shares that no sum counts."""
+        number, chance, weight, missing = self._parts
+        seen = weight > 0.0
+        number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
+        cell = _cells(number, weight, _GROUPS, _SINGLE_GROUPS)
+        sums, seldom = [], math.exp(-self.neg_log_tail)
+        for most in np.unique(cell):
+            here = cell == most
+            for at, mass in zip(*convex.spread(share[here], weight[here], _LARGE)):
+                if mass <= seldom:
+                    missing += float(mass)
+                    continue
+                # An average of fewer terms is larger in convex order.
+                many = int(min(most, 1.0 / at))
+                used = min(many * float(at), 1.0)
+                sums.append((float(mass), HiddenSlots(many, used, self.profile, self.neg_log_tail)))
+        return sums, missing
+
+    @property
+    def _sums(self) -> list[tuple[float, HiddenSlots]]:
+        return self._grouped[0]
+
+    @property
+    def _missing(self) -> float:
+        return self._grouped[1]
+
+    @property
+    def _everybody(self) -> float:
+        sizes, masses = (part.tolist() for part in self.pool)
+        apart = [occupancy.all_apart(int(size) + 1, self.slots, self.theta)[1] for size in sizes]
+        return self.rate / self.theta * float(np.dot(apart, masses)) * (1.0 + 1e-12)
+
+
+def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray, single: int = _SINGLE) -> np.ndarray:
+    """Values rounded up to the ends of their cells; unchanged if there are at most `single`."""
     found = np.unique(values)
-    if found.size <= _SINGLE:
+    if found.size <= single:
         return values
     total = mass.sum()
     mean = float(mass @ values / total)

@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.unequal.always_present import (
     SlotsWithColluders,
 )
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
-from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
@@ -300,22 +300,32 @@ def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> 
     return (number, used - seldom) if number < most else (most, used)
 
 
+def choosing_population(unit: Unit) -> Population | None:
+    """The target's population in common slots that use one client each, a record being replaced; None without any."""
+    choices = unit.protocol.unequal_used_slot_choices
+    if choices is None or unit.slots is None or not unit.replaced:
+        return None
+    return population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
+
+
+def _occupying_pools(found: Population) -> list[tuple[float, PoolSizes]]:
+    """Rates of pools in common slots, and laws of their sizes; at rate 1 the participants are revealed."""
+    # Clients of rate 1 are cover only if the participants are revealed.
+    revealed = found.always_present > 0.0 or not found.thetas
+    pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
+    return pools_of + ([(1.0, found.present())] if revealed else [])
+
+
 def t2_prime_h(unit: Unit) -> UnitBound | None:
     """Needs: common slots that use one client each; unequal rates; a record replaced.
 
     Messages of a known profile are observed singly.
     """
     choices, shown, mass = unit.protocol.unequal_used_slot_choices, unit.slots, unit.neg_log_tail
-    if choices is None or shown is None or not unit.replaced:
+    found = choosing_population(unit)
+    if choices is None or shown is None or found is None:
         return None
-    found = population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
-    if found is None:
-        return None
-    shown_slots = slots_shown(choices, found, shown.used_lower)
-    # Clients of rate 1 are cover only if the participants are revealed.
-    revealed = found.always_present > 0.0 or not found.thetas
-    pools_of = [(theta, found.pool(theta)) for theta in found.thetas[:1]]
-    pools_of += [(1.0, found.present())] if revealed else []
+    shown_slots, pools_of = slots_shown(choices, found, shown.used_lower), _occupying_pools(found)
 
     def clones(epsilon0: float) -> UnitBound:
         return _least(
@@ -348,12 +358,18 @@ def g1h(unit: Unit) -> UnitBound | None:
 
 def t_star_h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; single messages observed, with a profile better than the worst for its epsilon0."""
-    found, mu = covering_population(unit), unit.randomizer.gaussian_mu
-    if found is None or not found.thetas or unit.sums_noise or unit.worst_of_its_kind:
+    mu, mass, profile = unit.randomizer.gaussian_mu, unit.neg_log_tail, profile_of(unit.randomizer)
+    if unit.sums_noise or unit.worst_of_its_kind or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    if mu is not None and mu > MOST_HIDDEN_MU:
+    choices, chosen = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
+    if choices is not None and chosen is not None:
+        return _least(
+            OccupiedHidden(chosen.rate, theta, pool, choices.num_slots, profile, mass)
+            for theta, pool in _occupying_pools(chosen)
+        )
+    found = covering_population(unit)
+    if found is None or not found.thetas:
         return None
-    mass, profile = unit.neg_log_tail, profile_of(unit.randomizer)
     sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).witnesses
     return _least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
 

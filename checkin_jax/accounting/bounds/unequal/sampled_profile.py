@@ -1,11 +1,12 @@
 """profile for unequal check-in rates (T*h): messages of a known privacy profile.
 
-The adversary sees the messages of a round in random order, and their number. Proof: docs/theory_rates.md, 3. Call
-inside `devices.float64()`.
+The adversary sees the messages of a round in random order, and their number, or one message of every occupied slot.
+Proof: docs/theory_rates.md, 3. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -28,8 +29,54 @@ _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
+class HiddenParts(abc.ABC):
+    """A mixture, over what is revealed, of sums of T*; one record is replaced. Symmetric.
+
+    Attributes of subclasses:
+      rate: g in (0, 1]. profile: of one message.
+    """
+
+    rate: float
+    profile: Profile
+
+    @property
+    @abc.abstractmethod
+    def _sums(self) -> list[tuple[float, HiddenSlots]]:
+        """Weights, and sums over the observed messages."""
+
+    @property
+    @abc.abstractmethod
+    def _missing(self) -> float:
+        """Probability, from above, of what no sum counts."""
+
+    @property
+    @abc.abstractmethod
+    def _everybody(self) -> float:
+        """Upper bound on the probability that the target's message and all of its pool's are observed."""
+
+    @property
+    def name(self) -> str:
+        return f"profile ({self.profile.name} messages)"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
+        shape = np.shape(loss)
+        losses = np.asarray(loss, dtype=np.float64).ravel()
+        value = np.full(losses.shape, self._missing)
+        for weight, each in self._sums:
+            value += weight * np.asarray(each.upper(losses))
+        alone = self.profile.delta(losses)
+        value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
+        value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(shape)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalHidden:
+class UnequalHidden(HiddenParts):
     """T*h: one record is replaced; the others form a pool of n' members of rate theta.
 
     Given k <= n' observed messages, q the probability that the target's is one of them, H_c is at most
@@ -48,14 +95,6 @@ class UnequalHidden:
     profile: Profile
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"profile ({self.profile.name} messages)"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.profile.largest_loss
 
     @functools.cached_property
     def cells(self) -> Cells:
@@ -80,8 +119,7 @@ class UnequalHidden:
         return _grouped(Cells(least, inverse, weight, missing_mass), max(least_inverse, 1.0))
 
     @functools.cached_property
-    def _sums(self) -> list[tuple[float, HiddenSlots]]:
-        """Weights, and sums over the observed messages."""
+    def _sums(self) -> list[tuple[float, HiddenSlots]]:  # type: ignore[override]
         cells = self.cells
         return [
             (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.neg_log_tail))
@@ -89,22 +127,13 @@ class UnequalHidden:
         ]
 
     @property
+    def _missing(self) -> float:
+        return self.cells.missing_mass
+
+    @property
     def _everybody(self) -> float:
-        """Upper bound on the probability that the target and its whole pool send."""
         masses = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
         return self.rate * float(masses) * (1.0 + ROUNDING)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
-        shape = np.shape(loss)
-        losses = np.asarray(loss, dtype=np.float64).ravel()
-        value = np.full(losses.shape, self.cells.missing_mass)
-        for weight, each in self._sums:
-            value += weight * np.asarray(each.upper(losses))
-        alone = self.profile.delta(losses)
-        value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
-        value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
-        return np.where(losses >= self.largest_loss, 0.0, value).reshape(shape)
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:

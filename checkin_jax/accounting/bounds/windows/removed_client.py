@@ -21,36 +21,20 @@ from checkin_jax.accounting.bounds.windows.contention import RivalEvent, rivalle
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.counts.chernoff import POISSON_MARGIN, POISSON_NEAR
 
-# Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
-# error, which grows quickly beyond; there Chernoff's bound is.
-_NEAR, _MARGIN = 4.25, 1e-6
 # Most values of a load near its mean that are told apart, and smaller ones, in standard deviations from the mean.
 _LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
 # Standard deviations by which the mean of the Poisson number is below the number of others.
 _FEWER = np.linspace(0.0, 8.0, 33)
 
 
-def _chernoff(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:
-    """Chernoff's bound on the tail of a Poisson law from this count on, away from its mean; broadcasts."""
-    apart = (count - mean) / mean
-    # The logarithm of count / mean; its factor is zero where that is.
-    ratio = np.log1p(np.maximum(apart, 1e-15 - 1.0))
-    return np.exp(-mean * ((1.0 + apart) * ratio - apart) * (1.0 - 1e-6))
-
-
-def _more(number: float, means: np.ndarray) -> np.ndarray:
-    """Pr[M > number] from above, M Poisson of means at most `number`: Chernoff's bound, or less where that is known."""
-    near = number - means <= _NEAR * np.sqrt(means)
-    known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + _MARGIN), 1.0)
-    return np.minimum(known, _chernoff(number + 1.0, means))
-
-
 def poisson_weights(mean: float) -> WeightLaw:
     """Law of 1/(C + 1), C Poisson of this mean; all loads of a bucket count as the smallest of them."""
     deviation = math.sqrt(mean)
-    least = max(math.ceil(mean - _NEAR * deviation) + 1.0, 0.0)
-    near = np.unique(np.floor(np.linspace(least, mean + _NEAR * deviation + 1.0, _LOADS)))
+    least = max(math.ceil(mean - POISSON_NEAR * deviation) + 1.0, 0.0)
+    near = np.unique(np.floor(np.linspace(least, mean + POISSON_NEAR * deviation + 1.0, _LOADS)))
     far = np.floor(np.maximum(mean + _SMALLER * deviation, 0.0)) if least > 1.0 else np.zeros(1)
     far = np.unique(np.append(0.0, far))
     # Pr[C < edge] and Pr[C >= edge]: the smaller one is accurate. No load is below zero.
@@ -62,9 +46,9 @@ def poisson_weights(mean: float) -> WeightLaw:
     if near[0] > 0.0:
         # A bucket of loads far below the mean has the probability of all smaller loads, too.
         far = far[far < near[0]]
-        probs = np.concatenate([_chernoff(far[1:] - 1.0, mean), below[:1], probs])
+        probs = np.concatenate([chernoff.poisson_tail(far[1:] - 1.0, mean), below[:1], probs])
         edges = np.append(far, near)
-    return WeightLaw(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * _MARGIN))
+    return WeightLaw(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * POISSON_MARGIN))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,7 +149,7 @@ class RemovedClient(AsymmetricBound):
     def poisson(self) -> RivalEvent:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
         means = np.maximum(self.num_rivals - _FEWER * math.sqrt(self.num_rivals), 1e-9)
-        fewer = 1.0 - _more(float(self.num_rivals), means)
+        fewer = 1.0 - chernoff.more_than(float(self.num_rivals), means)
         best = int(np.argmin(-np.log(fewer) - np.log1p(means * self.rival_prob)))
         weights = poisson_weights(float(means[best]) * self.rival_prob)
         return RivalEvent(float(1.0 / fewer[best]), float(self.slots), weights)

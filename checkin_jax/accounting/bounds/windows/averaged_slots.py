@@ -1,0 +1,168 @@
+"""profile (T*) for averaged slots of which only the averages are seen: the noise of a slot's messages adds up.
+
+Given the loads, the participants are a uniform ordered sample. A slot of L messages counts as one message of weight L
+with noise z sqrt(L), since the terms of its clients are at most comonotone. Loads are those of a Poisson number of
+clients. Proof: docs/theory_gaussian.md, 1e. Call inside `devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.interface import Witness
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, above_place
+from checkin_jax.accounting.bounds.messages.subsampling import averaged
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile
+from checkin_jax.kernels import ROUNDING, binomial, host
+from checkin_jax.numerics.counts import chernoff, poisson_binomial
+
+# Most loads that are told apart.
+_LOADS = 48
+# Standard deviations by which the mean of a Poisson number of clients is below n.
+_FEWER = np.linspace(0.25, 8.0, 32)
+
+
+class PoissonClients(NamedTuple):
+    """A Poisson number of clients in the place of n: the bound is `mass` times that on independent loads.
+
+    Attributes:
+      mass: inverse of a probability, at least one. clients: least number that is counted, at most n.
+      load: mean load of a slot.
+    """
+
+    mass: float
+    clients: float
+    load: float
+
+
+def poisson_clients(num_clients: int, num_slots: int, prob: float) -> PoissonClients:
+    """The number of participants, or of all clients, as a Poisson number, whichever bound is expected to be smaller.
+
+    Pr[Bin(n, p) = k] is largest relative to the Poisson law at k = 1 + floor(n p), and there at most
+    sqrt(n/(n - k)) e^(1/(12 n)) times as large. A Poisson number of all clients is between `clients` and n with
+    probability 1/mass.
+    """
+    n, found = float(num_clients), []
+    absent = n - 1.0 - math.floor(n * prob * (1.0 + 1e-15))
+    if absent >= 1.0:
+        found.append(PoissonClients(math.sqrt(n / absent) * math.exp(1.0 / n), n, n * prob / num_slots))
+    means = n - _FEWER * math.sqrt(n)
+    least = np.ceil(2.0 * means - n)
+    means, least = means[least >= 2.0], least[least >= 2.0]
+    within = 1.0 - chernoff.more_than(n, means) - chernoff.fewer_than(least, means)
+    for mean, fewest, prob_within in zip(means.tolist(), least.tolist(), within.tolist()):
+        if prob_within > 0.0:
+            found.append(PoissonClients(1.0 / prob_within, fewest, mean * prob / num_slots))
+    return min(found, key=lambda each: each.mass / each.clients, default=PoissonClients(math.inf, n, 1.0))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedSteps:
+    """The centred step of a slot, in units of the mean load, as a profile: a mixture over the load L of L tau_L.
+
+    tau_L is the step of a message with noise z sqrt(L). All loads of a range count with the weight of the largest, and
+    with the noise of the smallest.
+
+    Attributes:
+      sizes: largest load of each range, in units of the mean load. profiles: of one message at the smallest load.
+      probs: rounded up.
+    """
+
+    sizes: np.ndarray
+    profiles: tuple[GaussianProfile, ...]
+    probs: np.ndarray
+
+    name = "Gaussian"
+    largest_loss = math.inf
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        place = np.expm1(np.asarray(loss, dtype=np.float64))
+        shares = self.sizes * self.probs
+        parts = zip(shares, self.sizes, self.profiles)
+        return sum(share * each.delta(np.log1p(place / size)) for share, size, each in parts) + TINY
+
+    def above_place(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """E(d - place)_+, d the step at c = e^loss; broadcasts."""
+        shares = self.sizes * self.probs
+        parts = zip(shares, self.sizes, self.profiles)
+        return sum(share * above_place(each, losses, places / size) for share, size, each in parts)
+
+
+def loaded_steps(load: float, mu: float, neg_log_tail: float) -> tuple[LoadedSteps, float]:
+    """Steps of a slot with a Poisson load of this mean, and the probability of loads that are left out."""
+    law = poisson_binomial.poisson_law(load, neg_log_tail)
+    size = law.values.size
+    ends = binomial.edges(host(0.0), host(size - 1.0), host(load - law.first), host(math.sqrt(load)), _LOADS)
+    start, stop = (np.asarray(end).astype(np.int64) for end in ends)
+    start = start[(stop >= start) & (start < size)]
+    probs = np.add.reduceat(law.run_upper, start)
+    first = law.first + law.stride * start
+    last = np.append(first[1:] - 1.0, law.last)
+    # A slot without messages has no step.
+    seen = last > 0.0
+    first, last, probs = np.maximum(first[seen], 1.0), last[seen], probs[seen]
+    profiles = tuple(GaussianProfile(float(each)) for each in mu / np.sqrt(first))
+    return LoadedSteps(last / load, profiles, probs), law.below + law.above
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenAverages(HiddenSum):
+    """T* for averaged slots, view `aggregate`, Gaussian noise, or G4 where that is smaller; one record is replaced.
+
+    Attributes:
+      num_clients, num_slots, prob: n, m and p_0 < 1. mu: 2 / noise_multiplier.
+      neg_log_tail: -log of the negligible mass.
+    """
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    mu: float
+    neg_log_tail: float
+
+    name = "profile (Gaussian averages)"
+    witnesses: tuple[Witness, ...] = ()
+
+    @functools.cached_property
+    def _clients(self) -> PoissonClients:
+        return poisson_clients(self.num_clients, self.num_slots, self.prob)
+
+    @property
+    def gains(self) -> bool:
+        """True if a Poisson number of clients can stand for n."""
+        return math.isfinite(self._clients.mass)
+
+    @functools.cached_property
+    def _loaded(self) -> tuple[LoadedSteps, float]:
+        return loaded_steps(self._clients.load, self.mu, self.neg_log_tail + math.log(self.num_slots))
+
+    @property
+    def profile(self) -> LoadedSteps:  # type: ignore[override]
+        return self._loaded[0]
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        # Rounded down, since the bound falls with the number of clients.
+        return self._clients.clients / self._clients.load * (1.0 - 1e-15), float(self.num_slots), 1.0
+
+    @property
+    def _rest(self) -> float:
+        """Probability that all clients take part, or that a load is left out."""
+        return math.exp(self._clients.clients * math.log(self.prob)) + self.num_slots * self._loaded[1]
+
+    def _right(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return self.profile.above_place(losses, places)
+
+    def _seldom(self, losses: np.ndarray) -> np.ndarray:
+        return GaussianProfile(self.mu).delta(losses)
+
+    def hidden(self) -> np.ndarray:
+        return super().hidden() * self._clients.mass * (1.0 + ROUNDING)
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        return averaged(self.num_clients, self.num_slots, self.prob, self.mu, self.neg_log_tail).upper(losses)

@@ -1,0 +1,100 @@
+"""T*': averaged slots of which only averages and loads are seen, against the algorithm and its own definition."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import averages as oracle
+from scipy import stats
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds.windows import averaged_slots
+from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+
+RECORDS = [(-1.0,), (1.0, -1.0), (-1.0, -1.0), (0.2, -0.8), (-1.0, -1.0, -1.0)]
+
+
+def truth(others, slots, prob, std, c):
+    """The larger of both orders."""
+    return max(oracle.divergence(others, a, -a, slots, prob, std, c) for a in (1.0, -1.0))
+
+
+@pytest.mark.parametrize(
+    ("others", "slots", "prob"),
+    [
+        *((each, 1, prob) for each in RECORDS for prob in (0.4, 0.8)),
+        *((each, 2, 0.6) for each in RECORDS[:4]),
+    ],
+)
+@pytest.mark.parametrize("std", [0.8, 2.5])
+@pytest.mark.thorough(but=4)
+def test_the_statement_is_above_the_algorithm(others, slots, prob, std):
+    for c in (1.0, 1.3, 2.0):
+        upper = oracle.statement(len(others) + 1, slots, prob, lambda load: 2.0 / std / math.sqrt(load), c)
+        assert truth(others, slots, prob, std, c) <= upper * (1.0 + 1e-6) + 1e-9
+
+
+def test_neighbours_of_the_statement_are_below_the_algorithm():
+    """The average of a slot does not have the noise of one message; and that all take part must be counted."""
+    others, std = (-1.0, -1.0, -1.0), 2.5
+    exact = truth(others, 1, 0.3, std, 1.0)
+    assert oracle.statement(4, 1, 0.3, lambda load: 2.0 / std / load, 1.0) < 0.9 * exact
+    everybody = truth(others, 1, 0.99, std, 1.0)
+    assert (
+        oracle.statement(4, 1, 0.99, lambda load: 2.0 / std / math.sqrt(load), 1.0, everybody=False)
+        < 0.5 * everybody
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "slots", "prob"), [(3, 1, 0.3), (10, 2, 0.05), (60, 4, 0.5), (10**4, 50, 0.9), (10**6, 7, 0.01)]
+)
+def test_a_poisson_number_stands_for_the_clients(n, slots, prob):
+    """Pr[k participants] is at most `mass` times the Poisson law's, or so many clients are there often enough."""
+    mass, clients, load = averaged_slots.poisson_clients(n, slots, prob)
+    mean = load * slots
+    if clients == n:
+        k = np.unique(np.linspace(0, n, 3001).astype(int))
+        k = np.append(k, [math.floor(n * prob), math.floor(n * prob) + 1])
+        assert (
+            stats.binom.pmf(k, n, prob) <= mass * (1.0 + 1e-9) * stats.poisson.pmf(k, mean) + 1e-290
+        ).all()
+    else:
+        everyone = stats.poisson(mean / prob)
+        assert mass * (everyone.cdf(n) - everyone.cdf(clients - 1)) >= 1.0 - 1e-9
+    assert mass < 4.0
+
+
+@pytest.mark.parametrize(
+    ("z", "slots", "load"), [(2.0, 40, 0.7), (1.0, 40, 5.0), (0.5, 12, 60.0), (2.0, 12, 60.0)]
+)
+@pytest.mark.thorough(but=3)
+def test_the_bound_is_its_definition(z, slots, load):
+    n = 20_000
+    bound = HiddenAverages(n, slots, load * slots / n, 2.0 / z, MASS)
+    mass, clients, mean = bound._clients
+    deviation = math.sqrt(slots * load * math.expm1(min(4.0 / z**2 / max(load, 1.0), 3.0)))
+    for far in (0.0, 0.5, 2.0):
+        c = 1.0 + far * deviation / n
+        upper = float(np.asarray(bound.upper(np.array([math.log(c)])))[0])
+        lattice = oracle.poisson_loads(clients, slots, mean, 2.0 / z, c, deviation / 1000.0, 2**16)
+        alone = bound.subsampled(np.array([math.log(c)]))[0]
+        assert upper >= min(lattice * mass, alone) * (1.0 - 1e-3)
+        assert upper <= min(lattice * mass * 1.15, alone * (1.0 + 1e-9)) + 1e-12
+
+
+def test_strong_noise_adds_up_in_averages():
+    """Row 26 of the census: without it the upper end is 540 times the lower one."""
+    averaged = cj.AveragedUpdates(
+        num_clients=319_000_000,
+        num_slots=1_087_790,
+        check_in_prob=0.101,
+        num_epochs=11,
+        num_colluding=94_607_126,
+    )
+    found = cj.account(averaged, cj.Gaussian(noise_multiplier=0.645), delta=3.99e-5, view="aggregate")
+    assert "averages" in found.method
+    assert found.epsilon < 2.0 * found.lower
