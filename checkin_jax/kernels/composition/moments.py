@@ -23,7 +23,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixture_profiles, require_float64
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.backend import holds, quietly, xp
+from checkin_jax.kernels.execution.backend import binned, holds, nonzero, quietly, xp
 from checkin_jax.kernels.mixture_profiles import Buckets, MixtureLaw
 
 # Number of geometric nodes beyond the even ones, and largest share of the range of theta that the even ones cover.
@@ -77,7 +77,7 @@ def _spaced(fine: Array, end: Array | float, count: int) -> Array:
     return xp.concatenate([even, far, xp.zeros_like(fine) + end], axis=-1)
 
 
-def _place(value: Array, fine: Array, end: float, count: int) -> Array:
+def _place(value: Array, fine: Array, end: Array, count: int) -> Array:
     """Index of the last of `_spaced` that is not above a value in [0, end)."""
     near = xp.floor(value / fine * count)
     far = count + xp.floor(xp.log(xp.maximum(value / fine, 1.0)) / xp.log(end / fine) * _FAR)
@@ -117,38 +117,31 @@ def _at_edges(n: Array, edges: Array) -> Array:
     return xp.concatenate([mass * (1.0 - share), none], axis=1) + xp.concatenate([none, mass * share], axis=1)
 
 
-def _above_nodes(number: Array, ratio: Array, weight: Array, theta: Array, lane: Lane, count: int) -> Array:
-    """Upper bound on sum weight 2a E(x^2 - tanh^2 theta)_+ / p at each node.
+def _on_nodes(
+    number: Array, ratio: Array, weight: Array, theta: Array, lane: Lane, choice: Discretization
+) -> Array:
+    """Masses times 2 a / p at the nodes, [nodes], that dominate the labels', weighted.
 
-    number: [labels]. ratio, weight: [labels, ratios].
+    Each mass moves to the nodes beside it, with the mean of x^2 preserved. number: [labels]. ratio, weight: [labels,
+    ratios].
     """
-    epsilon0, n = lane.epsilon0, number[:, None]
-    fine = xp.minimum(lane.deviations / xp.sqrt(n), _MOST)
-    edges = _spaced(fine, 1.0, count)
+    epsilon0, n, count = lane.epsilon0, number[:, None], choice.nodes
+    edges = _spaced(xp.minimum(lane.deviations / xp.sqrt(n), _MOST), 1.0, count)
     masses = _at_edges(n, edges)
-    beyond = xp.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
-    steps = beyond * xp.diff(xp.square(edges))
-    above = xp.concatenate([xp.cumsum(steps[:, ::-1], axis=1)[:, ::-1], xp.zeros_like(n)], axis=1)
-    y, theta = ratio[:, :, None], theta[None, None, :]
-    whole, drop = _whole(y, epsilon0), -xp.expm1(-epsilon0)
-    s = xp.tanh(theta) * (whole / drop)
-    shape = s.shape
-    inside = s < 1.0
-    place = _place(xp.where(inside, s, 0.0), fine[:, :, None], 1.0, count)
-
-    def look_up(table: Array, at: Array) -> Array:
-        return xp.take_along_axis(table, at.reshape(shape[0], -1), axis=1).reshape(shape)
-
-    low, high = look_up(edges, place), look_up(edges, place + 1)
-    x, below = _sides(high, 1.0 - high, y, epsilon0)
-    # Distance of x^2 at the upper edge from the node; near one computed from 1 - x.
-    small = x * x - xp.square(xp.tanh(theta))
-    large = 1.0 / xp.square(xp.cosh(theta)) - below * (1.0 + x)
-    part = xp.where(theta < 0.5, small, large) / ((high - low) * (high + low) * xp.square(drop / whole))
-    upper, lower = look_up(above, place), look_up(above, place + 1)
-    value = lower + (upper - lower) * xp.clip(part * (1.0 + 1e-12), 0.0, 1.0)
-    value = xp.where(inside, value * xp.square(drop) / whole, 0.0)
-    return xp.sum(weight[:, :, None] * value, axis=(0, 1))
+    label, edge = nonzero(masses)
+    s, y = edges[label, edge][:, None], ratio[label]
+    x, below = _sides(s, 1.0 - s, y, epsilon0)
+    place = _place(0.5 * log1p(2.0 * x / below), theta[count], theta[-1], count)
+    low, high = theta[:-1], theta[1:]
+    # Distance of x^2 from its value at the lower node; far from zero computed from 1 - x.
+    small = x * x - xp.square(xp.tanh(low))[place]
+    large = xp.square(1.0 / xp.cosh(low))[place] - below * (1.0 + x)
+    gap = xp.sinh(high - low) * xp.sinh(high + low) / xp.square(xp.cosh(high) * xp.cosh(low))
+    part = xp.where(low[place] < 0.5, small, large) / gap[place]
+    share = xp.clip(part * (1.0 + 1e-12), 0.0, 1.0)
+    mass = masses[label, edge][:, None] * weight[label] * _whole(y, epsilon0)
+    nodes = theta.shape[0]
+    return binned(place, mass * (1.0 - share), nodes) + binned(place + 1, mass * share, nodes)
 
 
 def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
@@ -182,15 +175,6 @@ def _nodes(lane: Lane, choice: Discretization) -> Array:
     return _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
 
 
-def _on_nodes(theta: Array, above: Array) -> tuple[Array, Array]:
-    """(theta, masses times 2 a / p) of the law on the nodes whose excess above each node is `above`."""
-    low, high = theta[:-1], theta[1:]
-    gap = xp.sinh(high - low) * xp.sinh(high + low) / xp.square(xp.cosh(high) * xp.cosh(low))
-    falls = (above[:-1] - above[1:]) / gap
-    masses = falls - xp.concatenate([falls[1:], xp.zeros_like(falls[:1])])
-    return high, xp.maximum(masses, 0.0)
-
-
 def _outcomes(lane: Lane, choice: Discretization) -> tuple[Array, Array]:
     """(theta, mass times 2 a / p) of every outcome s > 0 of a law of few draws."""
     mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
@@ -219,10 +203,10 @@ def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
 
 def _mixed(lane: Lane, choice: Discretization, mix: Buckets) -> Array:
     """`_log_excess` of a mixture and of its missing mass."""
-    theta, count = _nodes(lane, choice), choice.nodes
-    above = _above_nodes(mix.number, mix.ratio, mix.weight, theta, lane, count)
+    theta = _nodes(lane, choice)
+    masses = _on_nodes(mix.number, mix.ratio, mix.weight, theta, lane, choice)
     number, weight = _left_out(lane, mix)
-    plain = _log_excess(*_on_nodes(theta, above), lane)
+    plain = _log_excess(theta, masses, lane)
     # If negligible, all mass counts at the largest loss.
     most = xp.log(xp.sum(weight) * _whole(xp.zeros_like(lane.epsilon0), lane.epsilon0))
     most = most + lane.orders * lane.epsilon0
@@ -230,9 +214,9 @@ def _mixed(lane: Lane, choice: Discretization, mix: Buckets) -> Array:
     if holds(little):
         return most
     ratio = xp.zeros_like(number)[:, None]
-    above = above + _above_nodes(number, ratio, weight[:, None], theta, lane, count)
+    masses = masses + _on_nodes(number, ratio, weight[:, None], theta, lane, choice)
     # The result at an order must not depend on the other orders.
-    return xp.where(little, most, _log_excess(*_on_nodes(theta, above), lane))
+    return xp.where(little, most, _log_excess(theta, masses, lane))
 
 
 @quietly

@@ -105,6 +105,21 @@ def placed(values: Array, at: Array, value: Array) -> Array:
     return values
 
 
+def nonzero(values: Array) -> tuple[Array, Array]:
+    """Indices along both axes of the numbers that are not zero; of all numbers under JAX."""
+    if of_jax(values):
+        rows, across = jnp.indices(values.shape)
+        return rows.ravel(), across.ravel()
+    return np.nonzero(values)  # type: ignore[return-value]
+
+
+def binned(place: Array, values: Array, count: int) -> Array:
+    """Sums of the values at each place, [count]."""
+    if of_jax(place, values):
+        return jnp.zeros(count).at[place.ravel()].add(values.ravel())
+    return np.bincount(place.ravel(), values.ravel(), count)  # type: ignore[return-value]
+
+
 def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
     """Zero of an increasing function in (low, high), as accurate as `halvings` bisections; an end if there is none.
 
