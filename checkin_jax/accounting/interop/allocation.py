@@ -93,8 +93,7 @@ def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound
       mass: -log of the negligible mass, see `neg_log_tail`.
 
     Raises:
-      ValueError, TypeError: a parameter outside its range, or k > 1 under replacement or after sampling, for which
-        nothing is proved.
+      ValueError, TypeError: a parameter outside its range, or k > 1 after sampling, for which nothing is proved.
     """
     sums = allocated(event)
     assert sums is not None
@@ -111,20 +110,16 @@ def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound
         raise ValueError(
             f"num_selected={selected}: expected 1 after Poisson sampling, and in an unfinished epoch"
         )
-    if relation == REPLACE:
-        if selected > 1:
-            raise ValueError(
-                f"num_selected={selected}: expected 1 under {REPLACE!r}; for more a bound is proved where records are "
-                "added or removed"
-            )
-        return [(_replaced(steps, used, mu, mass), 1)]
+    replaced = relation == REPLACE
+    one = _replaced if replaced else _one_of
     if selected == 1:
-        return [(_one_of(steps, used, mu, mass), 1)]
-    # Witness: the sum of all steps is Gaussian with shift k, of which each of the k units has its share.
-    witnesses = (LocalGaussian(1.0, mu * math.sqrt(selected / steps)),)
+        return [(one(steps, used, mu, mass), 1)]
+    # Witness: the sum of all steps is Gaussian with shift k, or 2 k between opposite records, of which each of the k
+    # units has its share.
+    witnesses = (LocalGaussian(1.0, (2.0 if replaced else 1.0) * mu * math.sqrt(selected / steps)),)
     short, longer = divmod(steps, selected)
     blocks = [(short, selected - longer), (short + 1, longer)]
-    return [(minimum([_one_of(size, 1.0, mu, mass)], witnesses), count) for size, count in blocks if count]
+    return [(minimum([one(size, 1.0, mu, mass)], witnesses), count) for size, count in blocks if count]
 
 
 def _one_of(steps: int, used: float, mu: float, mass: float) -> UnitBound:
@@ -242,15 +237,15 @@ def random_allocation(
 
     Theorem: under add-or-remove with num_selected = 1 the pair P = (1-q) Q + (q/t) sum_i N(mu e_i, I), Q = N(0, I) is
     attained, so the ends differ by rounding and lattices only. num_selected = k > 1 is at most k units of one of t/k
-    steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 6]. Under replace-one with
-    num_selected = 1: two-steps (R2).
+    steps [Feldman, Shenfeld 2025; proof for adaptive values in docs/theory_allocation.md, 6]. Under replace-one each
+    unit is bounded by two-steps (R2).
 
     Args:
       noise_multiplier: noise standard deviation over the largest norm of a record's value, in [1/12, 1e6].
       num_steps: t, 1 to 1e9.
       delta: in [1e-300, 1].
       neighboring_relation: "add-or-remove-one" or "replace-one", or dp_accounting's; no default.
-      num_selected: k, 1 to t; 1 under "replace-one".
+      num_selected: k, 1 to t.
       num_epochs: number of finished epochs; 0 only before an unfinished one.
       unfinished_steps: s, 0 to t - 1: sums of one more epoch, of a run that stops inside it. The bound is that of one
         of s steps after sampling with probability q s / t. The stop must not depend on the sums.
@@ -287,7 +282,9 @@ def random_allocation(
     if relation == REPLACE:
         name = "R2: out of the record's place, and into it"
     else:
-        name = "the pair of random allocation" if selected == 1 else f"{selected} units of one of t/k steps"
+        name = "the pair of random allocation"
+    if selected > 1:
+        name = f"{selected} units of one of t/k steps" + (f", each by {name}" if relation == REPLACE else "")
     below = (
         "the pair of random allocation"
         if AllocationGaussian.name in found.lower_method
