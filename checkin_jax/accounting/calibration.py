@@ -335,7 +335,6 @@ def largest_count(
     *,
     least: int = 1,
     start: int = 1,
-    tolerance: float = 0.0,
 ) -> int:
     """The largest count in [least, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
 
@@ -344,11 +343,10 @@ def largest_count(
       least, most: smallest and largest count.
       target: largest epsilon.
       start: first count of the search.
-      tolerance: relative accuracy of the count; 0: exact.
     """
     variable = FreeVariable("count", float(least), float(most), 0.5, whole=True)
     found = _search(
-        lambda count: epsilon(int(count)), variable, float(start), target, math.inf, tolerance=tolerance
+        lambda count: epsilon(int(count)), variable, float(start), target, math.inf, tolerance=0.0
     )
     return 0 if found is None else int(found)
 

@@ -41,7 +41,6 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
@@ -263,9 +262,6 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:
     if TERNARY not in included and BINARY in included:
         # The bounds do not try binary randomized response where 3-ary leaks more.
         found += [each.binary() for each in kept_bounds if isinstance(each, Clones | UnequalOccupied)]
-        found += [
-            witness for each in kept_bounds if isinstance(each, UnequalPureLDP) for witness in each.binary()
-        ]
     if not hidden:
         return found
     # Grids are made from the bound that is used.

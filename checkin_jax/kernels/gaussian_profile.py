@@ -212,11 +212,11 @@ def _in_blocks(kernel: Callable[..., Array], mu: float, loss: np.ndarray) -> np.
 
 
 @quietly
-def _bisect_log_mu(epsilon: Array, log_target: Array, steps: int = 90) -> Array:
+def _bisect_log_mu(epsilon: Array, log_target: Array) -> Array:
     low = xp.full_like(epsilon, math.log(1e-9))
     high = xp.full_like(epsilon, math.log(1e3))
 
-    for _ in range(steps):
+    for _ in range(90):
         middle = 0.5 * (low + high)
         feasible = log_delta(xp.exp(middle), epsilon) <= log_target
         low, high = xp.where(feasible, middle, low), xp.where(feasible, high, middle)

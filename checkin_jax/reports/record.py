@@ -506,10 +506,10 @@ def percent(belief: float) -> str:
     return f"{up(100.0 * belief, 3)}%"
 
 
-def beliefs(relied_on: StatedGuarantee | None, priors: Sequence[float] = PRIORS) -> dict[float, float]:
+def beliefs(relied_on: StatedGuarantee | None) -> dict[float, float]:
     """Upper ends of an adversary's posterior belief, by its prior belief; empty without attack terms."""
     terms = attack_terms(relied_on)
-    return {} if terms is None else {prior: terms.posterior(prior).upper for prior in priors}
+    return {} if terms is None else {prior: terms.posterior(prior).upper for prior in PRIORS}
 
 
 def attack_terms(stated: StatedGuarantee | None) -> AttackTerms | None:

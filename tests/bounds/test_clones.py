@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oracles import krr, large, pairs
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture, largest_loss
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled
+from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, largest_loss
 from checkin_jax.kernels import clones, host, mixture_profiles, tails
 
 pytestmark = pytest.mark.usefixtures("x64")

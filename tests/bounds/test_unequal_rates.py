@@ -13,15 +13,13 @@ from oracles import unequal_rates as brute
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.populations import Population
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics.counts import pools
 
@@ -67,7 +65,7 @@ def test_every_client_is_covered(values):
                 assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all(), (rate, target)
 
 
-@pytest.mark.parametrize("label", ["T1h", "S", "T1m"])
+@pytest.mark.parametrize("label", ["T1", "S", "T1m"])
 def test_each_theorem_alone_is_above_brute_force(label):
     p, values = 3.0, (0.2, 0.4, 1.0, 1.0)
     cs = np.array([1.0, 1.2, 1.7, 2.6])
@@ -146,9 +144,8 @@ def test_b0h_as_evaluated_is_above_its_statement():
         stated = [known_messages.b0h(others, theta, rate, p, math.exp(loss)) for loss in losses]
         with jax.enable_x64(True):
             pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(len(others)), 45.0)
-            bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
             message = Message(host(math.log(p)), host(1.0))
-            found = np.asarray(one_bit_profile.pooled_upper(bound.steps, message, host(losses)))
+            found = ClientPool(rate, theta, pool).of_bits(message, losses, np.ones(losses.size), 45.0)
         assert (found >= np.array(stated) * (1 - 1e-9) - 1e-10).all()
         assert (found <= np.array(stated) * 1.1 + 1e-9).all()
 
@@ -327,7 +324,7 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
 
 
 def test_every_theorem_has_its_proof_in_the_documentation():
-    for label in ("T1h", "S", "T1m", "T*h", "G1h", "G4h"):
+    for label in ("T1", "S", "T1m", "T*h", "G1h", "G4h"):
         bound = next(each for each in BOUNDS if each.theorem == label)
         assert "docs/theory_rates.md" in bound.reference
 
@@ -361,8 +358,8 @@ def test_known_messages_at_one_rate_are_t_k(theta):
     n, epsilon0, loss = 2000, 2.0, np.array([0.0, 0.01, 0.05])
     with jax.enable_x64(True):
         plain = KaryBound(Shuffled(n, theta), epsilon0, 10, 40.0).upper(loss)
-        law, pool = kary_law(epsilon0, 10), pools.certain(n - 1.0)
-        same = UnequalSteps(theta, theta, pool, epsilon0, law, 40.0, "").upper(loss)
-        slower = UnequalSteps(0.5 * theta, theta, pool, epsilon0, law, 40.0, "").upper(loss)
+        pool = pools.certain(n - 1.0)
+        same = KaryBound(ClientPool(theta, theta, pool), epsilon0, 10, 40.0).upper(loss)
+        slower = KaryBound(ClientPool(0.5 * theta, theta, pool), epsilon0, 10, 40.0).upper(loss)
     np.testing.assert_allclose(same, plain, rtol=1e-4)
     assert (slower <= 0.5 * plain * (1 + 1e-3)).all()

@@ -43,7 +43,7 @@ def test_half_rarely_half_nearly_always(rate, printed):
     run = fleet(rate, [0.05, 0.95], [10_000, 10_000], 200)
     found = cj.account(run, MESSAGES, delta=DELTA, client_rate=rate)
     assert found.lower > 0.985 * found.epsilon
-    alone = rows.account("T1h", run, MESSAGES, delta=DELTA, client_rate=rate)
+    alone = rows.account("T1", run, MESSAGES, delta=DELTA, client_rate=rate)
     assert found.epsilon < alone.epsilon == pytest.approx(printed, rel=2e-3)
 
 
@@ -55,7 +55,7 @@ def test_clients_that_always_come_are_cover_too():
     assert "clones" in found.method
     assert "cap rates at 0.99" in found.warnings[0]
     assert any("no client's message depends on another" in text for text in found.assumptions)
-    alone = rows.account("T1h", run, MESSAGES, delta=DELTA, client_rate=0.1)
+    alone = rows.account("T1", run, MESSAGES, delta=DELTA, client_rate=0.1)
     assert alone.epsilon == pytest.approx(0.567, rel=2e-3)
     capped = fleet(0.1, [0.1, 0.99], [10_000, 10_000], 200)
     assert cj.account(capped, MESSAGES, delta=DELTA, client_rate=0.1).epsilon < 0.160

@@ -17,10 +17,9 @@ from oracles import krr
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.kernels.messages import one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics.counts import pools
 
@@ -304,9 +303,8 @@ def test_b0h_as_evaluated_is_above_its_statement_and_close():
         stated = np.array([known.b0h(others, theta, rate, p, c) for c in cs])
         with float64():
             pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(number), 45.0)
-            bound = UnequalOneBit.of(rate, theta, pool, math.log(p), 1.0, 45.0)
             message = Message(host(math.log(p)), host(1.0))
-            found = np.asarray(one_bit_profile.pooled_upper(bound.steps, message, host(np.log(cs))))
+            found = ClientPool(rate, theta, pool).of_bits(message, np.log(cs), np.ones(cs.size), 45.0)
         assert (found >= stated * (1 - 1e-9) - 1e-10).all()
         assert (found <= stated * 1.1 + 1e-9).all()
 

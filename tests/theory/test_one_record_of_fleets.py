@@ -8,7 +8,7 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.kernels.execution.devices import float64
 

@@ -15,9 +15,10 @@ from oracles import unequal_rates as brute
 from scipy.stats import binom
 
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.hexagon import StagedClones, UnequalStaged
+from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
 
@@ -33,7 +34,7 @@ def t1h(others, theta, rate, epsilon0, losses, known=True):
         pool = pools.sum_of(pools.weights(rates, theta), counts, MASS)
     else:
         pool = pools.limited(float(rates.sum()) / theta, MASS)
-    return np.asarray(UnequalPureLDP(rate, theta, pool, epsilon0, MASS).upper(np.asarray(losses)))
+    return np.asarray(PooledClones(ClientPool(rate, theta, pool), epsilon0, MASS).upper(np.asarray(losses)))
 
 
 def fleets(rng, trials):
@@ -163,7 +164,7 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
     everywhere = np.exp(epsilon0 * np.linspace(0, 1, 40))
     fleet = Others(np.array(others), np.ones(4))
     pool = pools.sum_of(pools.weights(fleet.rates, 0.8), fleet.counts, MASS)
-    found = UnequalPureLDP(rate, 0.8, pool, epsilon0, MASS, fleet).witnesses
+    found = PooledClones(ClientPool(rate, 0.8, pool, fleet), epsilon0, MASS).witnesses
     assert len(found) == 2
     for witness, channel, held, pair in (
         (found[0], krr.krr_channel(3, p), 2, (0, 1)),
@@ -211,7 +212,7 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     rate = float(1 / (1 + inverse_rho))
     n, beta = size + 1, rate / theta
     pool = pools.certain(size)
-    staged = UnequalStaged(rate, theta, pool, AnyMessage(math.log(3.0)), 28.0)
+    staged = StagedClones(ClientPool(rate, theta, pool), AnyMessage(math.log(3.0)), 28.0)
     assert staged.gains
     steps = 240
     width = max(90.0, float((c - 1) * n * inverse_rho))
@@ -224,12 +225,15 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     # Chords between the losses that are evaluated cost 3% this far out.
     assert ours <= game * 1.05 + 1e-6
     # Far out T1h is smaller.
-    assert ours < float(UnequalPureLDP(rate, theta, pool, math.log(3.0), MASS).upper(loss)[0]) or ours < 1e-6
+    assert (
+        ours < float(PooledClones(ClientPool(rate, theta, pool), math.log(3.0), MASS).upper(loss)[0])
+        or ours < 1e-6
+    )
 
 
 def test_t1h_plus_at_equal_rates_is_t1_plus():
     losses = np.array([0.0, 0.002, 0.01, 0.02])
-    ours = UnequalStaged(0.1, 0.1, pools.certain(9_999), AnyMessage(2.0), MASS).upper(losses)
+    ours = StagedClones(ClientPool(0.1, 0.1, pools.certain(9_999)), AnyMessage(2.0), MASS).upper(losses)
     theirs = StagedClones(Shuffled(10_000, 0.1), AnyMessage(2.0), MASS).upper(losses)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
@@ -238,11 +242,12 @@ def test_t1h_plus_without_thinning_is_false():
     """A pool of all others at the largest rate: below what 3-ary randomized response leaks."""
     others, rate = Others(np.array([0.02, 0.3]), np.array([3000.0, 300.0])), 0.3
     pool = pools.sum_of(pools.weights(others.rates, 0.3), others.counts, MASS)
-    law = UnequalPureLDP(rate, 0.3, pool, 2.0, MASS, others)
+    law = PooledClones(ClientPool(rate, 0.3, pool, others), 2.0, MASS)
     losses = np.array([0.03, 0.06])
     difference, far = law.witnesses[0].lower(losses)[0]
     leaked = difference - np.expm1(losses) * far
-    not_below(UnequalStaged(rate, 0.3, pool, AnyMessage(2.0), MASS).upper(losses), leaked)
+    not_below(StagedClones(ClientPool(rate, 0.3, pool), AnyMessage(2.0), MASS).upper(losses), leaked)
     assert (
-        UnequalStaged(rate, 0.3, pools.certain(3300), AnyMessage(2.0), MASS).upper(losses) < 0.9 * leaked
+        StagedClones(ClientPool(rate, 0.3, pools.certain(3300)), AnyMessage(2.0), MASS).upper(losses)
+        < 0.9 * leaked
     ).any()

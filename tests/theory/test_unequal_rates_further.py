@@ -17,7 +17,8 @@ from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     SlotsWithColluders,
 )
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
 from checkin_jax.numerics.counts import pools
 
@@ -41,12 +42,12 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         losses = np.log(cs)
         not_below(
             AlwaysPresentOthers(
-                rate, theta, pools.certain(pool), math.log(p), MASS, always_present=sure
+                ClientPool(rate, theta, pools.certain(pool)), math.log(p), MASS, always_present=sure
             ).upper(losses),
             truth,
         )
         present = pools.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
-        not_below(UnequalPureLDP(rate, 1.0, present, math.log(p), MASS).upper(losses), truth)
+        not_below(PooledClones(ClientPool(rate, 1.0, present), math.log(p), MASS).upper(losses), truth)
 
 
 def test_t1m_without_the_spread_of_w_is_false():

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Values, Witness, bucket_count
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
+from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import occupancy
@@ -38,11 +38,6 @@ def tried(messages: float, epsilon0: float) -> tuple[bool, bool]:
     """(3-ary, binary): whether each randomized response is worth trying with about this many messages."""
     few = 2.0 * messages < FEW_MESSAGES * (1.0 + math.exp(epsilon0))
     return few or epsilon0 >= TERNARY_FROM, epsilon0 <= (BINARY_UP_TO_IF_FEW if few else BINARY_UP_TO)
-
-
-def largest_loss(epsilon0: float, used: float) -> float:
-    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
-    return math.log1p(used * math.expm1(epsilon0)) * (1.0 + 1e-15)
 
 
 def cut(
@@ -203,7 +198,7 @@ class Binary:
 
 @dataclasses.dataclass(frozen=True)
 class Clones:
-    """clones of any eps0-LDP message, in a cover of equal rates (T1, T2, T2'). Witnesses: L1, L2.
+    """clones of any eps0-LDP message, in a cover (T1, T2, T2'). Witnesses: L1, L2.
 
     removal: True for add-or-remove, of which 3-ary randomized response is no witness.
     """
@@ -217,8 +212,7 @@ class Clones:
 
     @property
     def largest_loss(self) -> float:
-        shuffled = isinstance(self.cover, Shuffled)
-        return self.epsilon0 if shuffled else largest_loss(self.epsilon0, self.cover.used)
+        return largest_loss(self.epsilon0, self.cover.used)
 
     @property
     def variance(self) -> float:
@@ -227,7 +221,7 @@ class Clones:
 
     def _mixture(self, upper: bool) -> Mixture:
         law = self.cover.clones(self.epsilon0, self.neg_log_tail, upper)
-        return Mixture(law, self.epsilon0, self.neg_log_tail, self.cover.drift)
+        return Mixture(law, self.epsilon0, self.neg_log_tail, self.cover.drift, self.cover.finest)
 
     @functools.cached_property
     def mixture(self) -> Mixture:

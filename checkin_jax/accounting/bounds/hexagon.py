@@ -14,13 +14,11 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import largest_loss
 from checkin_jax.accounting.bounds.interface import UnitBound, Values, Witness
-from checkin_jax.accounting.bounds.messages.cover import StepCover
+from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
-from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
 
@@ -83,11 +81,16 @@ class StagedBound(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class StagedClones(StagedBound):
-    """T1+, or own-laws: all messages have the same weight, as in shuffled check-in."""
+    """T1+, T1h+, or own-laws: all messages have the same weight, as in shuffled check-in."""
 
     step_cover: StepCover
     steps: Steps
     neg_log_tail: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of the loss under clones, up to a common factor; this bound exceeds clones nowhere by much."""
+        return self.step_cover.variance
 
     @property
     def _observed_prob(self) -> float:
@@ -98,8 +101,7 @@ class StagedClones(StagedBound):
         return _evaluated(self, devices.in_use())
 
     def _stated(self) -> staged_clones.GameArguments | None:
-        mass = self.neg_log_tail
-        return staged_clones.problem(self.step_cover.sums(mass), self.steps, self.step_cover.everybody, mass)
+        return self.step_cover.game(self.steps, self.neg_log_tail)
 
 
 @functools.lru_cache(maxsize=4)
@@ -107,32 +109,6 @@ def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndar
     """Profile of the bound, cached; it serves sums of the messages, too, which are a post-processing."""
     del device  # part of the key: devices round differently
     return None if bound._problem is None else bound._problem.profile()
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class UnequalStaged(StagedBound):
-    """T1h+, or own-laws: a pool of other clients hides a client of rate g.
-
-    Attributes:
-      rate: g, in (0, 1]. theta: rate of the pool, in (0, 1). pool: law of its size n', `numerics.counts.pools`.
-    """
-
-    rate: float
-    theta: float
-    pool: PoolSizes
-    steps: Steps
-    neg_log_tail: float
-
-    @property
-    def variance(self) -> float:
-        """Variance of the loss under T1h, up to a common factor; this bound exceeds T1h nowhere by much."""
-        return self.rate**2 / (self.theta * (self.pool.mean + 1.0))
-
-    def _stated(self) -> staged_clones.GameArguments | None:
-        pool = self.pool
-        return staged_clones.pool(
-            pool.sizes, pool.masses, self.theta, self.rate, self.steps, self.neg_log_tail
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
-from checkin_jax.accounting.bounds.messages.kary import KaryBound, kary_law
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
 from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
@@ -34,9 +34,11 @@ from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,
 )
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, total_variation_law
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
+from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
@@ -57,17 +59,30 @@ _RARELY_BEYOND = 0.9
 
 
 def t1(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages."""
-    if unit.cover is None or unit.epsilon0 is None:
+    """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages.
+
+    Where rates differ (T1h) some others have rates below 1.
+    """
+    epsilon0, mass = unit.epsilon0, unit.neg_log_tail
+    if epsilon0 is None:
         return None
-    return Clones(Shuffled(*unit.cover), unit.epsilon0, unit.neg_log_tail)
+    if unit.cover is not None:
+        return Clones(Shuffled(*unit.cover), epsilon0, mass)
+    pools = populations.covers(unit)
+    return populations.least(PooledClones(pool, epsilon0, mass) for pool in pools) if pools else None
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
     """Needs: as T1, a rate below 1, about 80 messages a round; no laws of the mechanism's own, which are sharper."""
-    if unit.cover is None or not unit.epsilon0 or unit.randomizer.step_set is not None:
+    if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    return _staged(unit, Shuffled(*unit.cover), AnyMessage(unit.epsilon0))
+    sample = _sample(unit)
+    return None if sample is None else _staged(unit, sample, AnyMessage(unit.epsilon0))
+
+
+def _sample(unit: Unit) -> Shuffled | ClientPool | None:
+    """Cover of the target by other clients in its sample."""
+    return populations.widest_pool(unit) if unit.cover is None else Shuffled(*unit.cover)
 
 
 def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None:
@@ -85,14 +100,8 @@ def own_laws(unit: Unit) -> UnitBound | None:
     """Needs: a mechanism that declares the laws of its steps, and some hundred messages."""
     if not unit.epsilon0 or unit.randomizer.step_set is None:
         return None
-    steps, cover, averaged = (
-        _own_steps(unit.randomizer),
-        unit.cover,
-        unit.protocol.averaged_slot_choices is not None,
-    )
+    steps, sample, averaged = _own_steps(unit.randomizer), _sample(unit), _averaged(unit)
     assert steps is not None
-    if unit.unequal_cover is not None:
-        return populations.staged(unit, steps)
     found = [_labelled(unit, steps)]
     if found == [None]:
         found += [
@@ -103,10 +112,18 @@ def own_laws(unit: Unit) -> UnitBound | None:
         found += [_staged(unit, each, steps) for each in _step_covers(unit, Occupied)]
     # B0 is smaller for messages of one bit, t_k for k-ary randomized response.
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
-    if cover is not None and cover.rate < 1.0 and not sharper:
-        found.append(_staged(unit, Shuffled(*cover), steps))
+    if isinstance(sample, ClientPool):
+        sharper = unit.randomizer.one_bit == 1.0 and not averaged
+    if sample is not None and sample.rate < 1.0 and not sharper:
+        found.append(_staged(unit, sample, steps))
     bounds = [each for each in found if each is not None]
     return bounds[0] if len(bounds) == 1 else minimum(bounds) if bounds else None
+
+
+def _averaged(unit: Unit) -> bool:
+    """True if slots are averaged, whose messages may depend on others of the window."""
+    protocol = unit.protocol
+    return protocol.averaged_slot_choices is not None or protocol.unequal_averaged_slot_choices is not None
 
 
 def _known(unit: Unit) -> bool:
@@ -140,7 +157,7 @@ def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | Non
     """The smallest of the bounds made from the covers of the target."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
-    found = [made(step_cover) for step_cover in _step_covers(unit)]
+    found = [made(step_cover) for step_cover in _step_covers(unit) or populations.covers(unit)]
     if len(found) <= 1:
         return found[0] if found else None
     # Witnesses are those of the first cover: hidden dummies count as messages there.
@@ -152,10 +169,6 @@ def total_variation(unit: Unit) -> UnitBound | None:
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
-    if unit.unequal_cover is not None:
-        return populations.with_step(
-            unit, total_variation_law(epsilon0, beta), "clones (of a total variation)"
-        )
     return _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
 
 
@@ -164,24 +177,19 @@ def t_k(unit: Unit) -> UnitBound | None:
     values, epsilon0 = unit.randomizer.kary, unit.epsilon0
     if values is None or epsilon0 is None:
         return None
-    if unit.unequal_cover is not None:
-        return populations.with_step(unit, kary_law(epsilon0, values), "own-laws (k-ary randomized response)")
     return _each(unit, lambda step_cover: KaryBound(step_cover, epsilon0, values, unit.neg_log_tail))
 
 
 def b0(unit: Unit) -> UnitBound | None:
     """Needs: one-bit messages in a sample of clients at a rate below 1, none depending on another of its round."""
-    differ, epsilon0, cover = unit.randomizer.one_bit, unit.epsilon0, unit.cover
-    if (
-        differ is None
-        or cover is None
-        or cover.rate >= 1.0
-        or unit.protocol.averaged_slot_choices is not None
-    ):
+    differ, epsilon0 = unit.randomizer.one_bit, unit.epsilon0
+    if differ is None or not epsilon0 or _averaged(unit):
         return None
-    if epsilon0 is None or epsilon0 == 0.0:
-        return None
-    return OneBitCheckIn(Shuffled(*cover), epsilon0, unit.neg_log_tail, differ)
+    if unit.cover is not None:
+        cover: Shuffled | ClientPool | None = Shuffled(*unit.cover) if unit.cover.rate < 1.0 else None
+    else:
+        cover = next(iter(populations.covers(unit)), None)
+    return None if cover is None else OneBitCheckIn(cover, epsilon0, unit.neg_log_tail, differ)
 
 
 def t2(unit: Unit) -> UnitBound | None:
@@ -262,7 +270,7 @@ def t_delta(unit: Unit) -> UnitBound | None:
         return None
     delta0 = float(message.delta(np.array([epsilon0]))[0])
     pure = dataclasses.replace(unit, randomizer=PureLDP(epsilon0=epsilon0))
-    builders = t1_plus, t2_plus, t2_plus_plus, populations.t1h_plus
+    builders = t1_plus, t2_plus, t2_plus_plus
     found = [
         CutRatios(each, epsilon0, delta0, unit.rate)
         for each in (build(pure) for build in builders)

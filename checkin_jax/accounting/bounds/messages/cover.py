@@ -19,9 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
-from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.kernels.messages import equal_steps, one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
+from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
 BUCKETS, _KNOWN_BUCKETS = 256, 16
@@ -40,8 +44,39 @@ class Draws(NamedTuple):
     rate: float
 
 
+def largest_loss(epsilon0: float, used: float) -> float:
+    """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
+    return epsilon0 if used == 1.0 else math.log1p(used * math.expm1(epsilon0)) * (1.0 + 1e-15)
+
+
+class _OneRate(abc.ABC):
+    """Base of covers by clients of one rate."""
+
+    # Most buckets of the number of labels of the clones.
+    finest = 256
+
+    @property
+    @abc.abstractmethod
+    def everybody(self) -> float: ...
+
+    @abc.abstractmethod
+    def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
+        """Sums of steps, rounded for upper bounds."""
+
+    def of_step(
+        self, law: equal_steps.StepLaw, epsilon0: float, losses: np.ndarray, neg_log_tail: float
+    ) -> np.ndarray:
+        """Upper bounds on the divergence, at losses below epsilon0, of messages with this dominating step."""
+        sums = self.sums(neg_log_tail)
+        return np.asarray(equal_steps.profile_upper(law, sums, host(epsilon0), host(losses)))
+
+    def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | None:
+        """The staged game of these steps; None if there are too few."""
+        return staged_clones.problem(self.sums(neg_log_tail), steps, self.everybody, neg_log_tail)
+
+
 @dataclasses.dataclass(frozen=True)
-class Shuffled:
+class Shuffled(_OneRate):
     """Shuffled check-in (T1; rate 1 is shuffling), or averaged updates (T3).
 
     Args:
@@ -79,13 +114,20 @@ class Shuffled:
         return min(math.exp(self.num_clients * math.log(self.rate)) * (1.0 + 1e-9), 1.0)
 
     def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
-        """Sums of steps, rounded for upper bounds."""
         n = float(self.num_clients)
         return equal_steps.StepCounts(host(n), host(self.rate), host([n]), host([1.0]))
 
     def draws(self, neg_log_tail: float) -> Draws:
         """Draws of witnesses, rounded for lower bounds."""
         return Draws(np.asarray([float(self.num_clients)]), np.ones(1), np.ones(1), self.rate)
+
+    def of_bits(
+        self, message: Message, losses: np.ndarray, ceilings: np.ndarray, neg_log_tail: float
+    ) -> np.ndarray:
+        """B0 at these losses; above the ceilings the values need not be sharp."""
+        sums = self.sums(neg_log_tail)
+        arguments = sums.clients, sums.rate, message, host(losses), host(ceilings)
+        return np.asarray(one_bit_profile.profile_upper(*arguments))
 
     def messages(
         self, epsilon0: float, neg_log_tail: float, buckets: int = BUCKETS
@@ -100,7 +142,7 @@ class Shuffled:
         return law(host(self.num_clients), host(self.rate), host(epsilon0))
 
 
-class _InSlots(abc.ABC):
+class _InSlots(_OneRate):
     """Base of covers all of whose draws send a message."""
 
     drift = 0.0
@@ -135,7 +177,11 @@ class UniformSlot(_InSlots):
     used: float
     used_lower: float
 
-    everybody, known = 0.0, True
+    known = True
+
+    @property
+    def everybody(self) -> float:
+        return 0.0
 
     @property
     def number(self) -> float:
@@ -211,4 +257,4 @@ class Occupied(_InSlots):
         return equal_steps.StepCounts(host(self.num_clients), host(1.0), host(values), host(masses))
 
 
-StepCover = Shuffled | UniformSlot | Occupied
+StepCover = Shuffled | UniformSlot | Occupied | ClientPool

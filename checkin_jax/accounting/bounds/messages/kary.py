@@ -24,13 +24,6 @@ from checkin_jax.kernels.messages import equal_steps
 _BUCKETS = 256
 
 
-def kary_law(epsilon0: float, num_values: int) -> equal_steps.StepLaw:
-    """The dominating step t_k."""
-    p_minus_1 = math.expm1(epsilon0)
-    each = 1.0 / (p_minus_1 + num_values)
-    return equal_steps.StepLaw(host(each), host(0.0), host(p_minus_1 * each))
-
-
 @dataclasses.dataclass(frozen=True)
 class KaryBound(HiddenSteps):
     """t_k: messages of k-ary randomized response, whose labels may be permuted adaptively within the round.
@@ -62,14 +55,18 @@ class KaryBound(HiddenSteps):
     @property
     def law(self) -> equal_steps.StepLaw:
         """The dominating step t_k."""
-        return kary_law(self.epsilon0, self.num_values)
+        p_minus_1 = math.expm1(self.epsilon0)
+        each = 1.0 / (p_minus_1 + self.num_values)
+        return equal_steps.StepLaw(host(each), host(0.0), host(p_minus_1 * each))
 
     @functools.cached_property
-    def _found(self) -> Witness:
-        mass = self.neg_log_tail
+    def _found(self) -> tuple[Witness, ...]:
+        mass, draws = self.neg_log_tail, self.step_cover.draws(self.neg_log_tail)
+        if draws is None:
+            return ()
         if self.num_values == 2:
-            return Binary(self, self.step_cover.messages(self.epsilon0, mass), self.epsilon0, mass)
-        draws, p = self.step_cover.draws(mass), math.exp(self.epsilon0)
+            return (Binary(self, self.step_cover.messages(self.epsilon0, mass), self.epsilon0, mass),)
+        p = math.exp(self.epsilon0)
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
@@ -84,8 +81,8 @@ class KaryBound(HiddenSteps):
             host(ones),
         )
         mixture = Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS)
-        return OfMixture(self, mixture, "k-ary randomized response, all others at a third record")
+        return (OfMixture(self, mixture, "k-ary randomized response, all others at a third record"),)
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        return (self._found,)
+        return self._found

@@ -23,8 +23,9 @@ from checkin_jax.accounting.bounds.messages.total_variation import (
     most_total_variation,
     total_variation_law,
 )
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.kernels import host, mixture_profiles
-from checkin_jax.kernels.messages import equal_steps, one_bit_profile
+from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 
 # Fewest buckets of the number of messages in `fair_bits`.
@@ -41,6 +42,7 @@ def fair_bits(
     """
     # Shares of the base law in units of the rarer bit's: e^epsilon0, 1, and 1 / (2 rare) for absent clients.
     draws, rare = step_cover.draws(neg_log_tail), 1.0 / (1.0 + math.exp(epsilon0))
+    assert draws is not None
     ones = np.ones_like(draws.number)
     law = mixture_profiles.MixtureLaw(
         host(draws.number),
@@ -66,7 +68,7 @@ class OneBitCheckIn(HiddenSteps):
     the bits' total variation, it is A.
 
     Args:
-      step_cover: shuffled check-in. epsilon0: nats, in (0, 50].
+      step_cover: shuffled check-in, or a pool (B0h). epsilon0: nats, in (0, 50].
       neg_log_tail: -log of the negligible mass, in [1, 1e4].
       differ: upper bound on the probability, over the public coins, that the bits of two records differ; in (0, 1].
         Below 1 (B_nu) there are no witnesses.
@@ -86,8 +88,9 @@ class OneBitCheckIn(HiddenSteps):
         _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
         _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
-        cover = _validate.instance(Shuffled, step_cover=self.step_cover)
-        _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
+        if not isinstance(self.step_cover, ClientPool):
+            cover = _validate.instance(Shuffled, step_cover=self.step_cover)
+            _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
 
     @property
     def law(self) -> equal_steps.StepLaw:
@@ -96,11 +99,10 @@ class OneBitCheckIn(HiddenSteps):
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         losses, plain = super().evaluated()
-        step_counts = self.step_cover.sums(self.neg_log_tail)
         message = Message(host(self.epsilon0), host(self.differ))
-        arguments = step_counts.clients, step_counts.rate, message, host(losses), host(plain)
-        # Above `plain` the values need not be sharp.
-        return losses, np.minimum(plain, np.asarray(one_bit_profile.profile_upper(*arguments)))
+        assert isinstance(self.step_cover, Shuffled | ClientPool)
+        value = self.step_cover.of_bits(message, losses, plain, self.neg_log_tail)
+        return losses, np.minimum(plain, value)
 
     @functools.cached_property
     def _found(self) -> tuple[Witness, ...]:

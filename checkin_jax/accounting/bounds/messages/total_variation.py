@@ -15,9 +15,8 @@ import numpy as np
 import scipy
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import largest_loss
 from checkin_jax.accounting.bounds.interface import Witness
-from checkin_jax.accounting.bounds.messages.cover import StepCover
+from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import convex
@@ -112,7 +111,7 @@ class DominatingSteps(abc.ABC):
 
 
 class HiddenSteps(DominatingSteps):
-    """A bound from a dominating step and a cover of equal rates. Attributes of subclasses: step_cover: the cover."""
+    """A bound from a dominating step and a cover. Attributes of subclasses: step_cover: the cover."""
 
     step_cover: StepCover
 
@@ -128,9 +127,7 @@ class HiddenSteps(DominatingSteps):
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         step_counts = self.step_cover.sums(self.neg_log_tail)
         losses = losses_of(self.law, step_counts, self.epsilon0, self.neg_log_tail)
-        return losses, np.asarray(
-            equal_steps.profile_upper(self.law, step_counts, host(self.epsilon0), host(losses))
-        )
+        return losses, self.step_cover.of_step(self.law, self.epsilon0, losses, self.neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
-from checkin_jax.accounting.bounds.unequal.pooled_clients import UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
@@ -28,7 +28,7 @@ _FINEST = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AlwaysPresentOthers(UnequalPureLDP):
+class AlwaysPresentOthers(PooledClones):
     """T1m: a pool of n' others of rate theta, and M others of rate 1; one randomizer, not adaptive within a round.
 
     Rounds may adapt. Given K' = k the target is one of the k messages of pool members with probability q_k. The
@@ -36,7 +36,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
     least k (fewer messages) and the largest q. X is replaced by a binomial (larger in convex order), and that by a
     law on few points with the same mean.
 
-    Attributes: those of `UnequalPureLDP`, theta < 1; always_present: lower bound on M >= 1.
+    Attributes: those of `PooledClones`, theta < 1; always_present: lower bound on M >= 1.
     """
 
     always_present: float = 1.0
@@ -44,10 +44,10 @@ class AlwaysPresentOthers(UnequalPureLDP):
     @property
     def variance(self) -> float:
         """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        known = max(self.theta * self.pool.mean, 1.0)
+        known = max(self.cover.theta * self.cover.size.mean, 1.0)
         messages = known + self.always_present
         return (
-            self.rate**2
+            self.cover.rate**2
             / messages
             * (1.0 + math.expm1(self.epsilon0) * self.always_present / (known * messages))
         )
@@ -56,12 +56,12 @@ class AlwaysPresentOthers(UnequalPureLDP):
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used and weight of every part; and the probability that counts in full."""
         found, missing_mass = [], 0.0
-        there = self.pool.masses > 0.0
-        sizes, masses = self.pool.sizes[there], self.pool.masses[there]
+        there = self.cover.size.masses > 0.0
+        sizes, masses = self.cover.size.sizes[there], self.cover.size.masses[there]
         starts = list(_SIZES) if sizes.size > len(_SIZES) else list(range(sizes.size))
         for size, mass in zip(sizes[starts].tolist(), np.add.reduceat(masses, starts).tolist()):
             if size < 1.0:
-                missing_mass += mass * self.rate
+                missing_mass += mass * self.cover.rate
             elif mass > 0.0:
                 *parts, more = self._given(size)
                 found.append((*parts[:2], mass * parts[2]))
@@ -72,9 +72,9 @@ class AlwaysPresentOthers(UnequalPureLDP):
 
     def _given(self, pool: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """`_parts` given n' = `pool`."""
-        g, n = self.rate, pool + 1.0
-        rho = g * (1.0 - self.theta) / ((1.0 - g) * self.theta) if g < 1.0 else math.inf
-        members = poisson_binomial.trials(np.asarray([self.theta]), np.asarray([pool]))
+        g, n = self.cover.rate, pool + 1.0
+        rho = g * (1.0 - self.cover.theta) / ((1.0 - g) * self.cover.theta) if g < 1.0 else math.inf
+        members = poisson_binomial.trials(np.asarray([self.cover.theta]), np.asarray([pool]))
         law = poisson_binomial.law(members, self.neg_log_tail)
         k, masses = law.values, law.run_upper
         if law.stride > 1:
@@ -106,7 +106,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
                 slots.append(np.full(points.size, low[here].min() + self.always_present))
                 used.append(np.minimum(share * points / np.where(total > 0, total, 1.0), 1.0))
                 weight.append(part * shares * total)
-        everybody = g * math.exp(pool * math.log(self.theta))
+        everybody = g * math.exp(pool * math.log(self.cover.theta))
         slots.append(np.asarray([n + self.always_present]))
         used.append(np.ones(1))
         weight.append(np.asarray([everybody]))
@@ -144,7 +144,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
         return places / (drawn * share), masses, min(1.0, drawn / k) * short, outside
 
     @functools.cached_property
-    def _above(self) -> Mixture:
+    def mixture(self) -> Mixture:
         slots, used, weight, _ = self._parts
         size = 16 * math.ceil(slots.size / 16)
         pad = size - slots.size
@@ -162,7 +162,7 @@ class AlwaysPresentOthers(UnequalPureLDP):
             * np.maximum(-np.expm1(np.asarray(loss) - self.epsilon0), 0.0)
             * math.exp(self.epsilon0)
         )
-        return self._above.upper(loss) + missing_mass * (1.0 + 1e-12)
+        return self.mixture.upper(loss) + missing_mass * (1.0 + 1e-12)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

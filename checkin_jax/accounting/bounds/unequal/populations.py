@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
-from checkin_jax.accounting.bounds.hexagon import UnequalStaged
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
@@ -22,16 +21,14 @@ from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     SlotsWithColluders,
 )
-from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others, UnequalPureLDP
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
+from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics.counts import occupancy, pools
 from checkin_jax.numerics.counts.pools import PoolSizes
-from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
@@ -167,18 +164,13 @@ def covering_population(unit: Unit) -> Population | None:
     )
 
 
-def t1h(unit: Unit) -> UnitBound | None:
-    """Needs: unequal rates, averaged slots or not; other clients with rates below 1; eps0-LDP messages."""
-    found, epsilon0 = covering_population(unit), unit.epsilon0
-    if found is None or not found.thetas or epsilon0 is None:
-        return None
-    return _least(
-        UnequalPureLDP(found.rate, theta, pool, epsilon0, found.neg_log_tail, found.theirs)
-        for theta, pool in found.pools
-    )
+def covers(unit: Unit) -> list[ClientPool]:
+    """Pools of the unit's population, the most promising first; none where rates are equal."""
+    found = covering_population(unit)
+    return [] if found is None else [ClientPool(found.rate, *each, found.theirs) for each in found.pools]
 
 
-def _least(bounds: Iterable[UnitBound]) -> UnitBound:
+def least(bounds: Iterable[UnitBound]) -> UnitBound:
     """The least of bounds of one kind, with the witnesses of the first."""
     first, *more = bounds
     return minimum([first, *more], first.witnesses) if more else first
@@ -205,55 +197,13 @@ class CutUnequal(CutMessages):
         return self.of_pure(epsilon0)
 
 
-def with_step(unit: Unit, law: equal_steps.StepLaw, name: str) -> UnitBound | None:
-    """T1h with the dominating step `law`. Needs: as T1h."""
-    found = covering_population(unit)
-    if found is None or unit.epsilon0 is None:
-        return None
-    mass = unit.neg_log_tail
-    bounds = [
-        UnequalSteps(found.rate, theta, pool, unit.epsilon0, law, mass, name) for theta, pool in found.pools
-    ]
-    return minimum(bounds, ()) if bounds else None
-
-
-def b0h(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h; messages of one bit and public coins, none depending on another of its round."""
-    found, differ = covering_population(unit), unit.randomizer.one_bit
-    if (
-        found is None
-        or not unit.epsilon0
-        or differ is None
-        or unit.protocol.unequal_averaged_slot_choices is not None
-    ):
-        return None
-    if not found.thetas:
-        return None
-    theta = found.thetas[0]
-    pool = found.pool(theta)
-    return UnequalOneBit.of(found.rate, theta, pool, unit.epsilon0, differ, unit.neg_log_tail)
-
-
-def t1h_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1h; about 80 messages a round; no laws of the mechanism's own, which are sharper."""
-    if unit.epsilon0 is None or unit.randomizer.step_set is not None:
-        return None
-    return staged(unit, AnyMessage(unit.epsilon0))
-
-
-def staged(unit: Unit, steps: Steps) -> UnequalStaged | None:
-    """T1h+ with these steps; None for messages of one bit, none depending on another, which B0h serves."""
+def widest_pool(unit: Unit) -> ClientPool | None:
+    """The most promising pool, of at least the target's rate, as staged games need; None without one."""
     found = covering_population(unit)
     if found is None or not found.thetas:
         return None
-    if unit.randomizer.one_bit == 1.0 and unit.protocol.unequal_averaged_slot_choices is None:
-        return None
-    # Proved for pools of at least the target's rate.
     theta = max(found.thetas[0], found.rate)
-    if theta >= 1.0:
-        return None
-    bound = UnequalStaged(found.rate, theta, found.pool(theta), steps, unit.neg_log_tail)
-    return bound if bound.gains else None
+    return ClientPool(found.rate, theta, found.pool(theta), found.theirs) if theta < 1.0 else None
 
 
 def s(unit: Unit) -> UnitBound | None:
@@ -261,8 +211,9 @@ def s(unit: Unit) -> UnitBound | None:
     found = covering_population(unit)
     if found is None or unit.epsilon0 is None or (found.always_present == 0.0 and found.many_absent):
         return None
-    setting = unit.epsilon0, unit.neg_log_tail, found.theirs
-    return UnequalPureLDP(found.rate, 1.0, found.present(), *setting)
+    return PooledClones(
+        ClientPool(found.rate, 1.0, found.present(), found.theirs), unit.epsilon0, unit.neg_log_tail
+    )
 
 
 def t1m(unit: Unit) -> UnitBound | None:
@@ -272,8 +223,8 @@ def t1m(unit: Unit) -> UnitBound | None:
         return None
     if found.always_present == 0.0 or not found.thetas:
         return None
-    theta, setting = found.thetas[0], (unit.epsilon0, unit.neg_log_tail, found.theirs)
-    return AlwaysPresentOthers(found.rate, theta, found.pool(theta), *setting, found.always_present)
+    first, sure = covers(unit)[0], found.always_present
+    return AlwaysPresentOthers(first, unit.epsilon0, unit.neg_log_tail, always_present=sure)
 
 
 def t2c(unit: Unit) -> UnitBound | None:
@@ -328,7 +279,7 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
     shown_slots, pools_of = slots_shown(choices, found, shown.used_lower), _occupying_pools(found)
 
     def clones(epsilon0: float) -> UnitBound:
-        return _least(
+        return least(
             UnequalOccupied(found.rate, theta, pool, choices.num_slots, shown_slots, epsilon0, mass)
             for theta, pool in pools_of
         )
@@ -363,7 +314,7 @@ def t_star_h(unit: Unit) -> UnitBound | None:
         return None
     choices, chosen = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
     if choices is not None and chosen is not None:
-        return _least(
+        return least(
             OccupiedHidden(chosen.rate, theta, pool, choices.num_slots, profile, mass)
             for theta, pool in _occupying_pools(chosen)
         )
@@ -371,7 +322,7 @@ def t_star_h(unit: Unit) -> UnitBound | None:
     if found is None or not found.thetas:
         return None
     sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).witnesses
-    return _least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
+    return least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
 
 
 def g4h(unit: Unit) -> UnitBound | None:

@@ -17,7 +17,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics.counts.pools import PoolSizes

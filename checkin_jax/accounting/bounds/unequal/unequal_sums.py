@@ -14,7 +14,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.subsampling import GaussianSum, Subsampled
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts import poisson_binomial

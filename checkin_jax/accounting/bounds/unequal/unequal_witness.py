@@ -14,7 +14,7 @@ from checkin_jax.accounting.bounds.interface import EventProfile, Lines, Profile
 from checkin_jax.accounting.bounds.messages.equal_records import GaussianAtOneRecord, LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
-from checkin_jax.accounting.bounds.unequal.pooled_clients import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
