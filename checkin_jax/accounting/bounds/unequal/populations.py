@@ -358,9 +358,10 @@ def g1h(unit: Unit) -> UnitBound | None:
 
 def t_star_h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; single messages observed, with a profile better than the worst for its epsilon0."""
-    mu, mass, profile = unit.randomizer.gaussian_mu, unit.neg_log_tail, profile_of(unit.randomizer)
+    mu, mass = unit.randomizer.gaussian_mu, unit.neg_log_tail
     if unit.sums_noise or unit.worst_of_its_kind or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
+    profile = profile_of(unit.randomizer)
     choices, chosen = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
     if choices is not None and chosen is not None:
         return _least(
