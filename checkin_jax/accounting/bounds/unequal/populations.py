@@ -20,6 +20,7 @@ from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessage
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
+    HiddenWithColluders,
     SlotsWithColluders,
 )
 from checkin_jax.accounting.bounds.unequal.named_mechanisms import UnequalOneBit, UnequalSteps
@@ -282,6 +283,16 @@ def t2c(unit: Unit) -> UnitBound | None:
     if known is None or unit.epsilon0 is None or not unit.replaced:
         return None
     return SlotsWithColluders(*known, unit.epsilon0, unit.neg_log_tail)
+
+
+def r3c(unit: Unit) -> UnitBound | None:
+    """Needs: slots that all show a message, some of colluding clients; a privacy profile; a record replaced."""
+    known, mu = unit.protocol.known_slots, unit.randomizer.gaussian_mu
+    if known is None or not unit.replaced or unit.worst_of_its_kind:
+        return None
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None
+    return HiddenWithColluders(*known, profile_of(unit.randomizer), unit.neg_log_tail)
 
 
 def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:
