@@ -97,10 +97,11 @@ def _as_others(unit: Unit) -> Unit:
 
 
 def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
-    """Witnesses of a sliding window all of whose other clients collude: the target's message in a shared slot.
+    """Witnesses of a sliding window most of whose other clients collude: the target's message in a shared slot.
 
     The colluders know their own messages, so a different message in a slot of theirs is the target's. Slots without a
-    colluder are dropped.
+    colluder are dropped, and so are those of honest clients, which are the last to meet the target's window on either
+    side: each of them is in one slot more than the one before.
     """
     shown, randomizer = unit.slots, unit.randomizer
     if (
@@ -110,10 +111,14 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         or unit.protocol.unequal_used_slot_choices is not None
     ):
         return []
-    if colluding < 2 * shown.num_rivals or shown.num_rivals == 0 or unit.summed_slots:
+    honest = max(2 * shown.num_rivals - colluding, 0)
+    if honest >= shown.number or shown.num_rivals == 0 or unit.summed_slots:
+        return []
+    if honest and shown.shown < 1.0:
         return []
     alone = shown.used * math.exp(shown.num_rivals * math.log1p(-shown.rival_prob)) * (1.0 + 1e-12)
-    rate = shown.used_lower - alone
+    kept = 1.0 - honest / shown.number
+    rate = (shown.used_lower - alone) * kept
     if not rate > 0.0:
         return []
     bound = one_message(randomizer, rate)
@@ -124,7 +129,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         if BINARY in randomizer.included_mechanisms:
             laws.append(_binary(randomizer.largest_loss))
         laws = [_unlike_theirs(law, shown.num_rivals, shown.rival_prob) for law in laws]
-        return [LocalLabels(bound, shown.used, _named_beside(law)) for law in laws]
+        return [LocalLabels(bound, shown.used * kept, _named_beside(law)) for law in laws]
     if BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     return [

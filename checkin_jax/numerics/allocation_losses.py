@@ -23,6 +23,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts are imported when they are used
 
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
@@ -44,6 +45,9 @@ _STEP, _FEW, _MANY = 0.1, 100.0, 1e4
 _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _RATIO = 4.0
 _MAX_SCALES = 200
+# Change of a sum's mean by cutting its large terms, in standard deviations, for lower bounds and for upper ones; and
+# levels that are tried.
+_BARELY, _LEVELS = (1e-4, 1e-5), 256
 # Most lattice points of one scale.
 _MAX_GRID = 2**23
 # Most lattice points of the law of one term, for sums of several kinds.
@@ -133,9 +137,10 @@ def profile(
             # The lower law has little mass within one spacing.
             finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
             spacing = min(spacing, finest)
-        spacing = max(
-            spacing, 24.0 * sd / points, (high - least) / (_MAX_POINTS if upper else 2.0 * _MAX_LEVELS)
-        )
+        most_levels = _MAX_POINTS if upper else 2.0 * _MAX_LEVELS
+        if reverse and scale == 0 and high - least > most_levels * max(spacing, 24.0 * sd / points):
+            high = _barely_cut(mu, m, high, _BARELY[upper], shared)
+        spacing = max(spacing, 24.0 * sd / points, (high - least) / most_levels)
         spacing = min(spacing, 0.1 * (high - least))
         law = law_upper(mu, least, high, spacing, shared) if upper else law_lower(mu, least, high, spacing)
         if law is None:
@@ -161,6 +166,17 @@ def profile(
         if not 1e-290 < end < 1e290:
             break
     return found
+
+
+def _barely_cut(mu: float, number: float, high: float, share: float, shared: bool) -> float:
+    """Level, at most `high`, at which cutting terms lowers the mean of their sum by this share of its deviation.
+
+    In reverse, E(-S - x)_+ changes by this alone, and a lattice up to rare large terms would be coarse.
+    """
+    levels = np.geomspace(1.5, high, _LEVELS) if high > 1.5 else np.array([high])
+    allowed = share * _step_sd(mu, high, shared) / math.sqrt(number)
+    enough = np.flatnonzero(time_value(mu, levels, shared) <= allowed)
+    return float(levels[enough[0]]) if enough.size else high
 
 
 def _sums(number: float, used: float, loss: np.ndarray, reverse: bool) -> np.ndarray:
@@ -190,13 +206,15 @@ def profile_upper(
     sums = np.maximum(sums * (1.0 + relative) + absolute, 0.0) if reverse else sums * (1.0 - relative)
     value = np.full(sums.shape, math.inf)
     left = np.ones(sums.shape, dtype=bool)
-    last = len(above.ends) - 1
+    last, reached = len(above.ends) - 1, math.inf
     for i, (end, shift, tail) in enumerate(zip(above.ends, above.shifts, above.tails)):
         here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
-        # Values decrease in x, so the last value bounds all beyond the last scale.
+        # Values decrease in x, so the last value of a scale bounds all beyond it; lattices of later scales are coarser.
         at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
         grid = tail.start + tail.spacing * np.arange(tail.value.size)
-        value[here] = convex.falling(at, grid, tail.value, left=math.inf)
+        value[here] = np.minimum(convex.falling(at, grid, tail.value, left=math.inf), reached)
+        at_end = np.array([shift - end if reverse else end])
+        reached = min(reached, float(convex.falling(at_end, grid, tail.value, left=math.inf)[0]))
         left &= ~here
     # With many slots, the subsampling bound can only be smaller near the end of the ladder.
     least = float(above.tails[-1].value[-1]) if above.tails else math.inf
@@ -235,6 +253,21 @@ def lines_lower(below: StopLossTails, used: float, loss: np.ndarray) -> tuple[np
             far[here] = np.where(better, away, far[here])
         left &= ~here
     return difference, far
+
+
+def large_term_lines(mu: float, number: int, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P(A) - Q(A), Q(A)) for A = {one of the m terms is large}, rounded as in `lines_lower`.
+
+    With q and p the probabilities of a large term under N(0, 1) and N(mu, 1), P(A) - Q(A) = rho (1-q)^(m-1) (p - q),
+    and Q(A) <= m q. A term is large if it alone brings the likelihood ratio to e^loss.
+    """
+    with np.errstate(divide="ignore"):
+        level = np.logaddexp(0.0, math.log(number / used) + np.log(np.expm1(np.minimum(loss, _MAX_LOSS))))
+    place = level / mu + 0.5 * mu
+    far, near = scipy.special.ndtr(-place), scipy.special.ndtr(mu - place)
+    none = np.maximum(1.0 - number * far * (1.0 + 1e-9), 0.0)
+    difference = used * none * (near - far) * (1.0 - 1e-9)
+    return np.maximum(difference, 0.0), number * far * (1.0 + 1e-9)
 
 
 def _line(

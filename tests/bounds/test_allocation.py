@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -101,6 +102,31 @@ def test_ends_meet_in_both_directions(slots, mu):
     assert seen > 20
 
 
+@pytest.mark.parametrize(("slots", "mu"), [(17_854_000, 1.92), (737_000_000, 1.88)])
+def test_rare_large_terms_of_many_slots(slots, mu):
+    """At c = 1 both directions are one number, for which a lattice up to the rarest term would be too coarse."""
+    pair = AllocationGaussian(slots, 0.3, mu, MASS)
+    grid = np.array([0.0, 1e-5, 1e-3, 1e-2])
+    uppers = pair.upper_sides(grid)
+    lowers = [difference - np.expm1(grid) * far for difference, far in pair.lower(grid)]
+    assert uppers[1][0] <= 1.01 * uppers[0][0]
+    assert all((lower <= upper).all() and lower[0] >= 0.85 * upper[0] for lower, upper in zip(lowers, uppers))
+    assert all((np.diff(upper) <= 0.0).all() for upper in uppers[:1])
+    assert lowers[0][3] > 0.0
+
+
+@pytest.mark.parametrize(("slots", "used", "mu"), [(1, 1.0, 2.0), (3, 0.7, 2.0), (1000, 0.2, 1.5)])
+def test_a_large_term_is_an_event_of_these_probabilities(slots, used, mu):
+    losses = np.array([0.01, 0.3, 1.0, 3.0])
+    difference, far = allocation_losses.large_term_lines(mu, slots, used, losses)
+    for loss, apart, away in zip(losses, difference, far):
+        place = mpmath.log1p(slots / used * mpmath.expm1(loss)) / mu + mu / 2
+        q, p = mpmath.ncdf(-place), mpmath.ncdf(mu - place)
+        assert apart <= used * (1 - q) ** (slots - 1) * (p - q)
+        assert away >= 1 - (1 - q) ** slots
+        assert apart >= 0.9 * used * (1 - q) ** (slots - 1) * (p - q) or slots * q > 0.1
+
+
 def test_upper_is_monotone_in_slots_and_in_use():
     grid = np.geomspace(1e-3, 1.0, 40)
     wide = AllocationGaussian(400, 1.0, 1.0, MASS).upper(grid)
@@ -114,7 +140,9 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
     many = dataclasses.replace(few, slots=10 * allocation_losses.MAX_SLOTS)
     grid = np.geomspace(1e-6, 1e-3, 5)
     assert (many.upper(grid) == few.upper(grid)).all()
-    assert not np.asarray(many.lower(grid)).any()
+    # Lattices have no lower bound there; that of a single large term is below.
+    for difference, far in many.lower(grid):
+        assert (difference - np.expm1(grid) * far <= few.upper(grid)).all()
 
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])

@@ -11,7 +11,10 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds.interface import LocalLabels, LocalPureLDP
+from checkin_jax.accounting.bounds.profiles import MessageProfile
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal.always_present import HiddenWithColluders
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.randomizers import LabelLaws
 
 DELTA, P = 1e-6, 3.0
@@ -76,6 +79,40 @@ def test_hidden_dummies_hide_less_from_those_who_are_there(slots, colluding):
     assert (profile(run, bounds=("T2c",)) >= truth * (1 - 1e-9)).all()
     naive = profile(alone, bounds=("T2",))
     assert truth[-1] > 1.5 * naive[-1]
+
+
+@pytest.mark.parametrize(("slots", "colluding"), [(1, 1), (2, 1), (6, 1), (6, 4), (6, 6)])
+def test_a_profile_beside_colluders_is_above_the_window(slots, colluding):
+    """Of up to so many colluders any number may be there; with all of them the target is seen half of the time."""
+    losses = np.log(CS)
+    with jax.enable_x64(True):
+        bound = HiddenWithColluders(slots, 0.4, colluding, MessageProfile(MESSAGES), 45.0)
+        found = np.asarray(bound.upper(losses))
+        # The neighbour that takes the largest number for the worst one.
+        met, kept, hidden = bound._ranges[-1]
+        alone = met * bound.profile.delta(losses)
+        neighbour = alone if hidden is None else alone + kept * np.asarray(hidden.upper(losses))
+    for present in range(colluding + 1):
+        assert (found >= known_dummies(slots, 0.4, present) * (1 - 1e-9)).all()
+    assert (found <= 0.4 * (P - CS) / (P + 1) * (1 + 1e-6)).all()
+    if slots == 1:
+        assert neighbour[0] < 0.6 * known_dummies(slots, 0.4, 0)[0]
+
+
+def test_honest_clients_at_the_ends_leave_the_other_slots():
+    """Window of three slots, four others that meet it, the last of them honest: slots 0 and 1 are the colluders'."""
+    rate = sum(
+        (1 / 3) ** 4 / (1 + beside)
+        for mine, *theirs in itertools.product(range(3), repeat=4)
+        for beside in [sum(first + pick == mine for first, pick in zip((-2, -1, 1), theirs))]
+        if mine < 2 and beside
+    )
+    run = cj.SlidingWindow(num_clients=9, window=3, num_colluding=3)
+    (found,) = witnesses._beside_colluders(
+        Unit(dataclasses.replace(run, num_colluding=0), MESSAGES, "messages", "replace-one", 40.0), 3
+    )
+    assert isinstance(found, LocalPureLDP)
+    assert 0.999 * rate <= found.rate <= rate
 
 
 def test_counting_colluders_in_occupied_slots_is_false():

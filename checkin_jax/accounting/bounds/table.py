@@ -96,7 +96,7 @@ _LABELS = {
     "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
     "hexagon": "T1+ T1h+ T2+ T2++ Td",
     "own-laws": "t_k B B0 B0h",
-    "profile": "T* T*' T*h T2r R3",
+    "profile": "T* T*' T*h T2r R3 R3c",
     "gaussian-cover": "T**",
     "everybody": "E+ E* G2",
     "subsampling": "G1 G1h G4 G4h R1 R1'",
@@ -242,6 +242,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("clones", "T2c", 0.02, populations.t2c),
+    _row("profile", "R3c", 1.0, populations.r3c),
     _row("profile", "T*h", 3.0, populations.t_star_h),
     _row(
         "subsampling",

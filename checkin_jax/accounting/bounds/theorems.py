@@ -42,7 +42,13 @@ from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
-from checkin_jax.accounting.bounds.windows.contention import Contested, LabelledSlots, WeightedSlots
+from checkin_jax.accounting.bounds.windows.contention import (
+    MOST_SMALL,
+    Contested,
+    LabelledSlots,
+    SmallWindow,
+    WeightedSlots,
+)
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
@@ -169,7 +175,9 @@ def total_variation(unit: Unit) -> UnitBound | None:
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
-    return _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
+    usual = _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
+    small = _small_window(unit, beta, "clones (of a total variation)") if unit.replaced else None
+    return usual if usual is None or small is None else minimum([usual, small], usual.witnesses)
 
 
 def t_k(unit: Unit) -> UnitBound | None:
@@ -198,7 +206,22 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    return Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
+    usual = Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
+    small = _small_window(unit, math.tanh(0.5 * epsilon0), "clones")
+    return usual if small is None else minimum([usual, small], usual.witnesses)
+
+
+def _small_window(unit: Unit, total_variation: float, name: str) -> SmallWindow | None:
+    """T2 by the law of the loads, in sliding windows of few slots."""
+    shown, epsilon0 = unit.slots, unit.epsilon0
+    if shown is None or not shown.hidden or not shown.contested or not epsilon0:
+        return None
+    common = (
+        unit.protocol.used_slot_choices is not None or unit.protocol.unequal_used_slot_choices is not None
+    )
+    if common or not 1 < shown.num_rivals + 1 <= MOST_SMALL:
+        return None
+    return SmallWindow(shown.num_rivals + 1, epsilon0, total_variation, name)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

@@ -1,4 +1,4 @@
-"""clones for eps0-LDP messages among clients of check-in rate 1 (T1m), and for slots with colluders (T2c).
+"""clones among clients of check-in rate 1 (T1m); clones and profile for slots with colluders (T2c, R3c).
 
 Upper bounds only; witnesses are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
 """
@@ -13,8 +13,10 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.kernels import clones, host
+from checkin_jax.kernels import ROUNDING, clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
 
@@ -201,3 +203,53 @@ class SlotsWithColluders:
         met = self.used * self.colluding / self.slots
         found = np.zeros(np.shape(loss)) if self.colluding == self.slots else self._above.upper(loss)
         return found + np.asarray(LocalPureLDP(met, self.epsilon0).upper(loss)) if met > 0 else found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HiddenWithColluders:
+    """R3c: as `SlotsWithColluders`, for messages of any privacy profile D. Symmetric.
+
+    A slot that a colluder is in shows the target's message at most half of the time. With y such slots and
+    k = 1 - rho y/(2 m), H_c is at most
+
+        (rho y/(2 m)) D(c) + E(k (1 - c) + (rho/m) sum over m-y slots of (T* - (1 - c)))_+ ,
+
+    whose largest value over y <= x is bounded range by range of y.
+    """
+
+    slots: int
+    used: float
+    colluding: int
+    profile: Profile
+    neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
+
+    name = "profile"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.profile.largest_loss
+
+    @functools.cached_property
+    def _ranges(self) -> list[tuple[float, float, HiddenSlots | None]]:
+        """(coefficient of D, k, sum over the other slots) of ranges of y, whose ends are within a factor of two."""
+        found, least = [], 0
+        while least <= self.colluding:
+            most = min(2 * least, self.colluding)
+            met = 0.5 * self.used * most / self.slots
+            others, kept = self.slots - least, 1.0 - met
+            chance = min(self.used * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
+            hidden = HiddenSlots(others, chance, self.profile, self.neg_log_tail) if others else None
+            found.append((met, kept, hidden))
+            least = most + 1
+        return found
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        loss = np.asarray(loss)
+        alone, worst = self.profile.delta(loss), np.zeros(loss.shape)
+        for met, kept, hidden in self._ranges:
+            value = met * alone
+            if hidden is not None:
+                value = value + kept * np.asarray(hidden.upper(loss))
+            worst = np.maximum(worst, value)
+        return np.minimum(worst, self.used * alone) * (1.0 + ROUNDING)

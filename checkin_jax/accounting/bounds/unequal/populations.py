@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessage
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
+    HiddenWithColluders,
     SlotsWithColluders,
 )
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
@@ -235,6 +236,16 @@ def t2c(unit: Unit) -> UnitBound | None:
     return SlotsWithColluders(*known, unit.epsilon0, unit.neg_log_tail)
 
 
+def r3c(unit: Unit) -> UnitBound | None:
+    """Needs: slots that all show a message, some of colluding clients; a privacy profile; a record replaced."""
+    known, mu = unit.protocol.known_slots, unit.randomizer.gaussian_mu
+    if known is None or not unit.replaced or unit.worst_of_its_kind:
+        return None
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None
+    return HiddenWithColluders(*known, profile_of(unit.randomizer), unit.neg_log_tail)
+
+
 def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:
     """A number of common slots that is rarely exceeded by the occupied ones, and a lower bound on the target's use.
 
@@ -309,9 +320,10 @@ def g1h(unit: Unit) -> UnitBound | None:
 
 def t_star_h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; single messages observed, with a profile better than the worst for its epsilon0."""
-    mu, mass, profile = unit.randomizer.gaussian_mu, unit.neg_log_tail, profile_of(unit.randomizer)
+    mu, mass = unit.randomizer.gaussian_mu, unit.neg_log_tail
     if unit.sums_noise or unit.worst_of_its_kind or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
+    profile = profile_of(unit.randomizer)
     choices, chosen = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
     if choices is not None and chosen is not None:
         return least(

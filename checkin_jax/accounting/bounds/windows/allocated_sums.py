@@ -16,7 +16,14 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import AsymmetricBound, Lines, OwnWitness, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import (
+    MAX_LOSS,
+    AsymmetricBound,
+    Lines,
+    OwnWitness,
+    UnitBound,
+    Witness,
+)
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 
@@ -94,10 +101,14 @@ class AllocationGaussian(OwnWitness, _Allocation):
         return forward, backward
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        forward, backward = (
-            allocation_losses.lines_lower(each, self.used, np.asarray(loss)) for each in self._below
-        )
-        return forward, backward
+        loss = np.asarray(loss)
+        forward, backward = (allocation_losses.lines_lower(each, self.used, loss) for each in self._below)
+        # Lattices do not reach the far tail, which is that of a single term.
+        single = allocation_losses.large_term_lines(self.mu, self.slots, self.used, loss)
+        above = np.expm1(np.minimum(loss, MAX_LOSS))
+        better = single[0] - above * single[1] > forward[0] - above * forward[1]
+        ahead = np.where(better, single[0], forward[0]), np.where(better, single[1], forward[1])
+        return ahead, backward
 
 
 @dataclasses.dataclass(frozen=True)
