@@ -118,8 +118,7 @@ class OccupiedShares:
             for at, weight in [convex.spread(share[here], mass[here], _SHARES, _SINGLE_SHARES)]
         ]
         if certain.any():
-            # K <= J <= 1 / share: an average of fewer terms is larger in convex order.
-            fewer = -_cells(-np.floor(1.0 / share[certain] * (1.0 + 1e-12)), mass[certain], _USED)
+            fewer = _fewer(share[certain], mass[certain])
             parts.append((fewer, np.ones(fewer.size), mass[certain]))
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
         return *_merged(counts, chance, weight * (1.0 + 1e-12)), missing_mass
@@ -221,17 +220,24 @@ class OccupiedHidden(OccupiedShares, HiddenParts):
         seen = weight > 0.0
         number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
         cell = _cells(number, weight, _GROUPS, _SINGLE_GROUPS)
+        certain = cell * share > 1.0
+        found = [
+            (int(most), min(int(most) * at, 1.0), mass)
+            for most in np.unique(cell[~certain])
+            for here in [~certain & (cell == most)]
+            for at, mass in zip(*(part.tolist() for part in convex.spread(share[here], weight[here], _LARGE)))
+        ]
+        if certain.any():
+            fewer = _fewer(share[certain], weight[certain])
+            found += [
+                (int(each), 1.0, float(weight[certain][fewer == each].sum())) for each in np.unique(fewer)
+            ]
         sums, seldom = [], math.exp(-self.neg_log_tail)
-        for most in np.unique(cell):
-            here = cell == most
-            for at, mass in zip(*convex.spread(share[here], weight[here], _LARGE)):
-                if mass <= seldom:
-                    missing += float(mass)
-                    continue
-                # An average of fewer terms is larger in convex order.
-                many = int(min(most, 1.0 / at))
-                used = min(many * float(at), 1.0)
-                sums.append((float(mass), HiddenSlots(many, used, self.profile, self.neg_log_tail)))
+        for many, used, mass in found:
+            if mass <= seldom:
+                missing += mass
+            else:
+                sums.append((mass, HiddenSlots(many, used, self.profile, self.neg_log_tail)))
         return sums, missing
 
     @property
@@ -260,6 +266,15 @@ def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray, single: int
     ends = np.unique(np.clip(np.ceil(mean + deviation * places), found[0], found[-1]))
     ends = np.unique(np.append(ends, found[-1]))
     return ends[np.searchsorted(ends, values)]
+
+
+def _fewer(share: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Number of terms of an average that is above the sum of K terms of these shares in convex order.
+
+    K <= J <= 1 / share: there are at most as many terms as the number, of at most its inverse as weight. An average of
+    fewer terms is larger.
+    """
+    return -_cells(-np.floor(1.0 / share * (1.0 + 1e-12)), mass, _USED)
 
 
 def _merged(

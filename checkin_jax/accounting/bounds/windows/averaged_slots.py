@@ -84,13 +84,16 @@ class LoadedSteps:
         place = np.expm1(np.asarray(loss, dtype=np.float64))
         shares = self.sizes * self.probs
         parts = zip(shares, self.sizes, self.profiles)
-        return sum(share * each.delta(np.log1p(place / size)) for share, size, each in parts) + TINY
+        found = [share * each.delta(np.log1p(place / size)) for share, size, each in parts]
+        return np.sum(found, axis=0) + TINY
 
     def above_place(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
         """E(d - place)_+, d the step at c = e^loss; broadcasts."""
         shares = self.sizes * self.probs
         parts = zip(shares, self.sizes, self.profiles)
-        return sum(share * above_place(each, losses, places / size) for share, size, each in parts)
+        return np.sum(
+            [share * above_place(each, losses, places / size) for share, size, each in parts], axis=0
+        )
 
 
 def loaded_steps(load: float, mu: float, neg_log_tail: float) -> tuple[LoadedSteps, float]:
