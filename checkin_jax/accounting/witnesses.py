@@ -7,6 +7,7 @@ either of two. The view is reduced to labels, or parts of it are dropped: both a
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -44,6 +45,7 @@ from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
+from checkin_jax.accounting.bounds.windows.contention import SmallWindow
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
@@ -202,7 +204,13 @@ def _fair(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
     step_cover, epsilon0 = _step_cover(unit), unit.epsilon0
     if not unit.randomizer.fair_coin_at_zero or not unit.replaced or step_cover is None or epsilon0 is None:
         return ()
-    return (fair_bits(bounds[0], step_cover, epsilon0, unit.neg_log_tail),) if bounds else ()
+    if not bounds:
+        return ()
+    usual = fair_bits(bounds[0], step_cover, epsilon0, unit.neg_log_tail)
+    if not any(isinstance(each, SmallWindow) for each in bounds):
+        return (usual,)
+    # Few messages have few losses: the grid of T2 by itself may fit them better than that of the smallest bound.
+    return (usual, dataclasses.replace(usual, grid_bound=copy.copy(bounds[0])))
 
 
 def _among_fair_coins(unit: Unit) -> list[Witness]:

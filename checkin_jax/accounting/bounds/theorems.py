@@ -175,9 +175,7 @@ def total_variation(unit: Unit) -> UnitBound | None:
     beta, epsilon0 = unit.randomizer.total_variation, unit.epsilon0
     if epsilon0 is None or beta >= math.tanh(0.5 * epsilon0) * (1.0 - 1e-9) or _known(unit) or beta <= 0.0:
         return None
-    usual = _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
-    small = _small_window(unit, beta, "clones (of a total variation)") if unit.replaced else None
-    return usual if usual is None or small is None else minimum([usual, small], usual.witnesses)
+    return _each(unit, lambda step_cover: TotalVariationBound(step_cover, epsilon0, beta, unit.neg_log_tail))
 
 
 def t_k(unit: Unit) -> UnitBound | None:
@@ -206,13 +204,11 @@ def t2(unit: Unit) -> UnitBound | None:
     if shown is None or not shown.hidden or epsilon0 is None:
         return None
     removal = unit.relation == ADD_OR_REMOVE
-    usual = Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
-    small = _small_window(unit, math.tanh(0.5 * epsilon0), "clones")
-    return usual if small is None else minimum([usual, small], usual.witnesses)
+    return Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
 
 
-def _small_window(unit: Unit, total_variation: float, name: str) -> SmallWindow | None:
-    """T2 by the law of the loads, in sliding windows of few slots."""
+def small_window(unit: Unit) -> UnitBound | None:
+    """Needs: as T2; a sliding window of at most nine slots. A total variation serves where a record is replaced."""
     shown, epsilon0 = unit.slots, unit.epsilon0
     if shown is None or not shown.hidden or not shown.contested or not epsilon0:
         return None
@@ -221,7 +217,10 @@ def _small_window(unit: Unit, total_variation: float, name: str) -> SmallWindow 
     )
     if common or not 1 < shown.num_rivals + 1 <= MOST_SMALL:
         return None
-    return SmallWindow(shown.num_rivals + 1, epsilon0, total_variation, name)
+    worst, total_variation = math.tanh(0.5 * epsilon0), unit.randomizer.total_variation
+    if unit.replaced and 0.0 < total_variation < worst * (1.0 - 1e-9):
+        return SmallWindow(shown.num_rivals + 1, epsilon0, total_variation, "clones (of a total variation)")
+    return SmallWindow(shown.num_rivals + 1, epsilon0, worst)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

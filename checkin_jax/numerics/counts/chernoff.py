@@ -94,7 +94,7 @@ def more_than(number: float, means: np.ndarray) -> np.ndarray:
     return np.minimum(known, poisson_tail(number + 1.0, means))
 
 
-def fewer_than(number: np.ndarray, means: np.ndarray) -> np.ndarray:
+def fewer_than(number: np.ndarray | float, means: np.ndarray) -> np.ndarray:
     """Pr[M < number] from above, M Poisson of means at least `number`, both positive."""
     near = means - number <= POISSON_NEAR * np.sqrt(means)
     known = np.where(near, scipy.special.pdtr(number - 1.0, means) * (1.0 + POISSON_MARGIN), 1.0)

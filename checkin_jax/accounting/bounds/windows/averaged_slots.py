@@ -84,16 +84,19 @@ class LoadedSteps:
         place = np.expm1(np.asarray(loss, dtype=np.float64))
         shares = self.sizes * self.probs
         parts = zip(shares, self.sizes, self.profiles)
-        found = [share * each.delta(np.log1p(place / size)) for share, size, each in parts]
-        return np.sum(found, axis=0) + TINY
+        found = np.full(place.shape, TINY)
+        for share, size, each in parts:
+            found = found + share * each.delta(np.log1p(place / size))
+        return found
 
     def above_place(self, losses: np.ndarray, places: np.ndarray) -> np.ndarray:
         """E(d - place)_+, d the step at c = e^loss; broadcasts."""
         shares = self.sizes * self.probs
         parts = zip(shares, self.sizes, self.profiles)
-        return np.sum(
-            [share * above_place(each, losses, places / size) for share, size, each in parts], axis=0
-        )
+        found = np.zeros(np.broadcast_shapes(np.shape(losses), np.shape(places)))
+        for share, size, each in parts:
+            found = found + share * above_place(each, losses, places / size)
+        return found
 
 
 def loaded_steps(load: float, mu: float, neg_log_tail: float) -> tuple[LoadedSteps, float]:
