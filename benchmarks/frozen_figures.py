@@ -1,4 +1,4 @@
-"""Figures of the whole API and of single bounds, kept so that `tests/bounds/test_frozen_figures.py` sees any that moves.
+"""Figures of the whole API and of single bounds, of which `tests/bounds/test_frozen_figures.py` sees any that moves.
 
     python -m benchmarks.frozen_figures [--because TEXT]
 
@@ -8,7 +8,7 @@ between the instructions of this CPU and the oldest ones that XLA and NumPy can 
 compiled. A new row is added to the file by its setting alone.
 
 What a setting asks: `account` (by default), `rdp`, `epsilon_by_rdp`; `bound`, the profile of one unit by one row of the
-table of bounds; `witnesses`, events of the pairs of one unit; or a function of the package, by its path, at `arguments`.
+table of bounds; `witnesses`, events of the pairs of one unit; or a function of the package by its path, at `arguments`.
 
 Nothing is written where an upper end fell below a kept lower end, or a lower end rose above a kept upper one: one of
 them is false. An end that widens by more than 2% needs a reason, TEXT, which CHANGELOG.md must have.
@@ -24,7 +24,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -159,9 +158,14 @@ def moved(row: Plain, found: Ends) -> float:
     return largest if largest > max(RELATIVE, SPREADS * row["spread"]) else 0.0
 
 
+def _is_certified(setting: Plain) -> bool:
+    """True if the figures are ends of a bracket, or values of a bound."""
+    return setting.get("asked") != "witnesses" and "arguments" not in setting
+
+
 def is_false(row: Plain, found: Ends) -> bool:
     """True if an end of a bracket is beyond the kept opposite end, so that one of them is false."""
-    if row["setting"].get("asked") == "witnesses" or not {"lower", "upper"} <= {*row, *found}:
+    if not _is_certified(row["setting"]) or "lower" not in row:
         return False
     below = zip(found["lower"] + row["lower"], row["upper"] + found["upper"])
     return not all(low <= (math.inf if high is None else high) * (1.0 + RELATIVE) for low, high in below)
@@ -169,7 +173,7 @@ def is_false(row: Plain, found: Ends) -> bool:
 
 def widened(row: Plain, found: Ends) -> bool:
     """True if an end of a bracket, or a value of a bound, is wider by more than 2%."""
-    if row["setting"].get("asked") == "witnesses":
+    if not _is_certified(row["setting"]):
         return False
     upper = [(old, new) for old, new in zip(row["upper"], found["upper"]) if old is not None]
     lower = zip(row.get("lower", []), found.get("lower", []))
@@ -179,7 +183,7 @@ def widened(row: Plain, found: Ends) -> bool:
 
 
 def _plain(found: Ends) -> dict[str, list[float | None]]:
-    """Ends as JSON has them."""
+    """The ends as JSON has them."""
     return {part: [x if math.isfinite(x) else None for x in values] for part, values in found.items()}
 
 
@@ -229,7 +233,7 @@ def updated(rows: list[Plain], because: str) -> list[Plain]:
                 faults.append(f"{name}: wider by more than 2%, without a reason")
         else:
             changed.append(row)
-        kept = row.get("seconds", 0.0)
+        kept = row.get("seconds", math.inf)
         if not kept / _OFF - 0.01 <= seconds <= kept * _OFF + 0.01:
             changed[-1] = changed[-1] | {"seconds": float(f"{seconds:.2g}")}
     if faults:
@@ -250,7 +254,9 @@ def main() -> None:
     """Writes the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--because", default="", help="why ends widen, in words that CHANGELOG.md has")
-    parser.add_argument("--print", action="store_true", help="ends of the settings on standard input, as JSON")
+    parser.add_argument(
+        "--print", action="store_true", help="ends of the settings on standard input, as JSON"
+    )
     options = parser.parse_args()
     if options.print:
         print(json.dumps([_plain(ends(setting)) for setting in json.load(sys.stdin)], allow_nan=False))
