@@ -181,6 +181,36 @@ EQUIVALENT = {
         "0.0001",
         "(5e-05)",
     ): "further nodes; chords between any nodes are above the profile",
+    (
+        "numerics/left_out_clones.py",
+        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "(z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "((z * omega / kappa - q * u) / (1.0 + 1e-12))",
+    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
+    (
+        "numerics/left_out_clones.py",
+        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "(z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "(z * omega / kappa - q * u)",
+    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
+    (
+        "numerics/left_out_clones.py",
+        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "1.0 + 1e-12",
+        "(1.0 - 1e-12)",
+    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
+    (
+        "numerics/left_out_clones.py",
+        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
+        "1.0 + 1e-12",
+        "(1.0)",
+    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
+    (
+        "accounting/bounds/unequal/always_present.py",
+        "* (1.0 + math.expm1(self.epsilon0) * self.always_present / (known * messages))",
+        "known * messages",
+        "(known)",
+    ): "a larger variance leaves the bound out where another one's is smaller",
 }
 
 
