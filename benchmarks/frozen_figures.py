@@ -189,8 +189,7 @@ def _plain(found: Ends) -> dict[str, list[float | None]]:
 
 def with_oldest_instructions(settings: list[Plain]) -> list[Ends]:
     """`ends` in a process without this CPU's wide vectors and fused operations."""
-    from numpy._core import _multiarray_umath as compiled
-
+    compiled = importlib.import_module("numpy._core._multiarray_umath")
     usable = compiled.__cpu_features__
     newer = [name for name in compiled.__cpu_dispatch__ if usable.get(name)]
     changed = {
