@@ -219,6 +219,18 @@ EQUIVALENT = {
         "1.0",
         "(2.0)",
     ): "a quotient that is not used, since the value there is set to 0",
+    (
+        "numerics/staged_clones.py",
+        "return staged_games.MANY if mean > _MANY_STEPS else staged_games.USUAL",
+        "mean > _MANY_STEPS",
+        "(mean >= _MANY_STEPS)",
+    ): "either number of nodes gives a bound",
+    (
+        "accounting/bounds/messages/left_out_chain.py",
+        "((0.02, 0.05, 0.1, 0.2, 0.4, 0.7), (0.15, 0.5)),",
+        "0.4",
+        "(0.2)",
+    ): "shares that are tried; each of them gives a bound",
 }
 
 
