@@ -1,7 +1,7 @@
 """Settings of `checkin_jax.account` as plain data: drawn at random over the public API, built, answered.
 
 A setting is a dictionary that JSON can hold: a protocol and a randomizer, each [name of the class, arguments], and
-what `account` is asked. `benchmarks/census.py` measures brackets on such settings, `benchmarks/frozen_brackets.py`
+what `account` is asked. `benchmarks/census.py` measures brackets on such settings, `benchmarks/frozen_figures.py`
 keeps answers of theirs.
 """
 

@@ -62,12 +62,13 @@ def test_weights_majorize_all_that_are_even_enough(seed):
     assert half > 1e-3  # half of Lambda - 1 is too little
 
 
-@pytest.mark.parametrize("count", [2, 10, 1000, 10**6])
+@pytest.mark.parametrize("count", [2, 10, 1000, 10**6, 10**15])
 def test_partial_sums_of_weights_are_above_the_bound_at_30_digits(count):
     """At many q, those between the tangents included, beyond by the margins alone where a tangent touches."""
     seen, places = 0, np.unique(np.geomspace(1, count - 1, 80).astype(int))
-    places = np.unique([*places, *(count - places), *np.linspace(1, count - 1, 60).astype(int)])
-    for kappa in (1.0, 3.0, 10.0):
+    touching = [int(share * count) for share in ours._TOUCHING if share * count >= 1]
+    places = np.unique([*places, *(count - places), *np.linspace(1, count - 1, 60).astype(int), *touching])
+    for kappa in (1.0, 3.0, 10.0, 100.0):
         for excess in (1e-3, 0.1, 1.0):
             weights = ours.nearly_even(excess, kappa, count)
             if weights is None:

@@ -59,6 +59,17 @@ def test_profile_and_tails_ahead():
 
 
 @pytest.mark.usefixtures("x64")
+def test_tails_ahead_where_the_series_ends():
+    x = np.linspace(0.0, 4.0, 41)
+    mu = np.nextafter(0.2, 0.0) / np.maximum(x, 1.0) * (1.0 - 1e-15)
+    _, between = quietly(gaussian_profile.tails_ahead)(mu, x)
+    with mp.workdps(60):
+        for shift, at, found in zip(mp.matrix(mu.tolist()), mp.matrix(x.tolist()), between.tolist()):
+            exact = mp.ncdf(shift / 2 - at) - mp.ncdf(-shift / 2 - at)
+            assert abs(found / exact - 1) <= 2e-13
+
+
+@pytest.mark.usefixtures("x64")
 def test_a_taylor_series_over_longer_steps_would_not_do(monkeypatch):
     monkeypatch.setattr(gaussian_profile, "_SHORT", 1.5)
     assert apart(*ahead()) > 1e-9

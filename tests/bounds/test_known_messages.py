@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.composition import compose
-from checkin_jax.kernels import host
+from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import convex, staged_clones
@@ -152,6 +152,29 @@ class TestB0:
             values = np.asarray(jax.jit(jax.vmap(one_bit_profile.value_at, (None, 0)))(curve, m)[0])
             assert most >= values.max() * (1 - 1e-12)
             assert most <= values.max() * (1.001 if epsilon0 < 6 else 1.01)
+
+    @pytest.mark.parametrize("floored", [0, 1])
+    def test_moduli_raised_to_the_floor_are_counted_at_every_m(self, floored):
+        """A step of one kind whose |M| is raised to 1e-4 changes the sum by at most both products, at the worst m."""
+        others, points, small, other = 5.0, 16, math.log(1e-4), math.log(0.6)
+        contour = stop_loss.Contour(host(1.0), host(8.0), host(4.0))
+        theta = stop_loss.nodes(contour, points)
+        begun = stop_loss.start(contour, theta)
+
+        def step(log_modulus, log_mgf):
+            log_ratio = np.full(points, log_modulus - log_mgf) + 0j
+            return stop_loss.ContourSum(host(log_mgf), log_ratio, np.zeros(points), host(0.0))
+
+        steps = [step(other, 0.1), step(other, 0.1)]
+        steps[floored] = step(small, 0.2)
+        curve, deficit = one_bit_profile.curve_between(
+            contour, theta, begun, *steps, host(others), host(-1.0)
+        )
+        # Of `others` steps some are floored, one at least; the rest have their moduli relative to M(t).
+        worst = max((2e-4) ** k * math.exp((other - 0.1) * (others - k)) for k in range(1, 6))
+        top = math.exp(float(curve.height) + max(others * float(curve.tilt), 0.0))
+        least = 2.0 * worst * float(np.sum(np.asarray(curve.kernel))) * top
+        assert least * (1.0 - 1e-12) <= float(deficit) <= 1.001 * least
 
     def test_a_smaller_bound_elsewhere_saves_work_only(self):
         cs = cs_of(F(4))

@@ -5,6 +5,7 @@ import math
 from fractions import Fraction as F
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -330,6 +331,22 @@ def played(epsilon0, c_minus_1, first):
         return sum(w * f(x + d) for d, w in zip(moves, law))
 
     return game, begun, weights, moved
+
+
+@pytest.mark.parametrize("first", [0, 3, 1000])
+def test_the_sum_that_a_game_begins_with_has_no_smaller_moments(first):
+    """At all three orders, by mpmath: what Chernoff's bounds leave out of a window grows with them."""
+    message = likelihood_polytopes.Message(host(0.8), host(1.0))
+    moves = np.asarray(likelihood_polytopes.HEXAGON.places(host(0.03), message))
+    weights = np.asarray(likelihood_polytopes.HEXAGON.laws(message))
+    game, begun = begin(moves, weights, host(4.0), host(first))
+    found = {float(game.contour.order): begun.total.log_mgf} | dict(zip(map(float, game.orders), begun.far))
+    with mpmath.workdps(40):
+        smooth = mpmath.mpf(float(game.contour.smoothing))
+        for order, log_moment in found.items():
+            one = mpmath.fsum(w * mpmath.exp(mpmath.mpf(order) * d) for w, d in zip(weights[-1], moves))
+            exact = smooth**2 * mpmath.mpf(order) ** 2 / 2 + first * mpmath.log(one)
+            assert abs(float(log_moment) - exact) <= 1e-12 * exact
 
 
 MAIN = {"3-ary": [1, 0, 0, 0, 0, 0], "both binary": [0, 0.5, 0.5, 0, 0, 0], "T1": [0, 0, 0, 0, 0, 1.0]}
