@@ -40,7 +40,7 @@ from checkin_jax.kernels.execution.devices import float64
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "golden" / "figures.json"
 # A figure has moved if it differs, relatively, by more than this and than so many times its row's spread.
-RELATIVE, SPREADS = 1e-9, 10.0
+RELATIVE, SPREADS = 1e-7, 30.0
 # An end that widens by more needs a reason.
 WIDENED = 1.02
 # Losses of one unit, as `account` evaluates a bound; every fourth is kept.
