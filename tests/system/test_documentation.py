@@ -89,7 +89,9 @@ def test_pages_are_short():
     assert readme <= 700
     assert sum(pages) <= 18_000
     book = [ROOT / "docs" / "proofs.md", *(ROOT / "docs").glob("theory*.md")]
-    assert sum(len(page.read_text().split()) for page in book) <= 20_000
+    # A formula between two lines of text counts no words, so that nobody squeezes it.
+    texts = [re.sub(r"\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL) for page in book]
+    assert sum(len(text.split()) for text in texts) <= 19_500
 
 
 def test_the_sidebar_is_short():
