@@ -159,7 +159,7 @@ def _model(one: UnitBound) -> dict[str, Any]:
         model: dict[str, Any] = {"kind": "shuffled", "clients": int(cover.num_clients), "rate": cover.rate}
         model["epsilon0"] = one.epsilon0
     elif isinstance(one, Clones) and isinstance(cover, UniformSlot):
-        model = {"kind": "slots", "slots": int(cover.slots), "used": cover.used, "epsilon0": one.epsilon0}
+        model = {"kind": "slots", "slots": int(cover.slots), "used": cover.use_prob, "epsilon0": one.epsilon0}
     elif isinstance(one, LocalPureLDP):
         # One client alone.
         model = {"kind": "shuffled", "clients": 1, "rate": one.rate, "epsilon0": one.epsilon0}

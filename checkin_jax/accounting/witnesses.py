@@ -118,9 +118,9 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         return []
     if honest and shown.shown < 1.0:
         return []
-    alone = shown.used * math.exp(shown.num_rivals * math.log1p(-shown.rival_prob)) * (1.0 + 1e-12)
+    alone = shown.use_prob * math.exp(shown.num_rivals * math.log1p(-shown.rival_prob)) * (1.0 + 1e-12)
     kept = 1.0 - honest / shown.number
-    rate = (shown.used_lower - alone) * kept
+    rate = (shown.use_prob_lower - alone) * kept
     if not rate > 0.0:
         return []
     bound = one_message(randomizer, rate)
@@ -131,7 +131,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         if BINARY in randomizer.included_mechanisms:
             laws.append(_binary(randomizer.largest_loss))
         laws = [_unlike_theirs(law, shown.num_rivals, shown.rival_prob) for law in laws]
-        return [LocalLabels(bound, shown.used * kept, _named_beside(law)) for law in laws]
+        return [LocalLabels(bound, shown.use_prob * kept, _named_beside(law)) for law in laws]
     if BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     return [
@@ -195,7 +195,7 @@ def _step_cover(unit: Unit) -> StepCover | None:
     if shown is None:
         return None
     if shown.hidden:
-        return UniformSlot(_num_observed_slots(unit), shown.used, shown.used_lower)
+        return UniformSlot(_num_observed_slots(unit), shown.use_prob, shown.use_prob_lower)
     return Occupied(*choices) if choices is not None else None
 
 
@@ -239,7 +239,7 @@ def _of_laplace_sums(unit: Unit) -> list[Witness]:
         return []
     population, cover, shown = populations.covering_population(unit), unit.cover, unit.slots
     if shown is not None:
-        ways = [(float(_num_observed_slots(unit)), shown.used_lower)]
+        ways = [(float(_num_observed_slots(unit)), shown.use_prob_lower)]
     elif cover is not None:
         ways = _rarely_more(cover.rate, cover.num_clients - 1.0, cover.rate * (cover.num_clients - 1.0))
     elif population is not None:
@@ -268,7 +268,7 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:
         if _num_observed_slots(unit) != shown.number:
             kept_bounds = []
         if not any(isinstance(each, Clones) for each in kept_bounds) and (hidden or not kept_bounds):
-            observed = UniformSlot(_num_observed_slots(unit), shown.used, shown.used_lower)
+            observed = UniformSlot(_num_observed_slots(unit), shown.use_prob, shown.use_prob_lower)
             slots_alone = Clones(observed, epsilon0, unit.neg_log_tail, unit.relation != REPLACE)
             kept_bounds.append(slots_alone)
     found = [witness for each in kept_bounds for witness in each.witnesses]
@@ -353,9 +353,11 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
             LabelsAtOneRecord(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
         ]
     if isinstance(step_cover, UniformSlot):
-        if step_cover.used_lower <= math.exp(-mass):
+        if step_cover.use_prob_lower <= math.exp(-mass):
             return []
-        return [LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.used_lower, profile, mass), law)]
+        return [
+            LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.use_prob_lower, profile, mass), law)
+        ]
     if isinstance(step_cover, Occupied):
         return _by_number(step_cover, profile, mass, lambda messages: LabelsAtOneRecord(messages, law))
     shown = _shown(unit)
@@ -385,7 +387,7 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
     if choices is None or shown is None or not unit.replaced:
         return None
     population = populations.population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
-    return None if population is None else populations.slots_shown(choices, population, shown.used_lower)
+    return None if population is None else populations.slots_shown(choices, population, shown.use_prob_lower)
 
 
 def _of_gaussians(unit: Unit) -> list[Witness]:

@@ -39,7 +39,7 @@ def check_in_messages(
 
 @quietly
 def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> Messages:
-    """Windows: `slots` messages, one of which is the target's with probability `used`; all [labels]."""
+    """Windows: `slots` messages, one of which is the target's with probability `use_prob`; all [labels]."""
     return Messages(slots, weight, -xp.expm1(-epsilon0) * used / slots)
 
 

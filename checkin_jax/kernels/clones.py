@@ -73,7 +73,7 @@ def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
 def slots_law(slots: Array, used: Array, weight: Array, epsilon0: Array, upper: bool) -> MixtureLaw:
     """T2 (`upper`), or its lower bound by 3-ary randomized response; all [parts].
 
-    slots: m >= 1, one message each. used: rho in (0, 1], probability that the target's message is in one of
+    slots: m >= 1, one message each. use_prob: rho in (0, 1], probability that the target's message is in one of
     them, uniformly. T2' has m = K and rho = K/n for each number K of occupied slots, with probabilities
     `weight`.
     """

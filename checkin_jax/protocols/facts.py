@@ -23,8 +23,8 @@ class Slots(NamedTuple):
 
     Attributes:
       number: number of slots in which the client's message may be shown, with equal probabilities.
-      used: upper bound on the probability that the message is used if no other client competes for the slot.
-      used_lower: lower bound on the probability that the message is used, over all behaviour of the others.
+      use_prob: upper bound on the probability that the message is used if no other client competes for the slot.
+      use_prob_lower: lower bound on the probability that the message is used, over all behaviour of the others.
       num_rivals, rival_prob: number of other clients that may be in the client's slot, and the probability of each.
       shown: probability that the server outputs the slot that a client picks.
       hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
@@ -34,8 +34,8 @@ class Slots(NamedTuple):
     """
 
     number: int
-    used: float
-    used_lower: float
+    use_prob: float
+    use_prob_lower: float
     num_rivals: int
     rival_prob: float
     shown: float
@@ -48,11 +48,11 @@ class Slots(NamedTuple):
 class KnownSlots(NamedTuple):
     """Slots some of which may hold a colluding client's message; an empty slot shows a dummy, as in `Slots`.
 
-    number, used: as in `Slots`. colluding: upper bound on the number of slots with a colluding client.
+    number, use_prob: as in `Slots`. colluding: upper bound on the number of slots with a colluding client.
     """
 
     number: int
-    used: float
+    use_prob: float
     colluding: int
 
 

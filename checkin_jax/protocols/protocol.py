@@ -288,7 +288,7 @@ class CheckInProtocol(ByName, abc.ABC):
         if slots is None or client_rate is None:
             return slots
         share = self.rate_of(client_rate) / self.rate
-        return slots._replace(used=slots.used * share, used_lower=slots.used_lower * share)
+        return slots._replace(use_prob=slots.use_prob * share, use_prob_lower=slots.use_prob_lower * share)
 
     @property
     def known_slots(self) -> KnownSlots | None:

@@ -357,7 +357,7 @@ def test_too_few_others_count_wherever_empty_slots_do():
     bound = OccupiedAllocationGaussian(400, 20, 0.5, 1.0, 8.0)
     (pair, whole), (_, needed), *_ = bound._parts
     assert whole == 1.0
-    least = round(0.5 * 20 / pair.used - 1.0)
+    least = round(0.5 * 20 / pair.use_prob - 1.0)
     missed = stats.binom.cdf(least - 1, 399, 0.5)
     (first, *_) = bound._levels
     assert 0.0 < missed <= needed - many_empty(400, 20, 0.5, first + 1)

@@ -211,7 +211,7 @@ def test_ways_of_a_client_among_sums():
     whole, parts = reductions.hidden_reductions(
         window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
     )
-    assert (whole.number, whole.used, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
+    assert (whole.number, whole.use_prob, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
     assert reductions.hidden_reductions(
         window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0

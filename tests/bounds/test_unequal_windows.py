@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from conftest import ORACLE_ROUNDING
 from oracles import krr, random_check_ins
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.profiles import profile_of
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
 from checkin_jax.kernels.execution.devices import float64
@@ -110,3 +111,22 @@ def leaked(others, rate, slots, values, visible, cs):
                 pair = [random_check_ins.output_law(used, held, tree) for held in (data, other)]
                 top = np.maximum(top, [random_check_ins.hockey_stick(*pair, c) for c in cs])
     return top
+
+
+@pytest.mark.parametrize(("size", "theta", "noise"), [(10, 0.3, 20.0), (10, 0.3, 5.0), (100, 0.05, 20.0)])
+def test_shares_of_few_participants_are_below_no_sum_of_messages(size, theta, noise):
+    """Among so many slots hardly two clients meet; the sum of J messages tells two opposite records of one apart."""
+    slots, above_one = 10**6, np.array([0.0, 0.002, 0.005, 0.01, 0.02, 0.05])
+    participants = np.arange(1, size + 2)
+    masses = scipy.stats.binom.pmf(participants - 1, size, theta)
+    apart = masses * (1.0 - participants * (participants - 1.0) / 2.0 / slots)
+    loss = np.log1p(above_one)
+    sums = [GaussianProfile(2.0 / noise / math.sqrt(j)).delta(loss) for j in participants.tolist()]
+    with float64():
+        found = OccupiedHidden(
+            1.0, theta, pools.certain(float(size)), slots, GaussianProfile(2.0 / noise), 45.0
+        ).upper(loss)
+    assert (found >= apart @ np.array(sums)).all()
+    # One participant more than there are hides too much.
+    more = [GaussianProfile(2.0 / noise / math.sqrt(j + 1.0)).delta(loss) for j in participants.tolist()]
+    assert (masses @ np.array(more) < apart @ np.array(sums)).all()

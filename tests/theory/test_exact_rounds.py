@@ -208,11 +208,11 @@ def test_a_slow_client_competes_with_the_fastest_for_its_slot(slots):
     held_against(run, randomizer, slow, below=slow, client_rate=0.1)
     held_against(run, randomizer, [*slow, *fast], below=fast, client_rate=0.9)
     # Of the fastest client's chance the share of the rates is no lower end.
-    share = run.slots_of(0.9).used_lower * 0.1 / 0.9
-    assert share > 1.05 * run.slots_of(0.1).used_lower
+    share = run.slots_of(0.9).use_prob_lower * 0.1 / 0.9
+    assert share > 1.05 * run.slots_of(0.1).use_prob_lower
     if slots == 1:
         used = 0.1 * (0.1 + 0.9 / 2)
-        assert run.slots_of(0.1).used_lower == pytest.approx(used, rel=1e-9)
+        assert run.slots_of(0.1).use_prob_lower == pytest.approx(used, rel=1e-9)
         top = exact.most(slow, np.ones(1))[0]
         assert top == pytest.approx(used * (P - 1) / (P + 1), rel=1e-9)
         assert share * (P - 1) / (P + 1) > 1.5 * top

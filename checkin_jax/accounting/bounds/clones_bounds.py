@@ -212,7 +212,7 @@ class Clones:
 
     @property
     def largest_loss(self) -> float:
-        return largest_loss(self.epsilon0, self.cover.used)
+        return largest_loss(self.epsilon0, self.cover.use_prob)
 
     @property
     def variance(self) -> float:

@@ -72,20 +72,20 @@ class CutMessages(TabulatedMessages):
     For every eps0, with p = e^eps0 and a bound B(eps0) on eps0-LDP messages that uses only the ratios of the target's
     two laws and what the others' have in common with them (T1, T1h, T2'h),
 
-        H_c <= B(eps0) + (1 + c) D(p) (used + 2 others / p) :
+        H_c <= B(eps0) + (1 + c) D(p) (use_prob + 2 others / p) :
 
     laws are cut where their likelihood ratio leaves [1/p, p]. The least of a few eps0 at every c, and of one message by
     itself [docs/theory_gaussian.md, 1a].
 
     Attributes:
       alone: bound on one message by itself, D. neg_log_tail: masses up to exp(-neg_log_tail) do not matter.
-      used: probability that the target's message is sent, from above.
+      use_prob: probability that the target's message is sent, from above.
       others: expected number of the others' messages, from above.
     """
 
     alone: LocalGaussian | LocalMessages  # type: ignore[assignment]
     neg_log_tail: float
-    used: float
+    use_prob: float
     others: float
     witnesses: tuple[Witness, ...] = ()
 
@@ -96,12 +96,12 @@ class CutMessages(TabulatedMessages):
         """B(eps0)."""
 
     def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
-        """log of D(p) (used + 2 others / p)."""
+        """log of D(p) (use_prob + 2 others / p)."""
         if isinstance(self.alone, LocalGaussian):
             log_profile = gaussian_profile.log_profile_ahead(self.alone.mu, epsilon0)
         else:
             log_profile = np.log(self._alone(epsilon0))
-        return log_profile + np.log(self.used + 2.0 * self.others * np.exp(-epsilon0))
+        return log_profile + np.log(self.use_prob + 2.0 * self.others * np.exp(-epsilon0))
 
     def cut(self, allowed: float) -> float | None:
         """Approximately the least eps0 at which cutting costs at most exp(-allowed); None if it is out of range."""
@@ -123,7 +123,7 @@ class CutMessages(TabulatedMessages):
         found = self._cuts
         if not found:
             return None
-        deviation = self.used * math.sqrt(2.0 * math.expm1(min(found)) / (self.others + 1.0))
+        deviation = self.use_prob * math.sqrt(2.0 * math.expm1(min(found)) / (self.others + 1.0))
         near = _SPACING * deviation * np.arange(_NEAR + 1.0)
         far = deviation * (2.0 * math.sqrt(2.0 * self.neg_log_tail) + 4.0)
         losses = np.log1p(np.concatenate([near, np.geomspace(near[-1], far, _FAR + 1)[1:]]))
@@ -147,7 +147,7 @@ class AllCut(CutMessages):
     alone: LocalGaussian | LocalMessages
     neg_log_tail: float
 
-    used = 1.0
+    use_prob = 1.0
 
     @property
     def others(self) -> float:  # type: ignore[override]

@@ -94,7 +94,7 @@ class StagedClones(StagedBound):
 
     @property
     def _observed_prob(self) -> float:
-        return self.step_cover.used
+        return self.step_cover.use_prob
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -121,14 +121,14 @@ class CutRatios:
 
     Attributes:
       pure: the bound on eps0-LDP messages. epsilon0: in nats.
-      delta0: delta of one message at epsilon0, from above. used: probability that the target's message is used, from
-        above.
+      delta0: delta of one message at epsilon0, from above.
+      use_prob: probability that the target's message is used, from above.
     """
 
     pure: UnitBound
     epsilon0: float
     delta0: float
-    used: float
+    use_prob: float
     witnesses: tuple[Witness, ...] = ()
 
     largest_loss = math.inf
@@ -140,5 +140,5 @@ class CutRatios:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.asarray(loss, dtype=np.float64)
         each = (2.0 + math.exp(-self.epsilon0)) * self.delta0
-        cost = (1.0 + np.exp(np.minimum(loss, self.epsilon0))) * each * self.used
+        cost = (1.0 + np.exp(np.minimum(loss, self.epsilon0))) * each * self.use_prob
         return (np.asarray(self.pure.upper(loss)) + cost) * (1.0 + ROUNDING)

@@ -123,7 +123,7 @@ def units_of(event: DpEvent, relation: str, mass: float) -> list[tuple[UnitBound
 
 
 def _one_of(steps: int, used: float, mu: float, mass: float) -> UnitBound:
-    """The exact bound on one uniformly chosen step of `steps`, taken with probability `used`; add-or-remove."""
+    """The exact bound on one uniformly chosen step of `steps`, taken with probability `use_prob`; add-or-remove."""
     if steps > 1:
         return AllocationGaussian(steps, used, mu, mass)
     return LocalGaussian(1.0, mu) if used == 1.0 else Sampled(GaussianNoise(mu), used)

@@ -1,7 +1,7 @@
 """Covers: the sums of independent, equal steps that hide one message, behind a shuffler or in slots.
 
 A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), the law of its clones, and
-the numbers of draws for witnesses. Of every cover, `used` is the largest probability that the target's message is
+the numbers of draws for witnesses. Of every cover, `use_prob` is the largest probability that the target's message is
 observed, `everybody` an upper bound on the probability that the messages of all clients are observed, `number` the
 approximate number of messages, `known` True if that is fixed, `variance` that of the loss up to a common factor, and
 `drift` the contribution of absent clients to the clones' spread. One record is replaced. Call inside
@@ -39,7 +39,7 @@ class Draws(NamedTuple):
     """
 
     number: np.ndarray
-    used: np.ndarray
+    use_prob: np.ndarray
     weight: np.ndarray
     rate: float
 
@@ -86,7 +86,7 @@ class Shuffled(_OneRate):
     num_clients: int
     rate: float
 
-    used = 1.0
+    use_prob = 1.0
 
     @property
     def number(self) -> float:
@@ -166,16 +166,16 @@ class _InSlots(_OneRate):
 
 @dataclasses.dataclass(frozen=True)
 class UniformSlot(_InSlots):
-    """T2: the message is in a uniform one of `slots` slots with probability `used`; dummies hidden.
+    """T2: the message is in a uniform one of `slots` slots with probability `use_prob`; dummies hidden.
 
     Args:
-      slots: m, whole, in [1, 2^42]. used: rho, in (0, 1].
-      used_lower: lower bound on the probability that the message is used, whatever the others do; in (0, rho].
+      slots: m, whole, in [1, 2^42]. use_prob: rho, in (0, 1].
+      use_prob_lower: lower bound on the probability that the message is used, whatever the others do; in (0, rho].
     """
 
     slots: int
-    used: float
-    used_lower: float
+    use_prob: float
+    use_prob_lower: float
 
     known = True
 
@@ -189,20 +189,22 @@ class UniformSlot(_InSlots):
 
     @property
     def variance(self) -> float:
-        return self.used**2 / self.slots
+        return self.use_prob**2 / self.slots
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, slots=self.slots)
-        _validate.real(0.0, 1.0, open_low=True, used=self.used)
-        _validate.real(0.0, self.used, open_low=True, used_lower=self.used_lower)
+        _validate.real(0.0, 1.0, open_low=True, use_prob=self.use_prob)
+        _validate.real(0.0, self.use_prob, open_low=True, use_prob_lower=self.use_prob_lower)
 
     def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         m = float(self.slots)
         # Rounded down: the bound grows with rho.
-        return equal_steps.StepCounts(host(m / self.used * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0]))
+        return equal_steps.StepCounts(
+            host(m / self.use_prob * (1.0 - 1e-15)), host(1.0), host([m]), host([1.0])
+        )
 
     def _shown(self, neg_log_tail: float, upper: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        used = self.used if upper else self.used_lower
+        used = self.use_prob if upper else self.use_prob_lower
         return np.asarray([float(self.slots)]), np.asarray([used]), np.ones(1)
 
 
@@ -235,7 +237,7 @@ class Occupied(_InSlots):
         _validate.real(0.0, 1.0, open_low=True, prob=self.prob)
 
     @property
-    def used(self) -> float:
+    def use_prob(self) -> float:
         return min(self.num_slots, self.num_clients) / self.num_clients
 
     @property

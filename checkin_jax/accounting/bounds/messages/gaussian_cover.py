@@ -138,7 +138,7 @@ class TwoLawSlots(_TwoLaws, HiddenSlots):
 
     @property
     def _star(self) -> HiddenSum:
-        return HiddenSlots(self.slots, self.used, self.profile, self.neg_log_tail, self.rest)
+        return HiddenSlots(self.slots, self.use_prob, self.profile, self.neg_log_tail, self.failure_prob)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -75,8 +75,8 @@ class KaryBound(HiddenSteps):
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),
             host((self.num_values - 2.0) / (p + self.num_values - 3.0) * ones),
-            host(draws.number * (1.0 - draws.used) / draws.used),
-            host(draws.used),
+            host(draws.number * (1.0 - draws.use_prob) / draws.use_prob),
+            host(draws.use_prob),
             host(draws.weight),
             host(ones),
         )

@@ -88,11 +88,11 @@ class LaplaceSum:
     """A sum of k Laplace variables of scale 1, moved by epsilon0 with probability q, against one that is not moved.
 
     Attributes:
-      number: k. used: q, from below. epsilon0: length of the interval. neg_log_tail: -log of the negligible mass.
+      number: k. use_prob: q, from below. epsilon0: length of the interval. neg_log_tail: -log of the negligible mass.
     """
 
     number: float
-    used: float
+    use_prob: float
     epsilon0: float
     neg_log_tail: float
 
@@ -151,7 +151,7 @@ class LaplaceSum:
         moved, still = (scipy.special.ndtr(-place / near[known]) for place in (s - self.epsilon0, s))
         # A density e^(-u^2 / 2 v^2) / v is at least near / far times that of the near edge.
         apart = least[known] @ ((near / far)[known] * np.maximum(moved - still - _TAILS * moved, 0.0))
-        apart *= self.used * (1.0 - _MASSES)
+        apart *= self.use_prob * (1.0 - _MASSES)
         # The mirror image about epsilon0 / 2: Q(A) is the tail at s - epsilon0, P(A) is less by `apart`.
         other = np.maximum(tail(s - self.epsilon0) * (1.0 + _TAILS) - apart, 0.0)
         return (apart, np.minimum(tail(s) * (1.0 + _TAILS), 1.0)), (apart, np.minimum(other, 1.0))

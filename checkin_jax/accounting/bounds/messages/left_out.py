@@ -133,7 +133,7 @@ class _Nearer(OneInSlots):
     profile: Profile
     neg_log_tail: float
 
-    used = 1.0
+    use_prob = 1.0
 
     @property
     def _rest(self) -> float:

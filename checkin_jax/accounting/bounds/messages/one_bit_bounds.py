@@ -49,8 +49,8 @@ def fair_bits(
         host(draws.rate * ones),
         host(ones),
         host(0.0 * ones),
-        host(draws.number * (1.0 - draws.used) / draws.used / (2.0 * rare)),
-        host(draws.used * (2.0 * rare)),
+        host(draws.number * (1.0 - draws.use_prob) / draws.use_prob / (2.0 * rare)),
+        host(draws.use_prob * (2.0 * rare)),
         host(draws.weight),
         host(0.5 / rare * ones),
     )

@@ -101,15 +101,15 @@ class HiddenMessages(HiddenSum):
 
 
 class OneInSlots(HiddenSum):
-    """Each of m >= 1 slots shows a message; the target is in a uniform one of them with probability `used`."""
+    """Each of m >= 1 slots shows a message; the target is in a uniform one of them with probability `use_prob`."""
 
     slots: int
-    used: float
+    use_prob: float
 
     @property
     def terms(self) -> tuple[float, float, float]:
         # Rounded down, since the bound grows with rho.
-        return self.slots / self.used * (1.0 - 1e-15), float(self.slots), 1.0
+        return self.slots / self.use_prob * (1.0 - 1e-15), float(self.slots), 1.0
 
     @property
     def _alone(self) -> Profile:
@@ -118,8 +118,8 @@ class OneInSlots(HiddenSum):
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.used), 0.0)
-        value = self.used * self._alone.delta(stretched * (1.0 - 1e-15))
+            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.use_prob), 0.0)
+        value = self.use_prob * self._alone.delta(stretched * (1.0 - 1e-15))
         return (value + self._rest * self._alone.delta(losses)) * (1.0 + ROUNDING)
 
 
@@ -128,18 +128,18 @@ class HiddenSlots(OneInSlots):
     """R3: T* for the message of every slot; one record is replaced. Symmetric.
 
     Either the target may be in no slot (hidden dummies), or it displaces one of the other used clients: then
-    used = slots / n, in common windows with slots < n, and dummies may be visible.
+    use_prob = slots / n, in common windows with slots < n, and dummies may be visible.
 
     Attributes:
-      slots: m. used: rho in (0, 1]. profile: of one message.
-      rest: probability of a public event in which the bound is the profile of one message.
+      slots: m. use_prob: rho in (0, 1]. profile: of one message.
+      failure_prob: probability of a public event in which the bound is the profile of one message.
     """
 
     slots: int
-    used: float
+    use_prob: float
     profile: Profile
     neg_log_tail: float
-    rest: float = 0.0
+    failure_prob: float = 0.0
     witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
@@ -151,4 +151,4 @@ class HiddenSlots(OneInSlots):
 
     @property
     def _rest(self) -> float:
-        return self.rest
+        return self.failure_prob

@@ -52,9 +52,9 @@ class SubsampledGaussian(Subsampled):
 
 
 def sometimes(used: float, mu: float, rest: float = 0.0) -> SubsampledGaussian:
-    """R1: the target's message is used with probability at most `used`, all else is revealed; replace-one.
+    """R1: the target's message is used with probability at most `use_prob`, all else is revealed; replace-one.
 
-    rest: probability of a public event in which the message may certainly be used; it counts at infinite loss.
+    failure_prob: probability of a public event in which the message may certainly be used; it counts at infinite loss.
     """
     return SubsampledGaussian(GaussianBuckets(host([mu]), host([1.0 / used]), host([used]), host(rest)))
 

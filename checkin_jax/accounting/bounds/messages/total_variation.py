@@ -122,7 +122,7 @@ class HiddenSteps(DominatingSteps):
 
     @property
     def largest_loss(self) -> float:
-        return largest_loss(self.epsilon0, self.step_cover.used)
+        return largest_loss(self.epsilon0, self.step_cover.use_prob)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         step_counts = self.step_cover.sums(self.neg_log_tail)

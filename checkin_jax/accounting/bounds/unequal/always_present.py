@@ -174,11 +174,11 @@ class SlotsWithColluders:
     H_c <= (rho x/m)(p-c)_+/(p+1) + E((1-rho)(1-c) + (rho/m) sum over m-x slots of t*)_+ : a slot with a known other
     message hides nothing.
 
-    Attributes: slots: m >= 1. used: rho in (0, 1]. colluding: x in [0, m].
+    Attributes: slots: m >= 1. use_prob: rho in (0, 1]. colluding: x in [0, m].
     """
 
     slots: int
-    used: float
+    use_prob: float
     colluding: int
     epsilon0: float
     neg_log_tail: float
@@ -193,14 +193,14 @@ class SlotsWithColluders:
     @functools.cached_property
     def _above(self) -> Mixture:
         honest = self.slots - self.colluding
-        rest = 1.0 - self.used * (self.colluding / self.slots)
-        used = min(self.used * (honest / self.slots) / rest * (1.0 + 1e-15), 1.0)
+        rest = 1.0 - self.use_prob * (self.colluding / self.slots)
+        used = min(self.use_prob * (honest / self.slots) / rest * (1.0 + 1e-15), 1.0)
         parts = host([float(honest)]), host([used]), host([rest])
         law = clones.slots_law(*parts, host(self.epsilon0), True)
         return Mixture(law, self.epsilon0, self.neg_log_tail)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        met = self.used * self.colluding / self.slots
+        met = self.use_prob * self.colluding / self.slots
         found = np.zeros(np.shape(loss)) if self.colluding == self.slots else self._above.upper(loss)
         return found + np.asarray(LocalPureLDP(met, self.epsilon0).upper(loss)) if met > 0 else found
 
@@ -218,7 +218,7 @@ class HiddenWithColluders:
     """
 
     slots: int
-    used: float
+    use_prob: float
     colluding: int
     profile: Profile
     neg_log_tail: float
@@ -236,9 +236,9 @@ class HiddenWithColluders:
         found, least = [], 0
         while least <= self.colluding:
             most = min(2 * least, self.colluding)
-            met = 0.5 * self.used * most / self.slots
+            met = 0.5 * self.use_prob * most / self.slots
             others, kept = self.slots - least, 1.0 - met
-            chance = min(self.used * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
+            chance = min(self.use_prob * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
             hidden = HiddenSlots(others, chance, self.profile, self.neg_log_tail) if others else None
             found.append((met, kept, hidden))
             least = most + 1
@@ -252,4 +252,4 @@ class HiddenWithColluders:
             if hidden is not None:
                 value = value + kept * np.asarray(hidden.upper(loss))
             worst = np.maximum(worst, value)
-        return np.minimum(worst, self.used * alone) * (1.0 + ROUNDING)
+        return np.minimum(worst, self.use_prob * alone) * (1.0 + ROUNDING)

@@ -60,7 +60,7 @@ class ClientPool:
     size: PoolSizes
     others: Others | None = None
 
-    used, known = 1.0, False
+    use_prob, known = 1.0, False
 
     @property
     def number(self) -> float:

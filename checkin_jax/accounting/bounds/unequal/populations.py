@@ -182,12 +182,12 @@ class CutUnequal(CutMessages):
     """T2'h of messages of a known profile, whose laws are cut; for a client of this rate, and slower ones.
 
     Attributes:
-      of_pure: the bound on eps0-LDP messages. used: upper bound on the client's rate.
+      of_pure: the bound on eps0-LDP messages. use_prob: upper bound on the client's rate.
       others: expected number of any client's others' messages, from above.
     """
 
     of_pure: Callable[[float], UnitBound]
-    used: float
+    use_prob: float
     alone: LocalGaussian | LocalMessages
     others: float
     neg_log_tail: float
@@ -249,7 +249,7 @@ def r3c(unit: Unit) -> UnitBound | None:
 def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:
     """A number of common slots that is rarely exceeded by the occupied ones, and a lower bound on the target's use.
 
-    used: lower bound on the probability that the target is used. Empty slots are filled with messages of others, a
+    use_prob: lower bound on the probability that the target is used. Empty slots are filled with messages of others, a
     post-processing where they are visible.
     """
     with np.errstate(divide="ignore"):
@@ -287,7 +287,7 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
     found = choosing_population(unit)
     if choices is None or shown is None or found is None:
         return None
-    shown_slots, pools_of = slots_shown(choices, found, shown.used_lower), _occupying_pools(found)
+    shown_slots, pools_of = slots_shown(choices, found, shown.use_prob_lower), _occupying_pools(found)
 
     def clones(epsilon0: float) -> UnitBound:
         return least(

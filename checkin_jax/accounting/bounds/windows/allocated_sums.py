@@ -44,13 +44,13 @@ class _Allocation(AsymmetricBound):
     Attributes:
       slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper bound is that of MAX_SLOTS slots, and the lower bound
         is zero.
-      used: rho in (0, 1], the probability that the client is in one of the slots.
+      use_prob: rho in (0, 1], the probability that the client is in one of the slots.
       mu: in [LEAST_MU, MOST_LATTICE_MU].
       neg_log_tail: profiles are followed down to about exp(-neg_log_tail).
     """
 
     slots: int
-    used: float
+    use_prob: float
     mu: float
     neg_log_tail: float
 
@@ -65,7 +65,7 @@ class _Allocation(AsymmetricBound):
         single = math.expm1(min(self.mu**2, 600.0))
         if self.shared:
             single = max(math.expm1(min(0.25 * self.mu**2, 600.0)), 0.25 * single)
-        return self.used * math.sqrt(single / self.slots)
+        return self.use_prob * math.sqrt(single / self.slots)
 
     @functools.cached_property
     def _above(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
@@ -77,7 +77,7 @@ class _Allocation(AsymmetricBound):
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         value = allocation_losses.profile_upper(
-            self._above[backward], self.mu, self.used, np.ravel(loss), self.shared
+            self._above[backward], self.mu, self.use_prob, np.ravel(loss), self.shared
         )
         return value.reshape(np.shape(loss))
 
@@ -102,9 +102,9 @@ class AllocationGaussian(OwnWitness, _Allocation):
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         loss = np.asarray(loss)
-        forward, backward = (allocation_losses.lines_lower(each, self.used, loss) for each in self._below)
+        forward, backward = (allocation_losses.lines_lower(each, self.use_prob, loss) for each in self._below)
         # Lattices do not reach the far tail, which is that of a single term.
-        single = allocation_losses.large_term_lines(self.mu, self.slots, self.used, loss)
+        single = allocation_losses.large_term_lines(self.mu, self.slots, self.use_prob, loss)
         above = np.expm1(np.minimum(loss, MAX_LOSS))
         better = single[0] - above * single[1] > forward[0] - above * forward[1]
         ahead = np.where(better, single[0], forward[0]), np.where(better, single[1], forward[1])
@@ -113,13 +113,13 @@ class AllocationGaussian(OwnWitness, _Allocation):
 
 @dataclasses.dataclass(frozen=True)
 class ButForRareEvent:
-    """Witness that equals `pair` outside of an event with the same probability, at most `rest`, under P and Q.
+    """Witness that equals `pair` outside of an event with the same probability, at most `failure_prob`, under P and Q.
 
     public: True if the adversary sees whether the event happens.
     """
 
     pair: AllocationGaussian
-    rest: float
+    failure_prob: float
     public: bool
 
     symmetric = False
@@ -135,9 +135,12 @@ class ButForRareEvent:
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         # Outcomes in the event are not counted. If it is hidden, they may lower the difference by its probability.
-        against = 0.0 if self.public else self.rest
+        against = 0.0 if self.public else self.failure_prob
         forward, backward = (
-            (np.maximum((1.0 - self.rest) * np.asarray(apart) - against, 0.0), np.asarray(far) + against)
+            (
+                np.maximum((1.0 - self.failure_prob) * np.asarray(apart) - against, 0.0),
+                np.asarray(far) + against,
+            )
             for apart, far in self.pair.lower(loss)
         )
         return forward, backward
@@ -172,12 +175,12 @@ class OneStep(Protocol):
 class R2TwoSteps:
     """R2: replace-one in two steps, through the data set without the target. Symmetric.
 
-    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), minimized over splits; `pair` bounds both directions of one step. rest:
-    probability of a public event in which `pair` does not hold; it counts at infinite loss.
+    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), minimized over splits; `pair` bounds both directions of one step.
+    failure_prob: probability of a public event in which `pair` does not hold; it counts at infinite loss.
     """
 
     pair: OneStep
-    rest: float = 0.0
+    failure_prob: float = 0.0
 
     name = "two-steps"
     largest_loss = math.inf
@@ -199,4 +202,4 @@ class R2TwoSteps:
         there, back = self.pair.side(first, False), self.pair.side(second, True)
         with np.errstate(over="ignore"):
             bound = there + np.exp(np.minimum(first, 700.0)) * back
-        return ((np.min(bound, axis=1) + self.rest) * (1.0 + ROUNDING)).reshape(np.shape(loss))
+        return ((np.min(bound, axis=1) + self.failure_prob) * (1.0 + ROUNDING)).reshape(np.shape(loss))

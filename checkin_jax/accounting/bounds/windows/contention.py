@@ -153,7 +153,7 @@ class Contested(UniformSlot):
         if not upper:
             return super()._shown(neg_log_tail, upper)
         values, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, neg_log_tail)
-        return values, self.used * values / self.slots, masses
+        return values, self.use_prob * values / self.slots, masses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +163,11 @@ class WeightedSlots(StagedBound):
     With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
 
     Attributes:
-      slots, used: as in T2. num_rivals, rival_prob: as in `Contested`.
+      slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`.
     """
 
     slots: int
-    used: float
+    use_prob: float
     steps: Steps
     neg_log_tail: float
     num_rivals: int
@@ -175,7 +175,7 @@ class WeightedSlots(StagedBound):
 
     @property
     def _observed_prob(self) -> float:
-        return self.used
+        return self.use_prob
 
     def weights(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
@@ -197,7 +197,7 @@ class WeightedSlots(StagedBound):
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        return staged_clones.SlotWeights(self.slots / self.used, whole, part, masses, 0.5)
+        return staged_clones.SlotWeights(self.slots / self.use_prob, whole, part, masses, 0.5)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)

@@ -58,11 +58,11 @@ class OppositeRecords(OneInSlots):
     Upper bounds for P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I).
 
     Attributes:
-      slots: m >= 1. used: rho in (0, 1]. mu: distance of the two records. neg_log_tail: as in `HiddenSlots`.
+      slots: m >= 1. use_prob: rho in (0, 1]. mu: distance of the two records. neg_log_tail: as in `HiddenSlots`.
     """
 
     slots: int
-    used: float
+    use_prob: float
     mu: float
     neg_log_tail: float
     profile: Profile = dataclasses.field(init=False)
@@ -101,18 +101,18 @@ class OppositeRecords(OneInSlots):
 class _Displacing(AsymmetricBound):
     """The pair (1 - r) Q + r P against Q, with P and Q of `OppositeRecords` at rho = 1.
 
-    With probability r = `used` the target is in a uniform slot, in place of the other client under Q.
+    With probability r = `use_prob` the target is in a uniform slot, in place of the other client under Q.
     """
 
     pair: OppositeRecords
-    used: float
+    use_prob: float
     witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
-        above, used = np.expm1(loss), self.used
+        above, used = np.expm1(loss), self.use_prob
         if not backward:
             return used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14)) * (1.0 + ROUNDING)
         # ((1 - c (1 - r)) Q - c r P)_+, the weight of Q rounded up.
@@ -125,7 +125,7 @@ class _Level(NamedTuple):
     """Slots in which the target may be, the probability that it is in one, and the probability of this level."""
 
     slots: int
-    used: float
+    use_prob: float
     weight: float
 
 
@@ -168,7 +168,7 @@ class _Common:
         levels, _ = self.filled
         mu, mass = self.mu, self.neg_log_tail
         return tuple(
-            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.used))
+            (each.weight, _Displacing(OppositeRecords(each.slots, 1.0, mu, mass), each.use_prob))
             for each in levels
         )
 
@@ -192,7 +192,7 @@ class DisplacedAddRemove(AsymmetricBound):
         alone = tuple(
             (
                 each.weight,
-                AllocationGaussian(each.slots, each.used, 0.5 * common.mu, common.neg_log_tail),
+                AllocationGaussian(each.slots, each.use_prob, 0.5 * common.mu, common.neg_log_tail),
             )
             for each in empty
         )
@@ -221,15 +221,15 @@ class DisplacedReplace:
     def _parts(self) -> tuple[float, tuple[tuple[float, OppositeRecords], ...], float]:
         """theta; (probability, pair) of the target in place of a dummy; and the probability that counts in full."""
         (empty, few), (filled, many), common = self.common.empty, self.common.filled, self.common
-        most = max((each.used for each in filled), default=0.0)
-        usual = max(empty, key=lambda each: each.weight).used if empty else 0.0
+        most = max((each.use_prob for each in filled), default=0.0)
+        usual = max(empty, key=lambda each: each.weight).use_prob if empty else 0.0
         share = min(usual / (usual + most) if usual > 0.0 else 0.0, 1.0 - most)
         missing_mass, kept = few + many, []
         for each in empty:
-            if each.used > share:
+            if each.use_prob > share:
                 missing_mass += each.weight
             else:
-                pair = OppositeRecords(each.slots, each.used / share, common.mu, common.neg_log_tail)
+                pair = OppositeRecords(each.slots, each.use_prob / share, common.mu, common.neg_log_tail)
                 kept.append((each.weight, pair))
         return share, tuple(kept), missing_mass
 
@@ -242,7 +242,7 @@ class DisplacedReplace:
         share, alone, _ = self._parts
         parts = [(weight, pair, 1.0) for weight, pair in alone]
         parts += [
-            (weight, other.pair, other.used / (1.0 - share)) for weight, other in self.common.displacing
+            (weight, other.pair, other.use_prob / (1.0 - share)) for weight, other in self.common.displacing
         ]
         # The likeliest level of either kind.
         likely = [
@@ -258,8 +258,8 @@ class DisplacedReplace:
             total = total + share * weight * pair.upper(loss)
         above = (1.0 - share) * np.expm1(loss)
         for weight, other in self.common.displacing:
-            stretched = np.log1p(above / other.used) * (1.0 - 1e-14)
-            total = total + weight * other.used * other.pair.upper(stretched)
+            stretched = np.log1p(above / other.use_prob) * (1.0 - 1e-14)
+            total = total + weight * other.use_prob * other.pair.upper(stretched)
         return total * (1.0 + ROUNDING)
 
 

@@ -98,8 +98,8 @@ def r1(unit: Unit) -> UnitBound | None:
     ways = (*_hidden(unit), *_placed(unit))
     if not ways or not unit.replaced:
         return None
-    first = min(ways, key=lambda way: (way.mu, way.used))
-    one = sometimes(first.used, first.mu, first.rest) if first.number else None
+    first = min(ways, key=lambda way: (way.mu, way.use_prob))
+    one = sometimes(first.use_prob, first.mu, first.failure_prob) if first.number else None
     return _with_left(first, one, _one_step(first))
 
 
@@ -112,12 +112,12 @@ def r2(unit: Unit) -> UnitBound | None:
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
-            pair = G3Slots(way.number, way.used, way.mu, neg_log_tail)
+            pair = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
             steps.append((way, spread, R2TwoSteps(pair)))
     for way in _placed(unit):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.used, way.mu, neg_log_tail)
-            steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.rest)))
+            pair = AllocationGaussian(way.number, way.use_prob, way.mu, neg_log_tail)
+            steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.failure_prob)))
     return _narrowest(steps)
 
 
@@ -156,14 +156,14 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
-    ways = [Reduction(slots.number, slots.used, 1.0)] if slots is not None and slots.hidden else []
+    ways = [Reduction(slots.number, slots.use_prob, 1.0)] if slots is not None and slots.hidden else []
     if unit.protocol.used_slot_choices is not None:
         ways += displacing_reductions(
             unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, neg_log_tail
         )
     if not ways:
         return _apart(unit)
-    way = min(ways, key=lambda way: way.used / math.sqrt(way.number))
+    way = min(ways, key=lambda way: way.use_prob / math.sqrt(way.number))
     return _hidden_slots(unit, way, profile_of(unit.randomizer))
 
 
@@ -183,15 +183,15 @@ def _rivals(unit: Unit) -> bool:
 def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
     """R3 of a reduction, against the rivals in single slots all of which show a message."""
     slots, neg_log_tail = unit.slots, unit.neg_log_tail
-    whole = HiddenSlots(way.number, way.used, profile, neg_log_tail, way.rest)
+    whole = HiddenSlots(way.number, way.use_prob, profile, neg_log_tail, way.failure_prob)
     if slots is None or not _rivals(unit):
         return whole
-    if (way.number, way.used, way.rest) != (slots.number, slots.used, 0.0):
+    if (way.number, way.use_prob, way.failure_prob) != (slots.number, slots.use_prob, 0.0):
         return whole
     parts = []
     for part in rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail):
         number = int(part.number)
-        facts = number, way.used * number / slots.number, profile, neg_log_tail
+        facts = number, way.use_prob * number / slots.number, profile, neg_log_tail
         parts.append((part.mass, RivalledSlots(*facts, weights=part.weights)))
     return PublicMixture(tuple(parts))
 
@@ -239,10 +239,10 @@ def g3(unit: Unit) -> UnitBound | None:
     found: list[UnitBound] = []
     for way in _hidden(unit):
         if way.number and slots.num_rivals == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.used, 0.5 * way.mu, neg_log_tail)
+            pair = AllocationGaussian(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
             found.append(_with_left(way, pair, _alone(unit)))
         elif way.number and slots.num_rivals and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            shared = G3Slots(way.number, way.used, way.mu, neg_log_tail)
+            shared = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
                 unit.protocol.used_slot_choices is not None
@@ -250,7 +250,7 @@ def g3(unit: Unit) -> UnitBound | None:
                 and 0.5 * way.mu >= LEAST_MU
             ):
                 # The others are in at most `slots.num_rivals` terms; in each other term the target replaces a dummy.
-                free, used = way.number - slots.num_rivals, way.used / way.number
+                free, used = way.number - slots.num_rivals, way.use_prob / way.number
                 by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, neg_log_tail)
                 others = G3Slots(slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail)
                 found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
@@ -290,7 +290,9 @@ def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | No
     for left in (False, True):
         known = [each for each in made if bool(each[0].left) == left]
         if known:
-            way, _, whole = min(known, key=lambda each: each[0].used * each[1] / math.sqrt(each[0].number))
+            way, _, whole = min(
+                known, key=lambda each: each[0].use_prob * each[1] / math.sqrt(each[0].number)
+            )
             found.append(_with_left(way, whole, _one_step(way)))
     return _smallest(found)
 
@@ -302,7 +304,7 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
     shown, prob, num_rivals, rival_prob = (
         slots.shown,
-        slots.used / slots.shown,
+        slots.use_prob / slots.shown,
         slots.num_rivals,
         slots.rival_prob,
     )
@@ -310,7 +312,7 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
 
 
 def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
-    return lambda mu: sometimes(way.used, mu, way.rest)
+    return lambda mu: sometimes(way.use_prob, mu, way.failure_prob)
 
 
 def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
@@ -340,7 +342,7 @@ def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
     mu /= math.sqrt(size)
     number = max(slots.number // size, 1)
     # A sum longer than the window contains the window.
-    used_lower = slots.used_lower * min(number * size / slots.number, 1.0)
+    used_lower = slots.use_prob_lower * min(number * size / slots.number, 1.0)
     if choices is not None:
         if not slots.hidden:
             return _visible_witnesses(*choices, size, used_lower, mu, neg_log_tail)
@@ -386,11 +388,11 @@ def _opposite_records(alone: AllocationGaussian) -> list[Witness]:
     if mu > MOST_LATTICE_MU:
         return found
     if mu >= LEAST_MU and number <= window_witnesses.MOST_OPPOSITE:
-        found.append(window_witnesses.OppositeGaussian(alone, number, alone.used, mu))
+        found.append(window_witnesses.OppositeGaussian(alone, number, alone.use_prob, mu))
     rounded = window_witnesses.opposite_rounding(number) > _MATTERS * math.exp(17.0 - neg_log_tail)
     if mu >= SMALL_MU and (rounded or not found):
         law = opposite_gaussians(mu, neg_log_tail)
-        messages = HiddenSlots(number, alone.used, LabelProfile(law), neg_log_tail)
+        messages = HiddenSlots(number, alone.use_prob, LabelProfile(law), neg_log_tail)
         found.append(LabelsAtOneRecord(messages, law))
     return found
 

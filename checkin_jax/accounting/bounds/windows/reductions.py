@@ -26,16 +26,16 @@ class Sums(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A reduction: the target is in a uniform one of `number` equal terms, with probability `used`.
+    """A reduction: the target is in a uniform one of `number` equal terms, with probability `use_prob`.
 
-    mu: shift of a term. rest: probability of a public event in which the reduction fails. left: (share of the target's
-    slots, mu) of slots that are in no equal term.
+    mu: shift of a term. failure_prob: probability of a public event in which the reduction fails. left: (share of the
+    target's slots, mu) of slots that are in no equal term.
     """
 
     number: int
-    used: float
+    use_prob: float
     mu: float
-    rest: float = 0.0
+    failure_prob: float = 0.0
     left: tuple[tuple[float, float], ...] = ()
 
 
@@ -53,19 +53,19 @@ def hidden_reductions(slots: Slots, common: bool, sums: Sums, mu: float) -> list
     """
     size, short = sums
     if size == 1:
-        return [Reduction(slots.number, slots.used, mu)]
+        return [Reduction(slots.number, slots.use_prob, mu)]
     # Fewer, fuller sums are the worst case.
     over = (slots.number - min(short, slots.number)) % size
     left = [(over, size), (min(short, slots.number), short)]
     whole = (slots.number - sum(count for count, _ in left)) // size
     shares = tuple((count / slots.number, mu / math.sqrt(of)) for count, of in left if count)
-    found = [Reduction(whole, slots.used, mu / math.sqrt(size), left=shares)]
+    found = [Reduction(whole, slots.use_prob, mu / math.sqrt(size), left=shares)]
     if shares:
         # A sum is a post-processing of parts that divide its noise, one of which holds the target.
         part = math.gcd(size, slots.number)
         if not common and short:
             part = 1
-        found.append(Reduction(slots.number // part, slots.used, mu / math.sqrt(part)))
+        found.append(Reduction(slots.number // part, slots.use_prob, mu / math.sqrt(part)))
     return found
 
 
@@ -91,4 +91,4 @@ def displacing_reductions(
         part = math.gcd(size, m)
         number = -(-most // part)
         found.append(Reduction(number, number * part / n, mu / math.sqrt(part), rest))
-    return [way for way in found if way.used < 1.0]
+    return [way for way in found if way.use_prob < 1.0]

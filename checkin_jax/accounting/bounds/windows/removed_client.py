@@ -82,7 +82,7 @@ class _SlotSum(HiddenSum):
     """(rho/m) E(-(m/rho)(c - 1) + sum of `number` steps)_+, or of steps of opposite sign if `backward`."""
 
     slots: int
-    used: float
+    use_prob: float
     number: float
     message: Profile
     weights: WeightLaw
@@ -97,7 +97,7 @@ class _SlotSum(HiddenSum):
     @property
     def terms(self) -> tuple[float, float, float]:
         # Rounded down, since the bound grows with rho.
-        return self.slots / self.used * (1.0 - 1e-15), self.number, 1.0
+        return self.slots / self.use_prob * (1.0 - 1e-15), self.number, 1.0
 
     @property
     def _rest(self) -> float:
@@ -129,14 +129,14 @@ class RemovedClient(AsymmetricBound):
     the number of slots in which the client would be drawn (T2), whichever has the smaller variance.
 
     Attributes:
-      slots, used: m and rho, as in T2. profile: of one message.
+      slots, use_prob: m and rho, as in T2. profile: of one message.
       num_rivals, rival_prob: number of others that may be in each slot, and the probability of each; (0, 0): none is
         counted.
       common: True if the others are the same ones for all slots, each in at most one.
     """
 
     slots: int
-    used: float
+    use_prob: float
     profile: Profile
     neg_log_tail: float
     num_rivals: int = 0
@@ -166,7 +166,7 @@ class RemovedClient(AsymmetricBound):
         return rivalled(self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail)
 
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
-        facts = self.slots, self.used
+        facts = self.slots, self.use_prob
         return [
             (mass, _SlotSum(*facts, number, self.profile, weights, self.neg_log_tail, backward))
             for mass, number, weights in self.parts
@@ -192,17 +192,21 @@ class RemovedClient(AsymmetricBound):
     @property
     def _alone(self) -> float:
         """Probability that the client's message is sent, and that anything is learnt from it by itself."""
-        return self.used * float(self.profile.delta(np.zeros(1))[0])
+        return self.use_prob * float(self.profile.delta(np.zeros(1))[0])
 
     @property
     def largest_loss(self) -> float:  # type: ignore[override]
         largest = self.profile.largest_loss
-        return largest if largest >= MAX_LOSS else math.log1p(self.used * math.expm1(largest)) * (1.0 + 1e-15)
+        return (
+            largest
+            if largest >= MAX_LOSS
+            else math.log1p(self.use_prob * math.expm1(largest)) * (1.0 + 1e-15)
+        )
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         loss = np.asarray(loss)
         # The client's slot, if it sends at all, and the other message of the slot are revealed.
-        found = self.used * self.profile.delta(loss) * (1.0 + ROUNDING)
+        found = self.use_prob * self.profile.delta(loss) * (1.0 + ROUNDING)
         if self._alone > math.exp(-self.neg_log_tail):
             found = np.minimum(found, convex.held_chords(*self._tables[backward], loss))
         return np.where(loss >= self.largest_loss, 0.0, found)

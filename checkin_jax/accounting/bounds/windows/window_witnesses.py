@@ -202,7 +202,7 @@ class OppositeGaussian:
 
     grid_bound: UnitBound
     slots: int
-    used: float
+    use_prob: float
     mu: float
 
     name = "Gaussian messages in slots, opposite records among zeros"
@@ -211,5 +211,5 @@ class OppositeGaussian:
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         above = np.expm1(np.asarray(loss))
         # A reflection exchanges P and Q.
-        lines = _best(_opposite_lines(self.slots, self.used, self.mu)[0], above)
+        lines = _best(_opposite_lines(self.slots, self.use_prob, self.mu)[0], above)
         return lines, lines
