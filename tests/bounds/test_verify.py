@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import csv
 import functools
 import json
 import math
+import random
 import sys
 import time
 from fractions import Fraction
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import checkin_jax as cj
+from benchmarks.drawn_settings import answer
 
 verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
 ball = verify.ball
@@ -298,3 +301,30 @@ def test_certificates_with_a_smaller_epsilon_are_refuted(name):
 def test_what_has_no_certificate_is_refused():
     with pytest.raises(TypeError, match="guarantee"):
         cj.certificate(1.0)
+
+
+CENSUS = Path(__file__).parents[2] / "docs" / "pictures" / "census.csv"
+
+
+@pytest.mark.thorough
+def test_certificates_of_twenty_random_settings_are_never_refuted():
+    """Of the census, others every second; few have none, or need more places than the program takes."""
+    with CENSUS.open(encoding="utf-8") as file:
+        rows = [
+            row for row in csv.DictReader(file) if row["outcome"] == "bracket" and float(row["seconds"]) < 2.0
+        ]
+    seed, verified, slow, others = time.time_ns(), 0, 0, []
+    for row in random.Random(seed).sample(rows, 20):
+        found = answer(json.loads(row["setting"]))
+        began = time.process_time()
+        try:
+            lines, _ = verify.check(json.dumps(cj.certificate(found)).encode())
+        except (ValueError, verify.Malformed) as error:
+            others.append(str(error))
+            continue
+        verified += 1
+        slow += time.process_time() - began > 60.0
+        assert any("have delta <=" in line for line in lines), (seed, row)
+    assert all("certificate" in each or "places" in each for each in others), (seed, others)
+    assert verified >= 14, seed
+    assert slow <= 1, seed
