@@ -52,10 +52,10 @@ def test_rows_are_of_every_bound_and_kind():
     assert len({setting["randomizer"][0] for setting in answers}) == 10
 
 
-def test_nine_of_ten_rows_are_compared_to_nine_digits():
+def test_nine_of_ten_rows_are_compared_to_seven_digits():
     allowed = sorted(frozen_figures.SPREADS * row["spread"] for row in ROWS)
     assert allowed[len(ROWS) * 9 // 10] <= frozen_figures.RELATIVE
-    assert allowed[-1] < 0.05
+    assert allowed[-1] < 0.1
 
 
 def row(spread=0.0, **ends):
@@ -85,10 +85,10 @@ def test_infinite_ends_do_not_move():
     assert frozen_figures.moved(row(upper=[None]), {"upper": [1.0]}) == math.inf
 
 
-def test_what_is_not_reproducible_moves_by_more_than_ten_times_its_spread():
+def test_what_is_not_reproducible_moves_by_more_than_thirty_times_its_spread():
     kept = row(spread=1e-4, upper=[1.0])
-    assert frozen_figures.moved(kept, {"upper": [1.0009]}) == 0.0
-    assert frozen_figures.moved(kept, {"upper": [1.0011]}) > 0.0
+    assert frozen_figures.moved(kept, {"upper": [1.0029]}) == 0.0
+    assert frozen_figures.moved(kept, {"upper": [1.0031]}) > 0.0
 
 
 @pytest.mark.parametrize(
