@@ -55,6 +55,8 @@ _MAX_LAW = 2**24
 _HEAVY, _MAX_LEVELS = 1.2, 2**16
 # Losses are capped here, so that c = e^loss stays finite in float64.
 _MAX_LOSS = 690.0
+# Smaller probabilities are not told from zero.
+_LEAST_HELD = 1e-290
 # Larger numbers of slots are replaced by this one: H decreases with m, so the upper end only grows.
 MAX_SLOTS = 10**9
 # For sums of several kinds: spacing in standard deviations of the smallest term, and most points of the
@@ -267,7 +269,9 @@ def large_term_lines(mu: float, number: int, used: float, loss: np.ndarray) -> t
     far, near = scipy.special.ndtr(-place), scipy.special.ndtr(mu - place)
     none = np.maximum(1.0 - number * far * (1.0 + 1e-9), 0.0)
     difference = used * none * (near - far) * (1.0 - 1e-9)
-    return np.maximum(difference, 0.0), number * far * (1.0 + 1e-9)
+    # A probability that float64 cannot hold is not zero: there is no event then.
+    held = far > _LEAST_HELD
+    return np.where(held, np.maximum(difference, 0.0), 0.0), np.where(held, number * far * (1.0 + 1e-9), 0.0)
 
 
 def _line(

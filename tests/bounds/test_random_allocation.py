@@ -5,6 +5,7 @@ import math
 from itertools import combinations
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
@@ -262,3 +263,15 @@ def test_arguments_outside_their_ranges_are_refused(change, why):
 def test_no_noise_is_no_privacy():
     ledger = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
     assert ledger.compose(cj.RandomAllocationDpEvent(GAUSS(0.0), 1, 9)).get_epsilon(1e-6) == math.inf
+
+
+@pytest.mark.parametrize(("noise", "delta"), [(1.0 / 12.0, 1e-150), (1.0 / 8.0, 1e-200), (0.25, 1e-250)])
+def test_no_event_of_one_large_term_has_probability_zero(noise, delta):
+    """H at the lower end is at least delta; it is below that of one large term, and of two beyond e^k < e^lower."""
+    g = cj.random_allocation(noise, 2, delta=delta, neighboring_relation=ADDED)
+    with mpmath.workdps(40):
+        mu = mpmath.mpf(1.0 / noise)
+        loss, k = mpmath.mpf(g.lower) + mpmath.log(2) - 1e-9, 0.8 * mpmath.mpf(g.lower)
+        single = mpmath.ncdf(mu / 2 - loss / mu) - mpmath.exp(loss) * mpmath.ncdf(-mu / 2 - loss / mu)
+        both = mpmath.ncdf(mu / 2 - k / mu) * mpmath.ncdf(-mu / 2 - k / mu)
+        assert single + both >= delta

@@ -1,15 +1,21 @@
 """Sliding windows of few slots: the law of the loads, and T2 by it, against enumeration of the algorithm."""
 
+import dataclasses
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import krr, random_check_ins
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import SmallWindow, window_loads
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.protocols import Slots
 
 pytestmark = pytest.mark.usefixtures("x64")
 P = 3.0
@@ -76,3 +82,43 @@ def test_small_windows_are_sharper_than_by_the_slots_won():
     run = cj.SlidingWindow(num_clients=158_000, window=5, num_epochs=30_500)
     found = cj.account(run, cj.PureLDP(epsilon0=0.41), delta=9.05e-11)
     assert found.epsilon < 495.0
+
+
+@pytest.mark.parametrize("epsilon0", [1e-8, 1e-6, 1e-3])
+def test_small_epsilon0_keeps_its_digits(epsilon0):
+    """At c = 1 steps are +-(p - 1) with probability 1/(p + 1) each, else 0."""
+    with mpmath.workdps(40):
+        gain, exact = mpmath.expm1(mpmath.mpf(epsilon0)), mpmath.mpf(0)
+        for counts, mass in window_loads(2):
+            weights = [
+                mpmath.mpf(1) / (2 * (load + 1)) for load, number in enumerate(counts) for _ in range(number)
+            ]
+            for signs in itertools.product((-1, 0, 1), repeat=2):
+                chance = mpmath.fprod((gain if sign == 0 else 1) / (gain + 2) for sign in signs)
+                total = mpmath.fsum(sign * weight for sign, weight in zip(signs, weights))
+                exact += mass * chance * max(gain * total, 0)
+        found = SmallWindow(2, epsilon0, math.tanh(0.5 * epsilon0)).upper(np.zeros(1))[0]
+        assert exact <= found <= exact * (1 + mpmath.mpf(1e-9))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Benches(cj.CheckInProtocol):
+    """Two slots, in each of which the one other client is seldom: no sliding window."""
+
+    num_clients: int = 2
+    num_days: int = 1
+
+    _unit = "num_days"
+    title = "two benches"
+    description = "on two benches"
+    assumptions = ("benches are drawn by lot",)
+    slots = Slots(2, 1.0, 0.9, 1, 0.1, 1.0, True, 2, 1, True)
+
+
+def test_windows_are_those_of_protocols_that_declare_them():
+    """Loads of a sliding window would make the bound false: its H_1 is .514 where .637 is true."""
+    with float64():
+        unit = Unit(Benches(), cj.PureLDP(epsilon0=2.0), "messages", "replace-one", 30.0)
+        assert theorems.small_window(unit) is None
+    g = cj.account(Benches(), cj.PureLDP(epsilon0=2.0), delta=0.1)
+    assert g.lower <= g.epsilon

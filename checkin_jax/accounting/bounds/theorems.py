@@ -209,18 +209,13 @@ def t2(unit: Unit) -> UnitBound | None:
 
 def small_window(unit: Unit) -> UnitBound | None:
     """Needs: as T2; a sliding window of at most nine slots. A total variation serves where a record is replaced."""
-    shown, epsilon0 = unit.slots, unit.epsilon0
-    if shown is None or not shown.hidden or not shown.contested or not epsilon0:
-        return None
-    common = (
-        unit.protocol.used_slot_choices is not None or unit.protocol.unequal_used_slot_choices is not None
-    )
-    if common or not 1 < shown.num_rivals + 1 <= MOST_SMALL:
+    window, shown, epsilon0 = unit.protocol.sliding_window, unit.slots, unit.epsilon0
+    if window is None or shown is None or not epsilon0 or not 1 < window <= MOST_SMALL:
         return None
     worst, total_variation = math.tanh(0.5 * epsilon0), unit.randomizer.total_variation
     if unit.replaced and 0.0 < total_variation < worst * (1.0 - 1e-9):
-        return SmallWindow(shown.num_rivals + 1, epsilon0, total_variation, "clones (of a total variation)")
-    return SmallWindow(shown.num_rivals + 1, epsilon0, worst)
+        return SmallWindow(window, epsilon0, total_variation, "clones (of a total variation)")
+    return SmallWindow(window, epsilon0, worst)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

@@ -293,10 +293,10 @@ class SmallWindow:
 
     def _given(self, counts: tuple[int, ...], above: float) -> float:
         """E(1 - c + (1/m) sum d_j / (C_j + 1))_+ at c = 1 + above, given so many slots of each load."""
-        p, c = math.exp(self.epsilon0), 1.0 + above
-        often = self.total_variation / (p - 1.0)
+        gain, p, c = math.expm1(self.epsilon0), math.exp(self.epsilon0), 1.0 + above
+        often = self.total_variation / gain
         both = max((1.0 - (p + 1.0) * often) / p, 0.0)
-        steps = np.array([p - 1.0, -c * (p - 1.0), -above * (p - 1.0), above])
+        steps = np.array([gain, -c * gain, -above * gain, above])
         probs = np.array([often, often, both, max(1.0 - 2.0 * often - both, 0.0)])
         sums, masses = np.array([-above]), np.ones(1)
         for load, number in enumerate(counts):
