@@ -86,14 +86,6 @@ def test_replaced_records_against_opposite_ones_and_zeros(steps, selected, noise
         )
 
 
-def test_a_replaced_record_in_every_step_is_plain_composition():
-    g = cj.random_allocation(3.0, 7, num_selected=7, delta=1e-5, neighboring_relation=REPLACED)
-    plain = cj.CheckInAccountant(NeighboringRelation.REPLACE_ONE).compose(GAUSS(3.0), 7)
-    assert plain.get_lower_epsilon(1e-5) <= g.epsilon
-    assert g.epsilon == pytest.approx(plain.get_epsilon(1e-5), rel=1e-3)
-    assert g.lower == pytest.approx(g.epsilon, rel=1e-2)
-
-
 def test_the_pair_of_an_absent_record_is_no_bound_for_a_replaced_one():
     wrong = cj.random_allocation(1.5, 2, delta=1e-2, neighboring_relation=ADDED)
     assert worst((cells(2, 1, 1 / 1.5), cells(2, 1, 1 / 1.5, -1.0)), wrong.epsilon) > 5e-2
@@ -184,9 +176,10 @@ def test_k_units_are_their_composition_and_no_more():
     assert g.lower < compose.bracket(blocks, delta).lower
 
 
-def test_every_step_is_plain_composition():
-    g = cj.random_allocation(3.0, 7, num_selected=7, delta=1e-5, neighboring_relation=ADDED)
-    plain = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(GAUSS(3.0), 7)
+@pytest.mark.parametrize("relation", [NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE])
+def test_every_step_is_plain_composition(relation):
+    g = cj.random_allocation(3.0, 7, num_selected=7, delta=1e-5, neighboring_relation=relation)
+    plain = cj.CheckInAccountant(relation).compose(GAUSS(3.0), 7)
     assert plain.get_lower_epsilon(1e-5) <= g.epsilon
     assert g.epsilon == pytest.approx(plain.get_epsilon(1e-5), rel=1e-3)
     assert g.lower == pytest.approx(g.epsilon, rel=1e-2)

@@ -320,7 +320,7 @@ def test_the_glossary_has_every_bound_of_the_table():
 
 
 RATES = cj.Rates(values=[0.1, 0.5], counts=[5_000, 5_000])
-# Protocols that declare a fact; none of their bounds comes from another fact of theirs.
+# Protocols that declare a fact; no bound comes from another fact of theirs, but for the slots of sliding windows.
 DECLARING = {
     "cover": cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=0.3, num_rounds=10),
     "unequal_cover": cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=RATES, num_rounds=10),

@@ -67,7 +67,7 @@ _RARELY_BEYOND = 0.9
 def t1(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages.
 
-    Where rates differ (T1h) some others have rates below 1.
+    At unequal rates (T1h): a client besides the target has a rate below 1.
     """
     epsilon0, mass = unit.epsilon0, unit.neg_log_tail
     if epsilon0 is None:

@@ -120,11 +120,11 @@ class _OneRecord(abc.ABC):
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
         def lines(cells: hidden_messages_lower.OutputCells, thresholds: np.ndarray) -> list[np.ndarray]:
+            if not cells.right.size:
+                # No output is likelier for the target's record: the empty event.
+                return [np.zeros(1), np.zeros(1)]
             orders = hidden_messages.orders(thresholds[0], thresholds[-1], messages.steps[2])
             paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
-            if not paths.lost.size:
-                # No cut is left to choose: the empty event.
-                return [np.zeros(1), np.zeros(1)]
             groups, found = profile_cover_sums.near(thresholds / messages.steps[2], share=_NEAR), []
             middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
             contours = hidden_messages_lower.contours(paths, host(middles), host(messages.steps[2]))
