@@ -1,11 +1,11 @@
-"""What an accelerator is worth: certified ends against the CPU's, sweeps, the private step, a run; in one table.
+"""The worth of an accelerator: figures against the CPU's, sweeps, the private step, a run; in one table.
 
     python benchmarks/accelerator.py [--small] [--mnist FOLDER] [--out TABLE.md]
 
 Below nine minutes on a GPU; `--small` is the same on a CPU in less than one. The device's own limits come first, from
 two probes: float32 matrix products, and a copy of a long array. FLOP and bytes of the private step are what XLA's cost
-analysis counts for the program that ran. The program ends with an error where a certified end on the device contradicts
-one on the CPU, or differs by more than a millionth of itself.
+analysis counts for the program that ran. The program ends with an error if a figure on the device is not that of the
+CPU, or if a part fails.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +27,6 @@ import jax.numpy as jnp
 import numpy as np
 import sweeps as kinds
 import training as steps
-from rich.console import Console
-from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax.cli.programs import program
@@ -35,7 +34,12 @@ from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
 
-DELTA, FAR = 1e-6, 1e-6
+DELTA = 1e-6
+# Learning rate on MNIST, tuned on it.
+RATE = 4.0
+SAME, WRONG = "as on the CPU", "NOT as on the CPU"
+# Shares by which divergences of a device may be below the host's, for finer nodes, and above, for another rounding.
+BELOW, ABOVE = 0.2, 1e-9
 SETTINGS = (
     (cj.Shuffle(num_clients=1000), cj.PureLDP(epsilon0=1.0)),
     (cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800), cj.PureLDP(epsilon0=2.0)),
@@ -74,31 +78,42 @@ def probe(small: bool) -> tuple[float, float]:
     return flops, 8.0 * length / min(seconds(lambda: copy(x)) for _ in range(6))
 
 
-def ends(small: bool) -> tuple[Row, bool]:
-    """Brackets on the device against those on the CPU, and whether they agree."""
+def answers(small: bool) -> Row:
+    """Brackets where JAX prefers the device, against those where it prefers the CPU: the same to the last bit."""
     chosen = SETTINGS[:1] if small else SETTINGS
-    cpu = jax.local_devices(backend="cpu")[0]
+    found: list[list[tuple[float, float]]] = []
 
-    def brackets() -> list[cj.Guarantee]:
-        return [cj.account(*one, delta=DELTA, bounds="fast" if small else "best") for one in chosen]
+    def brackets() -> None:
+        bounds = "fast" if small else "best"
+        ends = (cj.account(*one, delta=DELTA, bounds=bounds) for one in chosen)
+        found.append([(one.lower, one.epsilon) for one in ends])
 
-    start = time.perf_counter()
-    found = brackets()
-    first = time.perf_counter() - start
-    again = seconds(brackets)
-    with jax.default_device(cpu):
-        reference = brackets()
-    sound = all(
-        one.lower <= other.epsilon and other.lower <= one.epsilon for one, other in zip(found, reference)
+    first, again = seconds(brackets), seconds(brackets)
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        brackets()
+    told = SAME if found[0] == found[1] == found[2] else WRONG
+    return Row(f"{len(chosen)} brackets, host", first, again, told)
+
+
+def on_the_device(small: bool) -> Row:
+    """RDP of random settings by the device's kernel against `rdp`: below it only at orders of rare events."""
+    table, start = kinds.divergences(64 * (2 if small else 200), seed=3), time.perf_counter()
+    found = cj.sweep(what="rdp", table=table)["rdp"]
+    spent = time.perf_counter() - start
+    columns = zip(*(table[name][::64].tolist() for name in ("num_clients", "check_in_prob", "epsilon0")))
+    right = [
+        cj.rdp(
+            cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate),
+            cj.PureLDP(epsilon0=epsilon0),
+            table["order"][:64],
+        )
+        for n, rate, epsilon0 in columns
+    ]
+    ratio = found / np.concatenate(right)
+    told = SAME if ratio.min() >= 1.0 - BELOW and ratio.max() <= 1.0 + ABOVE else WRONG
+    return Row(
+        f"RDP, {len(right)} settings", spent, spent, f"{told}: {ratio.min():.4f} to {ratio.max():.12f} of it"
     )
-    apart = max(
-        abs(a - b) / max(b, DELTA)
-        for one, other in zip(found, reference)
-        for a, b in ((one.lower, other.lower), (one.epsilon, other.epsilon))
-    )
-    good = sound and apart <= FAR
-    told = "as on the CPU" if good else "NOT as on the CPU"
-    return Row(f"{len(chosen)} brackets", first, again, f"{told}: {apart:.1e} apart"), good
 
 
 def divergences(count: int) -> cj.Sweep:
@@ -118,26 +133,37 @@ print(*(accelerator.seconds(lambda: accelerator.divergences(int(sys.argv[2]))) f
 def sweeps(small: bool) -> list[Row]:
     """RDP sweeps on the device, and on the host's cores alone."""
     rows = []
-    for count in (2,) if small else (1_000, 10_000):
+    counts = (2, 2) if small else (1_000, 10_000)
+    for count in counts:
         first, again = (seconds(functools.partial(divergences, count)) for _ in range(2))
-        host = subprocess.run(
-            [sys.executable, "-c", HOST, str(Path(__file__).parent), str(count)],
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        name, times = f"RDP sweep, {count:,} settings, 64 orders", tuple(map(float, host.stdout.split()))
-        for where, one, other in (("", first, again), (", host's cores", *times)):
-            rows.append(Row(name + where, one, other, f"{count / other:.0f} settings a second"))
-    return rows
+        rows.append(_swept(count, "the device", first, again))
+    host = subprocess.run(
+        [sys.executable, "-c", HOST, str(Path(__file__).parent), str(counts[0])],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [*rows, _swept(counts[0], "the host's cores", *map(float, host.stdout.split()))]
+
+
+def _swept(count: int, where: str, first: float, again: float) -> Row:
+    rate = 64 * count / again
+    return Row(
+        f"RDP sweep, {count:,} settings, 64 orders, {where}",
+        first,
+        again,
+        f"{rate:,.0f} divergences a second",
+    )
 
 
 def theorem_1(small: bool) -> Row:
     """Theorem 1 of [SCI] in one compiled program, n to 1e8, 64 orders a setting."""
     made = kinds.theorem_1(16 if small else 4_096, seed=1)
     columns = [np.asarray(made[name], np.float64) for name in ("num_clients", "check_in_prob", "epsilon0")]
-    program = jax.jit(functools.partial(jax.lax.map, theorem_1_at))
+    # As many settings at a time as the device computes side by side.
+    together = 8 if jax.default_backend() == "cpu" else 512
+    program = jax.jit(functools.partial(jax.lax.map, theorem_1_at, batch_size=together))
     with jax.enable_x64(True):
         first, again = (seconds(lambda: program(tuple(columns))) for _ in range(2))
     rate = 64 * len(columns[0]) / again
@@ -163,31 +189,65 @@ def private_steps(small: bool, peaks: tuple[float, float]) -> list[Row]:
     return rows
 
 
-def whole_run(small: bool, mnist: Path | None) -> Row:
-    """A private run until nine tenths of the test images are recognised: MNIST, or the embedded digits."""
+def loop(small: bool) -> Row:
+    """Rounds of the whole training loop, sampling and bookkeeping included."""
+    clients, rounds = (40, 3) if small else (6_000, 200)
+    start = time.perf_counter()
+    rate = steps.rounds_per_second(clients, rounds)
+    spent = time.perf_counter() - start
+    return Row(
+        f"{rounds} rounds of {clients:,} clients, the whole loop",
+        spent,
+        rounds / rate,
+        f"{rate:.0f} a second",
+    )
+
+
+def whole_run(small: bool, mnist: Path | None) -> list[Row]:
+    """A private run until so many of the test images are recognised: MNIST, or the embedded digits."""
     images = data.digits() if mnist is None else data.mnist(mnist)
     clients = 200_000 if mnist is None else 60_000
+    wanted = (0.9,) if mnist is None else (0.9, 0.95, 0.97)
     protocol = cj.ShuffledCheckIn(
-        num_clients=clients, check_in_prob=0.01 if mnist is None else 0.1, num_rounds=1 if small else 3_000
+        num_clients=clients, check_in_prob=0.01 if mnist is None else 0.1, num_rounds=1 if small else 1_500
     )
-    run = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=2.0))
-    config = ImageTraining(run=run, eval_every=1 if small else 25, target_accuracy=0.9)
-    if mnist is None:
-        config = dataclasses.replace(config, learning_rate=6.0)
+    # Noise for sums of thousands of messages: single ones would say nearly all.
+    run = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=0.1))
+    rate = 6.0 if mnist is None else RATE
+    config = ImageTraining(
+        run=run, eval_every=1 if small else 25, target_accuracy=wanted[-1], learning_rate=rate
+    )
+    tested: list[tuple[float, dict[str, Any]]] = []
+    start = time.perf_counter()
+
+    def take(line: dict[str, Any]) -> None:
+        if "accuracy" in line:
+            tested.append((time.perf_counter() - start, line))
+
+    # A figure for the table, not a promise: the quick bounds leave the time to the training.
+    quick = functools.partial(cj.account, bounds="fast")
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        bounds = "fast" if small else "best"
-        report = train(
-            config, images, Path(folder) / "run", account_fn=functools.partial(cj.account, bounds=bounds)
-        )
-        spent = time.perf_counter() - start
-    epsilon = report.guarantees["messages"].epsilon
-    result = f"{report.accuracy or 0:.1%} after {report.rounds} rounds, epsilon <= {epsilon:.2f} (messages)"
-    return Row(f"{images.name} to 90%", spent, report.seconds, result)
+        train(config, images, Path(folder) / "run", take, account_fn=quick)
+    rows = []
+    for accuracy in wanted:
+        reached = [one for one in tested if one[1]["accuracy"] >= accuracy]
+        spent, line = (reached or tested[-1:])[0]
+        so_far = dataclasses.replace(protocol, num_rounds=line["round"])
+        epsilon = cj.account(so_far, run.randomizer, delta=DELTA, view="aggregate").epsilon
+        result = f"{line['accuracy']:.1%} after {line['round']} rounds, epsilon <= {epsilon:.2f} (sums)"
+        rows.append(Row(f"{images.name} to {accuracy:.0%}", spent, spent, result))
+    return rows
+
+
+def brackets_on_the_host(small: bool) -> Row:
+    """Composed brackets a second, which the host's cores evaluate on every machine."""
+    count = 4 if small else 1_000
+    spent = seconds(lambda: cj.sweep(what="bracket", table=kinds.check_ins(count, seed=1)))
+    return Row(f"{count:,} composed brackets, host's cores", spent, spent, f"{count / spent:.0f} a second")
 
 
 def main(small: bool = False, mnist: Path | None = None, out: Path | None = None) -> None:
-    """Prints the table.
+    """Prints the table, each part when it is measured; a part that fails leaves the others their time.
 
     Args:
       small: Few and small settings, for a CPU.
@@ -201,20 +261,37 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
         f"{device.device_kind} ({device.platform}), jax {jax.__version__}: "
         f"{peaks[0] / 1e9:,.0f} GFLOP/s in float32 products, {peaks[1] / 1e9:,.0f} GB/s"
     )
-    compared, good = ends(small)
-    rows = [compared, *sweeps(small), theorem_1(small), *private_steps(small, peaks), whole_run(small, mnist)]
-    table = Table("what", "first, s", "again, s", "result", title=title)
     lines = [title, "", "| what | first, s | again, s | result |", "| --- | --- | --- | --- |"]
-    for row in rows:
-        cells = row.what, f"{row.first:.2f}", f"{row.again:.3g}", row.result
-        table.add_row(*cells)
-        lines.append(f"| {' | '.join(cells)} |")
-    Console(width=150).print(table)
-    print(f"{time.perf_counter() - begun:.0f} s in all")
-    if out is not None:
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    if not good:
-        sys.exit("a certified end on this device contradicts the CPU's, or is too far from it")
+    print("\n".join(lines), flush=True)
+    wrong = []
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "brackets": lambda: [answers(small)],
+        "divergences": lambda: [on_the_device(small)],
+        "steps": lambda: private_steps(small, peaks),
+        "Theorem 1": lambda: [theorem_1(small)],
+        "brackets of the host": lambda: [brackets_on_the_host(small)],
+        "loop": lambda: [loop(small)],
+        "run": lambda: whole_run(small, mnist),
+        "RDP": lambda: sweeps(small),
+    }
+    for name, part in parts.items():
+        try:
+            rows = part()
+        except Exception:
+            traceback.print_exc()
+            wrong.append(f"{name}: failed, see above")
+            continue
+        for row in rows:
+            line = f"| {row.what} | {row.first:.2f} | {row.again:.3g} | {row.result} |"
+            print(line, flush=True)
+            lines.append(line)
+            if WRONG in row.result:
+                wrong.append(f"{row.what}: {row.result}")
+        if out is not None:
+            out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"\n{time.perf_counter() - begun:.0f} s in all")
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

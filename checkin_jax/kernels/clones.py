@@ -43,14 +43,15 @@ from checkin_jax.kernels.mixture_profiles import (
 
 @quietly
 def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
-    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [1]."""
+    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [settings or 1]."""
     p = xp.exp(epsilon0)
     neither = rate * xp.expm1(epsilon0) / (p + 1.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
     law = MixtureLaw(
         num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one
     )
-    return MixtureLaw(*(xp.broadcast_to(part, (1,)) for part in law))
+    shape = xp.broadcast_shapes((1,), xp.shape(num_clients + rate + p))
+    return MixtureLaw(*(xp.broadcast_to(part, shape) for part in law))
 
 
 @quietly

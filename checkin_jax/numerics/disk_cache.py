@@ -50,7 +50,9 @@ def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[
             folder = _compiled.folder("tables")
             if folder is None:
                 return function(*numbers)
-            name = f"{function.__module__}.{function.__qualname__}{numbers} {_surroundings(devices.in_use())}"
+            name = (
+                f"{function.__module__}.{function.__qualname__}{numbers} {_surroundings(devices.host_cpu())}"
+            )
             path = folder / sha256(name.encode()).hexdigest()
             found = _read(path, table)
             if found is None:

@@ -7,12 +7,10 @@ Proof: docs/evaluation.md.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -36,8 +34,6 @@ _MANY_STEPS = 3e7
 _WORTHWHILE = 1.005
 # Least number of early steps.
 _FEWEST = 16
-# Halves XLA's compile time on a CPU at equal speed; tests/bounds/test_engines.py measures the accuracy.
-_QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 
 def _early_steps(num_clients: int, rate: float, needed: float) -> int:
@@ -131,11 +127,6 @@ def stages(
     )
 
 
-@functools.cache
-def _program() -> Callable[..., Array]:
-    return jax.jit(staged_games.profile_upper, static_argnums=(0, 5, 6), compiler_options=_QUICK)
-
-
 class GameArguments(NamedTuple):
     """The arguments of `staged_games.profile_upper`, and e^loss - 1 at its losses."""
 
@@ -161,7 +152,8 @@ class GameArguments(NamedTuple):
 
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """Losses in nats and proven upper bounds there, convex; the last loss is epsilon0."""
-        epsilon0, upper = float(self.arguments[2].epsilon0), np.asarray(_program()(*self.arguments))
+        epsilon0 = float(self.arguments[2].epsilon0)
+        upper = np.asarray(staged_games.profile_upper(*self.arguments))
         above, upper = convex.full_hull(np.append(self.above, math.expm1(epsilon0)), np.append(upper, 0.0))
         return np.append(np.log1p(above[:-1]), epsilon0), upper
 

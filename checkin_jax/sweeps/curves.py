@@ -1,10 +1,10 @@
-"""Renyi divergences of a table of settings, with all orders of a setting, or of many on accelerators."""
+"""Renyi divergences of a table of settings: with all orders of a setting on the host, of many on accelerators."""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,17 +13,22 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import renyi_bounds
-from checkin_jax.accounting.composition.renyi import GaussianCurve, RenyiCurve, UnitCurve, unit_curve
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.renyi_bounds import alike
+from checkin_jax.accounting.composition.renyi import MIN_EPSILON0, RenyiCurve, least, local, unit_curve
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
-from checkin_jax.kernels import host
+from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.protocols import Shuffle, ShuffledCheckIn
+from checkin_jax.randomizers import PureLDP
+from checkin_jax.sweeps.formulas import OneRate
 from checkin_jax.sweeps.results import Question, Results, refusal
 
 # Settings per call on the host.
 _TOGETHER = 8
-# Settings and orders per call on an accelerator; its kernels are compiled for these sizes.
-_LANES, _ORDERS = 256, 64
+# Lanes and orders per call on an accelerator, and masses that a call places: a gigabyte or two of memory.
+_LANES, _ORDERS, _PLACED = 256, 64, 2**24
 _BUCKETS, _NODES = (64, 256), (160, 640, 1280)
 
 
@@ -74,99 +79,96 @@ def _columns(found: RenyiCurve) -> dict[str, Any]:
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 
+def served(question: Question, names: Collection[str]) -> bool:
+    """True if accelerators have a kernel for these arguments: eps0-LDP messages of clients at one rate."""
+    pure = question.randomizer is PureLDP or (question.randomizer is None and "epsilon0" in names)
+    clients = question.protocol in (ShuffledCheckIn, Shuffle)
+    return (
+        question.what == "rdp" and pure and clients and {*OneRate._fields, "order", "view"}.issuperset(names)
+    )
+
+
 def on_devices(
-    question: Question,
-    inputs: Mapping[str, np.ndarray],
-    index: np.ndarray,
-    devices: Sequence[Any],
-    results: Results,
+    inputs: Mapping[str, np.ndarray], index: np.ndarray, devices: Sequence[Any], results: Results
 ) -> np.ndarray:
-    """Fills in the rows among `index` whose bounds have a compiled kernel, and returns these rows."""
+    """Fills in those rows among `index`, of a question that is `served`, that the kernel takes; returns them."""
     started = time.perf_counter()
-    orders = np.asarray(inputs["order"], dtype=np.float64)
-    served: list[tuple[UnitCurve, np.ndarray, list[tuple[str, renyi_bounds.SharedNodes]]]] = []
-    with jax.default_device(devices[0]), float64():
-        for given, rows in _settings(inputs, index):
-            try:
-                one = unit_curve(*question.described(given), given.get("view", "messages"))
-            except (TypeError, ValueError):
-                continue
-            rows = rows[(orders[rows] > 1.0) & (orders[rows] < np.inf)]
-            lanes = _lanes(one, orders[rows]) if rows.size else None
-            if lanes is not None:
-                served.append((one, rows, lanes))
-        answers = iter(log_moments([plan for *_, lanes in served for _, plan in lanes], devices))
-    for one, rows, lanes in served:
-        found = one.joined(orders[rows], [(label, plan.where, next(answers)) for label, plan in lanes])
-        results.attempt(rows, functools.partial(_columns, found))
-    every = np.concatenate([rows for _, rows, _ in served]) if served else np.zeros(0, dtype=np.int64)
-    results.columns["seconds"][every] = (time.perf_counter() - started) / max(len(every), 1)
-    return every
-
-
-def _lanes(one: UnitCurve, orders: np.ndarray) -> list[tuple[str, renyi_bounds.SharedNodes]] | None:
-    """A label of a bound, and what the kernel needs, for some orders each; None where a bound has no such kernel."""
-    if isinstance(one, GaussianCurve):
-        return None
-    found: list[tuple[str, renyi_bounds.SharedNodes]] = []
-    masses = renyi_bounds.left_out(orders, one.epsilon0)
-    for mass in np.unique(masses):
-        where = np.flatnonzero(masses == mass)
-        built = one.bounds(float(mass))
-        if not built:
-            return None
-        for label, bound in built:
-            mixture = renyi_bounds.mixture_of(bound)
-            if mixture is None:
-                return None
-            for plan in renyi_bounds.plans(mixture, orders[where]):
-                for start in range(0, len(plan.where), _ORDERS):
-                    some = slice(start, start + _ORDERS)
-                    lane = plan.lane._replace(orders=plan.lane.orders[some])
-                    found.append((label, plan._replace(where=where[plan.where[some]], lane=lane)))
-    return found
-
-
-def _compiled_for(choice: kernels.Discretization) -> kernels.Discretization:
-    """Sizes with which a lane of this choice is computed: more buckets and nodes also give a bound."""
-    if choice.buckets == 0:
-        return choice
-    buckets = next(size for size in _BUCKETS if size >= choice.buckets)
-    return choice._replace(buckets=buckets, nodes=next(size for size in _NODES if size >= choice.nodes))
+    given, orders = OneRate.of(inputs), np.asarray(inputs["order"], dtype=np.float64)
+    kept = (
+        given.legal
+        & (given.num_clients > 1)
+        & (given.epsilon0 >= MIN_EPSILON0)
+        & (orders > 1)
+        & (orders < np.inf)
+    )
+    if "view" in inputs:
+        kept &= inputs["view"] == "messages"
+    rows = index[kept[index]]
+    if not rows.size:
+        return rows
+    first, count, order = alike(np.stack(given)[:, rows])
+    rows, setting = rows[order], np.repeat(np.arange(len(first)), count)
+    given, orders = OneRate(*(column[rows] for column in given)), orders[rows]
+    one = OneRate(*(column[first] for column in given))
+    law = clones.upper_law(one.num_clients, one.rate, one.epsilon0)
+    drift = one.rate * (1.0 - one.rate) / one.num_clients
+    lanes = renyi_bounds.lanes(law, one.epsilon0, drift, setting, orders, _ORDERS)
+    found = np.empty(len(rows))
+    with float64(devices[0]):
+        for where, values in log_moments(lanes, devices):
+            found[where] = values
+    alone = local(orders, given.epsilon0) * given.num_rounds
+    curve = least(alone, given.num_rounds, orders, [(Clones.name, np.arange(len(rows)), found)])
+    results.attempt(rows, functools.partial(_columns, curve))
+    results.columns["seconds"][rows] = (time.perf_counter() - started) / len(rows)
+    return rows
 
 
 @functools.cache
-def _program(choice: kernels.Discretization, side_by_side: bool) -> Callable[[kernels.Lane], jax.Array]:
-    kernel = functools.partial(kernels.log_moments, choice=choice)
-    return jax.jit(jax.vmap(kernel) if side_by_side else functools.partial(jax.lax.map, kernel))
+def _program(choice: kernels.Discretization) -> Callable[[kernels.Lane], jax.Array]:
+    return jax.jit(jax.vmap(functools.partial(kernels.log_moments, choice=choice)))
 
 
 def log_moments(
-    lanes: Sequence[renyi_bounds.SharedNodes], devices: Sequence[Any], size: int = _LANES
-) -> list[np.ndarray]:
-    """Upper bounds on log A of every lane at its orders, one compiled call for equal sizes; in
-    `float64()`.
+    groups: Sequence[renyi_bounds.Lanes], devices: Sequence[Any], most: int = _LANES
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Indices of orders and upper bounds on log A there, [lanes, orders] each; in `float64(device)`.
 
     Args:
-      devices: share the lanes of a call in parallel, on a CPU one after the other.
-      size: lanes per call.
+      groups: lanes by discretization; more buckets and nodes also give a bound, so that few programs are compiled.
+      devices: share the lanes of a call.
+      most: lanes of a call on each device.
     """
-    groups: dict[kernels.Discretization, list[int]] = {}
-    for i, lane in enumerate(lanes):
-        groups.setdefault(_compiled_for(lane.choice), []).append(i)
     shared = NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
-    size = -(-size // len(devices)) * len(devices)
-    found: list[np.ndarray] = [np.zeros(0)] * len(lanes)
-    for choice, members in groups.items():
-        program = _program(choice, devices[0].platform != "cpu")
-        for start in range(0, len(members), size):
-            some = members[start : start + size]
-            orders = [lanes[i].lane.orders for i in some]
-            padded = [np.pad(each, (0, _ORDERS - len(each)), mode="edge") for each in orders]
-            full = [lanes[i].lane._replace(orders=host(each)) for i, each in zip(some, padded)]
-            full += [full[0]] * (size - len(full))
-            columns = jax.tree.map(lambda *each: np.stack(each), *full)
-            values = np.asarray(program(jax.device_put(columns, shared)))
-            for i, row in zip(some, values):
-                found[i] = row[: len(lanes[i].where)]
-    return found
+    found = []
+    for choice, lanes, where in _few(groups):
+        program = _program(choice)
+        placed = max(choice.buckets, 1) * (2 * len(choice.offsets) + 3) * choice.nodes
+        size = len(devices) * max(min(most, _PLACED // placed), 1)
+        for start in range(0, len(where), size):
+            some = np.minimum(np.arange(start, start + size), len(where) - 1)
+            columns = jax.tree.map(functools.partial(np.take, indices=some, axis=0), lanes)
+            found.append((where[start : start + size], program(jax.device_put(columns, shared))))
+    # Every call is under way before the first result is waited for.
+    return [(where, np.asarray(values)[: len(where)]) for where, values in found]
+
+
+def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:
+    """The same lanes with discretizations among a few, and `_ORDERS` orders each."""
+    alike: dict[kernels.Discretization, list[renyi_bounds.Lanes]] = {}
+    for choice, lane, where in groups:
+        if choice.buckets:
+            buckets = next(size for size in _BUCKETS if size >= choice.buckets)
+            nodes = next(size for size in _NODES if size >= choice.nodes)
+            choice = choice._replace(buckets=buckets, nodes=nodes)
+        wide = np.minimum(np.arange(_ORDERS), where.shape[1] - 1)
+        lane = lane._replace(orders=lane.orders[:, wide])
+        alike.setdefault(choice, []).append(renyi_bounds.Lanes(choice, lane, where[:, wide]))
+    return [
+        renyi_bounds.Lanes(
+            choice,
+            jax.tree.map(lambda *parts: np.concatenate(parts), *(each.lane for each in members)),
+            np.concatenate([each.where for each in members]),
+        )
+        for choice, members in alike.items()
+    ]

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
+from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS
 from checkin_jax.sweeps import curves, formulas
 from checkin_jax.sweeps.results import Question, Results
@@ -41,13 +41,13 @@ def evaluate(
     left = np.flatnonzero(results.errors == "")
     done(len(rows) - len(left))
     if question.kind.at_orders:
-        if devices[0].platform != "cpu" and not question.kind.band:
-            served = curves.on_devices(question, rows.inputs, left, devices, results)
+        if devices[0].platform != "cpu" and curves.served(question, rows.inputs):
+            served = curves.on_devices(rows.inputs, left, devices, results)
             done(len(served))
             left = np.setdiff1d(left, served)
         parts = curves.parts(rows.inputs, left)
     elif question.what == "published":
-        parts = formulas.parts(question, rows.inputs, left)
+        parts = formulas.parts(question, rows.inputs, left, devices[0].platform)
     else:
         parts = [left[start : start + _TOGETHER] for start in range(0, len(left), _TOGETHER)]
 
@@ -57,7 +57,7 @@ def evaluate(
 
     calls = [(question, {name: column[part] for name, column in rows.inputs.items()}) for part in parts]
     if question.what == "published" and devices[0].platform != "cpu":
-        with jax.default_device(devices[0]):
+        with float64(devices[0]):
             for place, call in enumerate(calls):
                 take(place, answers(*call))
     else:

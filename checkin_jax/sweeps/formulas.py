@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -22,8 +22,8 @@ from checkin_jax.sweeps.results import Question, Results, refusal
 DEFAULT_ORDERS = tuple(
     dict.fromkeys([*range(2, 33), *np.rint(np.geomspace(32, 256, 25)).astype(int).tolist()])
 )
-# Settings per kernel call: a few MB of weights, which fit into the CPU cache.
-_BATCH, _SLOW_BATCH = 1024, 16
+# Settings per kernel call: a few MB of weights, which fit into the CPU cache; and of slow bounds on accelerators.
+_BATCH, _SLOW_BATCH, _AT_ONCE = 1024, 16, 512
 
 _SLOW = {
     # Single values of the number of messages up to 4,096 of them, beyond that as many runs: at most 1e-5
@@ -42,17 +42,20 @@ _LABELS = {
 Parts = list[np.ndarray]
 
 
-def parts(question: Question, inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[np.ndarray]:
-    """The rows `index`, grouped by bound, in the batch size of its kernel."""
-    n, coin, gone, *_ = _described(inputs)
+def parts(
+    question: Question, inputs: Mapping[str, np.ndarray], index: np.ndarray, platform: str
+) -> list[np.ndarray]:
+    """The rows `index`, grouped by bound, in the batch size of its kernel on this platform."""
+    given = OneRate.of(inputs)
     with np.errstate(invalid="ignore"):
-        spread = n * coin * (1.0 - gone) * (1.0 - coin * (1.0 - gone))
+        spread = given.num_clients * given.rate * (1.0 - given.rate)
     found = []
     for bound in np.unique(inputs["bound"][index]).tolist():
         rows, size = index[inputs["bound"][index] == bound], _size(question, bound)
         if size == _SLOW_BATCH:
             # Sums over windows of equal size come together.
             rows = rows[np.argsort(spread[rows], kind="stable")]
+            size = size if platform == "cpu" else _AT_ONCE
         found += [rows[start : start + size] for start in range(0, len(rows), size)]
     return found
 
@@ -63,30 +66,53 @@ def _size(question: Question, bound: str) -> int:
     return _BATCH if fast else _SLOW_BATCH
 
 
-def _described(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """n, check-in probability, drop-out probability, rounds, epsilon0, delta of every row."""
-    count = len(inputs["bound"])
-    left_out = {"check_in_prob": 1.0, "drop_out_prob": 0.0, "num_rounds": 1.0}
-    names = ("num_clients", "check_in_prob", "drop_out_prob", "num_rounds", "epsilon0", "delta")
-    return [
-        np.asarray(inputs[name] if name in inputs else np.full(count, left_out[name]), dtype=np.float64)
-        for name in names
-    ]
+class OneRate(NamedTuple):
+    """eps0-LDP messages of clients at one rate, a column [rows] for each argument."""
+
+    num_clients: np.ndarray
+    check_in_prob: np.ndarray
+    drop_out_prob: np.ndarray
+    num_rounds: np.ndarray
+    epsilon0: np.ndarray
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, np.ndarray]) -> OneRate:
+        """The columns among `inputs`, or the arguments' defaults."""
+        left_out = {"check_in_prob": 1.0, "drop_out_prob": 0.0, "num_rounds": 1.0}
+        count = len(inputs["num_clients"])
+        return cls(
+            *(
+                np.asarray(
+                    inputs[name] if name in inputs else np.full(count, left_out[name]), dtype=np.float64
+                )
+                for name in cls._fields
+            )
+        )
+
+    @property
+    def rate(self) -> np.ndarray:
+        """Probability that a given client's message arrives in a given round."""
+        return self.check_in_prob * (1.0 - self.drop_out_prob)
+
+    @property
+    def legal(self) -> np.ndarray:
+        """True where all arguments are in their ranges, [rows]."""
+        coin, gone, epsilon0 = self.check_in_prob, self.drop_out_prob, self.epsilon0
+        good = _whole(self.num_clients, MAX_CLIENTS) & _whole(self.num_rounds, MAX_ROUNDS)
+        good &= (coin > 0) & (coin <= 1) & (gone >= 0) & (gone < 1)
+        return good & (epsilon0 >= 0) & (epsilon0 <= MAX_EPSILON0)
 
 
 def fill(question: Question, inputs: Mapping[str, np.ndarray], results: Results) -> None:
     """Fills in the results of rows with one bound."""
-    clients, coin, gone, rounds, epsilon0, delta = _described(inputs)
-    bound = str(inputs["bound"][0])
-    good = _whole(clients, MAX_CLIENTS) & _whole(rounds, MAX_ROUNDS)
-    good &= (coin > 0) & (coin <= 1) & (gone >= 0) & (gone < 1)
-    good &= (epsilon0 >= 0) & (epsilon0 <= MAX_EPSILON0) & (delta > 0) & (delta < 1)
-    good &= bound in BOUNDS
+    given, delta, bound = OneRate.of(inputs), np.asarray(inputs["delta"], np.float64), str(inputs["bound"][0])
+    good = given.legal & (delta > 0) & (delta < 1) & (bound in BOUNDS)
     for row in np.flatnonzero(~good):
         results.errors[row] = _fault(question, {name: values[row].item() for name, values in inputs.items()})
     rows = np.flatnonzero(good)
     if rows.size:
-        columns = [part[rows] for part in (clients, coin * (1.0 - gone), epsilon0, rounds, delta)]
+        parts = given.num_clients, given.rate, given.epsilon0, given.num_rounds, delta
+        columns = [part[rows] for part in parts]
         size = _size(question, bound)
         one = _closed if size == _BATCH else _slow
         with float64():

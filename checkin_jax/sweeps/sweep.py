@@ -19,10 +19,10 @@ from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.select import BEST, check_bounds
-from checkin_jax.kernels.execution.devices import certified, in_use
+from checkin_jax.kernels.execution.devices import certified
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import evaluate, formulas, settings, tables
+from checkin_jax.sweeps import curves, evaluate, formulas, settings, tables
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Rows, Settings
 from checkin_jax.sweeps.store import Store, folder_of
@@ -31,6 +31,8 @@ from checkin_jax.sweeps.workers import Workers
 
 # Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
+# Most rows of a block, and those of a block that an accelerator evaluates.
+_MOST_ROWS, _ON_ACCELERATORS = 2**20, 2**17
 _SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
 
@@ -96,7 +98,7 @@ class Prepared:
         return {
             "version": __version__,
             "jax": jax.__version__,
-            "backend": certified(in_use()).platform,
+            "backend": _devices()[0].platform,
             **dataclasses.asdict(self.question),
             "settings": self.settings.digest(),
             "rows": len(self.settings),
@@ -149,9 +151,12 @@ def prepare(
     if what == "published" and table is None:
         for bound in np.unique(made.axes["bound"]).tolist():
             _validate.choice(formulas.BOUNDS, bound=bound)
-    size = (
-        question.kind.block_rows if block_rows is None else _validate.integer(1, 2**20, block_rows=block_rows)
-    )
+    if block_rows is not None:
+        size = _validate.integer(1, _MOST_ROWS, block_rows=block_rows)
+    elif _devices()[0].platform != "cpu" and curves.served(question, list(made.axes)):
+        size = _ON_ACCELERATORS
+    else:
+        size = question.kind.block_rows
     return Prepared(question, made, size)
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import jax
 from loky import ProcessPoolExecutor
 
-from checkin_jax.kernels.execution.devices import on_cpu
-
 # CPU seconds of work per process (this one included) from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
 # Seconds after which an idle process ends, and between checks that its parent exists.
@@ -57,9 +55,9 @@ class Workers:
         Raises:
           Exceptions of `function` in this process.
         """
-        here, started, made = on_cpu(function), time.process_time(), 0
+        started, made = time.process_time(), 0
         while made < len(calls) and self._pool is None:
-            take(made, here(*calls[made]))
+            take(made, function(*calls[made]))
             made += 1
             each = (time.process_time() - started) / made
             self._begin(each * (len(calls) - made + len(calls) * self.blocks_left))
@@ -68,12 +66,12 @@ class Workers:
             last = next(reversed(pending))
             if last.cancel():
                 i = pending.pop(last)
-                take(i, here(*calls[i]))
+                take(i, function(*calls[i]))
             else:
                 concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in [each for each in pending if each.done()]:
                 i = pending.pop(future)
-                take(i, here(*calls[i]) if future.exception() else future.result())
+                take(i, function(*calls[i]) if future.exception() else future.result())
 
     def _begin(self, seconds: float) -> None:
         """Starts worker processes if this many CPU seconds of work are worth it."""

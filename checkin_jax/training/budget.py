@@ -17,7 +17,6 @@ from checkin_jax._serialize import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
-from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import (
@@ -48,7 +47,6 @@ def rounds_within(run: PrivateRun, account_fn: AccountFn = account) -> int:
     target, schedule = run.target_epsilon, run.schedule
     if target is None:
         return schedule.num_rounds
-    account_fn = on_cpu(account_fn)  # the result must not depend on the device
 
     def epsilon(units: int) -> float:
         return guarantee(run, run.protocol.repeated(units), run.target_view, account_fn).epsilon

@@ -24,7 +24,6 @@ from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
 from checkin_jax.accounting.account import account
-from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.training.budget import halted, rounds_within
 from checkin_jax.training.evaluation import Evaluate, metric_names, norms, own_metrics, tests
 from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
@@ -213,7 +212,7 @@ def train(
         _check_target(target_accuracy, names)
     tested = tests(model, dataset, evaluate, performance)
     # The report repeats figures of the last evaluation.
-    account_fn = functools.cache(on_cpu(account_fn))
+    account_fn = functools.cache(account_fn)
     capacity = buffer_capacity(*schedule.check_ins, GROUP)
     # No larger than a likely round: absent clients of a microbatch cost as much as present ones.
     performance = dataclasses.replace(performance, microbatch=min(performance.clients_at_once, capacity))

@@ -18,14 +18,11 @@ import scipy.special
 from test_xla import of, powers, ulps, uniform
 
 from checkin_jax import kernels
-from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.kernels import binomial, gaussian_profile, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import xp
-from checkin_jax.kernels.messages import staged_games
-from checkin_jax.numerics import staged_clones as staged
 
 KERNELS = Path(kernels.__file__).parent
 
@@ -107,12 +104,6 @@ def test_a_binomial_mass_on_both_engines(x64):
                 log = mp.loggamma(trials + 1) - mp.loggamma(at + 1) - mp.loggamma(trials - at + 1)
                 log += at * mp.log(mp.mpf(p)) + (trials - at) * mp.log(1 - mp.mpf(p))
                 assert abs(mp.mpf(float(value)) - log) <= 1e-13 * max(1, abs(log))
-
-
-def test_a_program_that_is_compiled_soon_says_the_same(x64):
-    problem = staged.problem(Shuffled(60_000, 0.1).sums(50.0), staged.AnyMessage(2.0), 0.0, 50.0)
-    seen = staged_games.profile_upper(*problem.arguments), staged._program()(*problem.arguments)
-    np.testing.assert_allclose(*seen, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.composition import renyi
 from checkin_jax.accounting.composition.renyi import unit_curve
+from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps import curves
@@ -116,28 +117,61 @@ def test_orders_and_rows_do_not_depend_on_their_company():
     assert (np.diff(whole) > 0).all()  # divergences increase with their order
 
 
+def lanes_of(settings, orders):
+    """Lanes of every setting (n, rate, epsilon0) at every order."""
+    n, rate, epsilon0 = (np.array(column, dtype=np.float64) for column in zip(*settings))
+    index = np.repeat(np.arange(len(n)), len(orders))
+    law = clones.upper_law(n, rate, epsilon0)
+    return renyi_bounds.lanes(law, epsilon0, rate * (1 - rate) / n, index, np.tile(orders, len(n)), 64)
+
+
 def test_compiled_lanes_give_what_the_host_gives():
-    """What an accelerator runs, here lane by lane on the CPU: more nodes and buckets, so hardly less, and never less
-    than the pair's own."""
-    n, rate, epsilon0 = 20_000, 0.9, 0.3
-    orders = np.array([1.5, 2.0, 8.0])
-    exact = np.log1p(large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, orders))
-    settings = [(n, rate, epsilon0), (10**8, 0.01, 1.0), (40, 0.5, 1.0)]
+    """What an accelerator runs, here on the CPU: more nodes and buckets, so hardly less, and never less than the
+    pair's own."""
+    settings, orders = [(20_000, 0.9, 0.3), (10**8, 0.01, 1.0), (40, 0.5, 1.0)], np.array([1.5, 2.0, 8.0])
+    compiled = np.empty((3, 3))
     with float64():
-        plans = [
-            plan
-            for one in settings
-            for plan in renyi_bounds.plans(Clones(Shuffled(*one[:2]), one[2], 60.0).mixture, orders)
-        ]
-        compiled = curves.log_moments(plans, jax.local_devices(backend="cpu")[:1], size=4)
-        for plan, found in zip(plans, compiled):
-            host = np.asarray(kernels.log_moments(plan.lane, plan.choice))
-            assert (found <= host * (1 + 1e-9)).all()
-            assert (found >= host * (1 - 2e-3)).all()
-    assert (compiled[0] < np.asarray(kernels.log_moments(plans[0].lane, plans[0].choice))).all(), (
-        "other sizes"
-    )
-    assert (compiled[0] >= exact[plans[0].where] * (1 - 1e-11)).all()
+        cpu = jax.local_devices(backend="cpu")[:1]
+        for where, values in curves.log_moments(lanes_of(settings, orders), cpu, most=4):
+            compiled.ravel()[where] = values
+    host = np.stack([ours(*one, orders) for one in settings])
+    assert (compiled <= host * (1 + 1e-9)).all()
+    assert (compiled >= host * (1 - 2e-3)).all()
+    assert (compiled[0] < host[0]).all(), "other sizes"
+    n, rate, epsilon0 = settings[0]
+    exact = np.log1p(large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, orders))
+    assert (compiled[0] >= exact * (1 - 1e-11)).all()
+
+
+def test_compiled_lanes_of_random_settings_are_above_the_pair():
+    """Settings from the clock; moments of up to e^300, most of them of events that no sum of few terms shows."""
+    rng = np.random.default_rng()
+    orders, count = np.geomspace(1.25, 256.0, 12), 6
+    settings = [
+        (int(10 ** rng.uniform(1.7, 3.7)), 10 ** rng.uniform(-2, 0), math.exp(rng.uniform(-2.0, 1.2)))
+        for _ in range(count)
+    ]
+    compiled = np.empty(count * len(orders))
+    with float64():
+        cpu = jax.local_devices(backend="cpu")[:1]
+        for where, values in curves.log_moments(lanes_of(settings, orders), cpu, most=8):
+            compiled[where] = values
+    for (n, rate, epsilon0), found in zip(settings, compiled.reshape(count, -1)):
+        excess = large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, orders)
+        assert (found >= np.log1p(excess) * (1 - 1e-11)).all(), (n, rate, epsilon0)
+
+
+def test_lanes_hold_every_order_of_their_setting_once():
+    settings, orders = [(10**6, 0.1, 1.0), (40, 1.0, 2.0), (10**4, 0.3, 0.1)], np.geomspace(1.1, 900.0, 150)
+    seen = []
+    for _, lane, where in lanes_of(settings, orders):
+        assert where.shape[1] <= 64
+        np.testing.assert_array_equal(lane.orders, np.tile(orders, 3)[where])
+        setting = where // len(orders)
+        assert (setting == setting[:, :1]).all()
+        np.testing.assert_array_equal(lane.epsilon0, np.array([one[2] for one in settings])[setting[:, 0]])
+        seen.append(np.concatenate([np.unique(row) for row in where]))
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(3 * len(orders)))
 
 
 class _Accelerator(NamedTuple):
@@ -155,8 +189,8 @@ def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
     cpu = jax.local_devices(backend="cpu")[:1]
 
     def batched(lanes, devices):
-        asked.append(len(lanes))
-        return real(lanes, cpu, size=1)
+        asked.append(sum(len(each.where) for each in lanes))
+        return real(lanes, cpu, most=1)
 
     real = curves.log_moments
     with monkeypatch.context() as patch:
@@ -174,9 +208,9 @@ def test_cost_does_not_grow_with_n():
     """The same shapes from 1e8 to 1e12 clients: arrays are what the work is done on."""
     with float64():
         shapes = {
-            plan.choice
+            each.choice
             for n in (10**8, 10**10, 10**12)
-            for plan in renyi_bounds.plans(Clones(Shuffled(n, 0.1), 1.0, 60.0).mixture, np.array([2.0]))
+            for each in lanes_of([(n, 0.1, 1.0)], np.array([2.0]))
         }
     assert len(shapes) == 1
 

@@ -17,7 +17,6 @@ import checkin_jax as cj
 from checkin_jax import _compiled, kernels
 from checkin_jax.kernels import clones, host
 from checkin_jax.kernels.execution import devices
-from checkin_jax.numerics import staged_clones
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
@@ -94,7 +93,6 @@ def calls():
                     if value is function:
                         patch.setattr(module, attribute, record)
         jax.clear_caches()  # else what is traced already would not ask again
-        staged_clones._program.cache_clear()  # else it would be the program of the kernel itself
         for protocol, randomizer, options in QUESTIONS:
             cj.account(protocol, randomizer, delta=1e-6, **options)
         others()

@@ -17,7 +17,6 @@ import numpy as np
 from checkin_jax.accounting.bounds.interface import UnitBound, Values, Witness
 from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.kernels.execution import devices
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
@@ -98,16 +97,15 @@ class StagedClones(StagedBound):
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
-        return _evaluated(self, devices.in_use())
+        return _evaluated(self)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         return self.step_cover.game(self.steps, self.neg_log_tail)
 
 
 @functools.lru_cache(maxsize=4)
-def _evaluated(bound: StagedClones, device: object) -> tuple[np.ndarray, np.ndarray] | None:
+def _evaluated(bound: StagedClones) -> tuple[np.ndarray, np.ndarray] | None:
     """Profile of the bound, cached; it serves sums of the messages, too, which are a post-processing."""
-    del device  # part of the key: devices round differently
     return None if bound._problem is None else bound._problem.profile()
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds import clones_bounds
 from checkin_jax.accounting.bounds.clones_bounds import SPREADS, Mixture
-from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments
-from checkin_jax.kernels.mixture_profiles import Buckets, buckets_upper
+from checkin_jax.kernels.mixture_profiles import SMALL, Buckets, MixtureLaw, buckets_upper
 
 # Orders share nodes if they tilt the law by at most this many standard deviations, or the same power of two times it.
 _TILT = 3.0
@@ -19,8 +17,9 @@ _TILT = 3.0
 _BEYOND, _APART = 10.0, 0.1
 _NODES = (160, 320, 640, 1280)
 # Buckets of the number of labels: their error is near that of the nodes.
-_BUCKETS = (16, 32, 48, 64, 96, 128, 192)
-_LAST_BUCKETS = 256
+_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256)
+# Support points of the number of absent clients, from each drift on; the most of `SPREADS` gain nothing here.
+_DRIFTS, _OFFSETS = (SPREADS[2][0], SPREADS[1][0]), ((), SPREADS[2][1], SPREADS[1][1])
 # -log of masses that may be dropped; the last is the smallest mass in float64.
 _MASSES = (100.0, 300.0, 690.0)
 
@@ -31,57 +30,113 @@ def mixture_of(bound: object) -> Mixture | None:
     return found if isinstance(found, Mixture) and found.law.n.size == 1 else None
 
 
-def left_out(orders: np.ndarray, epsilon0: float) -> np.ndarray:
+def left_out(orders: np.ndarray, epsilon0: np.ndarray | float) -> np.ndarray:
     """-log of the mass that may be dropped at each order, if it is charged the largest loss."""
     wanted = np.searchsorted(_MASSES[:-1], orders * epsilon0 + 30.0)
     return np.array(_MASSES)[wanted]
 
 
-class SharedNodes(NamedTuple):
-    """Orders that share nodes: their indices, and arguments of the kernel."""
+class Lanes(NamedTuple):
+    """Lanes of the kernel, of one discretization: orders of one setting each that share nodes.
 
-    where: np.ndarray
-    lane: moments.Lane
+    Attributes:
+      choice: the discretization.
+      lane: arguments of the kernel, [lanes, ...]; the last order of a lane is repeated up to the longest lane.
+      where: indices of the orders, [lanes, orders], repeated likewise.
+    """
+
     choice: moments.Discretization
+    lane: moments.Lane
+    where: np.ndarray
 
 
-def plans(mixture: Mixture, orders: np.ndarray) -> list[SharedNodes]:
-    """Groups of orders; the nodes of an order do not depend on the other orders."""
-    law, epsilon0 = mixture.law, mixture.epsilon0
-    n, special, absent, _, always, *_, each = (float(np.ravel(part)[0]) for part in law)
+def lanes(
+    law: MixtureLaw,
+    epsilon0: np.ndarray,
+    drift: np.ndarray,
+    setting: np.ndarray,
+    orders: np.ndarray,
+    longest: int = sys.maxsize,
+) -> list[Lanes]:
+    """Lanes of all orders; the nodes of an order do not depend on the other orders.
+
+    Args:
+      law: of each setting, [settings]. epsilon0, drift: likewise.
+      setting: index of the setting of each order.
+      longest: most orders of a lane.
+    """
+    n, special, absent, _, always, *_, each = law
     mean = 1.0 + (n - 1.0) * special
     ratio = (always + (n - 1.0) * (1.0 - special) * absent * each) / mean
-    spread = -math.expm1(-epsilon0) / (1.0 + math.exp(-epsilon0) * (1.0 + 2.0 * ratio)) / math.sqrt(mean)
+    spread = -np.expm1(-epsilon0) / (1.0 + np.exp(-epsilon0) * (1.0 + 2.0 * ratio)) / np.sqrt(mean)
     # Standard deviations by which an order tilts the law.
-    tilt = np.minimum((2.0 * orders - 1.0) * spread, 1e300)
-    step = np.ceil(np.maximum(np.log2(tilt / _TILT), 0.0))
-    masses = left_out(orders, epsilon0)
-    many = 2700.0 / math.sqrt(mean)
+    tilt = np.minimum((2.0 * orders - 1.0) * spread[setting], 1e300)
+    power = np.minimum(np.ceil(np.maximum(np.log2(tilt / _TILT), 0.0)), 900.0)
+    mass = left_out(orders, epsilon0[setting])
+    first, count, rows = alike(np.stack([setting, mass, power]), longest)
+    place = np.minimum(np.arange(count.max(initial=1)), count[:, None] - 1)
+    where = rows[first[:, None] + place]
+    head = where[:, 0]
+    s, tilted = setting[head], _TILT * 2.0 ** power[head]
+    spread, epsilon0, n = spread[s], epsilon0[s], n[s]
+    fine = np.minimum((tilted + _BEYOND) * spread, 0.45 * epsilon0)
+    # A moment of e^size needs an absolute error of its log of size / 1000.
+    size = np.maximum(0.5 * tilted * np.minimum(tilted, epsilon0 / spread), 1.0)
+    wanted = fine / spread / np.minimum(_APART, np.sqrt(0.02 * size) / tilted)
+    few = n <= SMALL
+    choices = np.stack(
+        [
+            np.where(few, 0, _next(2700.0 / np.sqrt(mean[s]), _BUCKETS)),
+            np.where(few & (absent[s] > 0.0), SMALL, 1),
+            np.where(few, 0, np.searchsorted(_DRIFTS, drift[s])),
+            _next(wanted, _NODES),
+        ],
+        axis=1,
+    )
     found = []
-    for mass, power in sorted(set(zip(masses.tolist(), step.tolist()))):
-        where = np.flatnonzero((masses == mass) & (step == power))
-        tilted = _TILT * 2.0 ** min(power, 900.0)
-        fine = min((tilted + _BEYOND) * spread, 0.45 * epsilon0)
-        # A moment of e^size needs an absolute error of its log of size / 1000.
-        size = max(0.5 * tilted * min(tilted, epsilon0 / spread), 1.0)
-        wanted = fine / spread / min(_APART, math.sqrt(0.02 * size) / tilted)
-        cut = clones_bounds.cut(n, n * special, mass, mixture.drift, True, absent=absent > 0.0)
-        buckets = next((count for count in _BUCKETS if count >= many), _LAST_BUCKETS) if cut.buckets else 0
-        offsets = min(cut.offsets, SPREADS[1][1], key=len)
-        nodes = next((count for count in _NODES if count >= wanted), _NODES[-1])
-        given = moments.Lane(law, *map(host, (epsilon0, mass, tilted + _BEYOND, fine, orders[where])))
-        found.append(SharedNodes(where, given, moments.Discretization(buckets, cut.absences, offsets, nodes)))
+    for chosen in np.unique(choices, axis=0):
+        here = np.flatnonzero((choices == chosen).all(axis=1))
+        buckets, absences, offsets, nodes = chosen.tolist()
+        columns = (epsilon0, mass[head], tilted + _BEYOND, fine)
+        lane = moments.Lane(
+            MixtureLaw(*(np.asarray(part)[s[here], None] for part in law)),
+            *(column[here] for column in columns),
+            orders[where[here]],
+        )
+        choice = moments.Discretization(buckets, absences, _OFFSETS[offsets], nodes)
+        found.append(Lanes(choice, lane, where[here]))
     return found
+
+
+def alike(keys: np.ndarray, longest: int = sys.maxsize) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First places and sizes of groups of equal keys [., rows], at most `longest` each, and the rows in their order."""
+    rows = np.lexsort(keys[::-1])
+    keys, place = keys[:, rows], np.arange(len(rows))
+    new = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(rows)]
+    begun = np.maximum.accumulate(np.where(new, place, 0))
+    first = np.flatnonzero((place - begun) % longest == 0)
+    return first, np.diff(np.append(first, len(rows))), rows
+
+
+def _next(wanted: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """Least size that is large enough, or the last one."""
+    return np.array(sizes)[np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)]
 
 
 def log_moments(mixture: Mixture, orders: np.ndarray) -> np.ndarray:
     """Upper bounds on log A of one unit at each order; nats, [orders]. Compiles nothing on the host."""
     found = np.empty(len(orders))
     made: dict[tuple[object, ...], Buckets] = {}
-    for plan in plans(mixture, orders):
-        lane, choice = plan.lane, plan.choice
-        key = float(lane.neg_log_tail), choice.buckets, choice.offsets
-        if choice.buckets and key not in made:
-            made[key] = buckets_upper(lane.law, lane.neg_log_tail, choice.buckets, choice.offsets)
-        found[plan.where] = moments.log_moments(lane, choice, made.get(key))
+    law = MixtureLaw(*(np.ravel(part) for part in mixture.law))
+    about = np.array([mixture.epsilon0]), np.array([mixture.drift]), np.zeros(len(orders), dtype=np.int64)
+    for choice, lane, where in lanes(law, *about, orders):
+        for i, here in enumerate(where):
+            one = moments.Lane(MixtureLaw(*(part[i] for part in lane.law)), *(part[i] for part in lane[1:]))
+            key = float(one.neg_log_tail), choice.buckets, choice.offsets
+            if choice.buckets and key not in made:
+                made[key] = buckets_upper(one.law, one.neg_log_tail, choice.buckets, choice.offsets)
+            # Repeated orders come last.
+            alone = len(np.unique(here))
+            one = one._replace(orders=one.orders[:alone])
+            found[here[:alone]] = moments.log_moments(one, choice, made.get(key))
     return found

@@ -37,7 +37,7 @@ from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 # Successive knots differ by half a percent, which adds a relative second-order error below 1e-5 to a moment.
 _KNOTS = 4096
 # Kernels underflow below this epsilon0; the bound of a single message is then practically zero.
-_MIN_EPSILON0 = 1e-9
+MIN_EPSILON0 = 1e-9
 _ALONE = "a message by itself"
 # -log of the negligible mass of units of Gaussian messages: for G1, whose counts beyond are bounded separately, and for
 # other bounds; and the cost of a bound above which it is not tried.
@@ -126,6 +126,33 @@ class RenyiCurve(NamedTuple):
     names: list[str]
 
 
+def local(orders: np.ndarray, epsilon0: np.ndarray | float) -> np.ndarray:
+    """Divergence of one eps0-LDP message ([BS16], Proposition 3.3); at least the least float64 > 0 if epsilon0 > 0."""
+    alone = np.minimum(0.5 * orders * np.square(epsilon0) * (1.0 + 1e-12), epsilon0)
+    return np.where(np.asarray(epsilon0) > 0.0, np.maximum(alone, np.finfo(np.float64).tiny), 0.0)
+
+
+def least(
+    alone: np.ndarray,
+    num_units: np.ndarray | int,
+    orders: np.ndarray,
+    found: Sequence[tuple[str, np.ndarray, np.ndarray]],
+) -> RenyiCurve:
+    """The smallest divergence of a run: `alone`, in the local view, and by log moments of a unit.
+
+    Args:
+      found: of each bound its name, the indices of the orders, and log moments.
+    """
+    values, names = np.array(alone), np.full(len(orders), _ALONE, dtype=object)
+    units = np.broadcast_to(num_units, orders.shape)
+    for name, where, log_moments in found:
+        with np.errstate(over="ignore"):
+            these = units[where] * log_moments / (orders[where] - 1.0) * (1.0 + 1e-12)
+        names[where[these < values[where]]] = name
+        values[where] = np.minimum(values[where], these)
+    return RenyiCurve(values, names.tolist())
+
+
 @dataclasses.dataclass(frozen=True)
 class UnitCurve:
     """Checked arguments of `rdp` for eps0-LDP messages, and its evaluation."""
@@ -136,15 +163,12 @@ class UnitCurve:
     epsilon0: float
 
     def local(self, orders: np.ndarray) -> np.ndarray:
-        """Divergence in the local view ([BS16], Proposition 3.3), over all units; at least the least float64 > 0."""
-        if self.epsilon0 == 0.0:
-            return np.zeros(len(orders))
-        alone = np.minimum(0.5 * orders * self.epsilon0**2 * (1.0 + 1e-12), self.epsilon0)
-        return np.maximum(alone, np.finfo(np.float64).tiny) * self.protocol.num_units
+        """Divergence in the local view, over all units."""
+        return local(orders, self.epsilon0) * self.protocol.num_units
 
     def bounds(self, mass: float) -> list[tuple[str, UnitBound]]:
         """(word, bound) pairs of a unit that may drop a mass of exp(-mass); call inside `float64()`."""
-        if self.epsilon0 < _MIN_EPSILON0 or self.view == "local":
+        if self.epsilon0 < MIN_EPSILON0 or self.view == "local":
             return []
         # B0 and own-laws are slower, and much smaller where they hold.
         tried = FAST_ONES if self.randomizer.one_bit is None else BEST
@@ -194,13 +218,7 @@ class UnitCurve:
 
     def joined(self, orders: np.ndarray, found: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> RenyiCurve:
         """The smallest divergence by log moments (name, indices of the orders, values) and by the local view."""
-        values, names = self.local(orders), np.full(len(orders), _ALONE, dtype=object)
-        for name, where, log_moments in found:
-            with np.errstate(over="ignore"):
-                these = self.protocol.num_units * log_moments / (orders[where] - 1.0) * (1.0 + 1e-12)
-            names[where[these < values[where]]] = name
-            values[where] = np.minimum(values[where], these)
-        return RenyiCurve(values, names.tolist())
+        return least(self.local(orders), self.protocol.num_units, orders, found)
 
 
 @dataclasses.dataclass(frozen=True)

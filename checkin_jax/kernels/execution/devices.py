@@ -1,26 +1,22 @@
-"""Devices that may compute certified numbers: those with IEEE 754 float64, as CPUs, CUDA and ROCm have.
+"""The device that computes certified numbers: the host's CPU; for sweeps also an accelerator with IEEE 754 float64.
 
-A TPU has no complex128 FFT and emulates float64 by pairs of float32; Metal has no float64. Error counts hold
-for neither. There the accountant runs on the process's CPU and warns once; all other computations stay on
-their device.
+CUDA and ROCm have it. A TPU has no complex128 FFT and emulates float64 by pairs of float32; Metal has no float64. Error
+counts hold for neither. Whatever device JAX prefers, an answer of the accountant is that of the CPU, to the last bit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
 
 import jax
 
 from checkin_jax._compiled import keep_compiled
 
 IEEE_754 = frozenset({"cpu", "gpu", "cuda", "rocm"})
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+_chosen: ContextVar[Any] = ContextVar("device of float64()", default=None)
 
 
 def in_use() -> Any:
@@ -32,60 +28,39 @@ def in_use() -> Any:
     return chosen
 
 
-def certified(device: Any) -> Any:
-    """`device` if its float64 is IEEE 754, else the process's first CPU.
+def host_cpu() -> Any:
+    """The process's first CPU; where JAX_PLATFORMS excludes it, the process's first device with IEEE float64.
 
     Raises:
-      RuntimeError: the device is not certified, and JAX_PLATFORMS excludes the CPU.
+      RuntimeError: there is neither.
     """
-    platform = device.platform
-    if platform.lower() in IEEE_754:
-        return device
-    _say(platform)
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
+        first = jax.local_devices()[0]
+        if first.platform.lower() in IEEE_754:
+            return first
         raise RuntimeError(
-            f"{platform} has no IEEE float64, and this process no CPU to account on: "
-            f"expected JAX_PLATFORMS to name cpu too, as in {platform.lower()},cpu"
+            f"{first.platform} has no IEEE float64, and this process no CPU to account on: "
+            f"expected JAX_PLATFORMS to name cpu too, as in {first.platform.lower()},cpu"
         ) from error
 
 
-@functools.cache
-def _say(platform: str) -> None:
-    warnings.warn(
-        f"{platform} has no IEEE float64: certified numbers are computed on this process's CPU",
-        RuntimeWarning,
-        stacklevel=4,
-    )
+def certified(device: Any) -> Any:
+    """`device` if its float64 is IEEE 754, else `host_cpu()`."""
+    return device if device.platform.lower() in IEEE_754 else host_cpu()
 
 
 @contextlib.contextmanager
-def float64() -> Iterator[None]:
-    """Context with float64, on the device in use if it is certified, else on the CPU."""
+def float64(device: Any = None) -> Iterator[None]:
+    """Context with float64 on a certified device; None: that of an enclosing context, else `host_cpu()`."""
     keep_compiled()
     with contextlib.ExitStack() as entered:
-        chosen = in_use()
-        proper = certified(chosen)
+        chosen = device or _chosen.get() or host_cpu()
+        token = _chosen.set(chosen)
+        entered.callback(_chosen.reset, token)
         # JAX compiles anew if the default device is set explicitly, so it is set only if it differs.
-        if proper != chosen:
-            entered.enter_context(jax.default_device(proper))
+        if chosen != in_use():
+            entered.enter_context(jax.default_device(chosen))
         entered.enter_context(jax.enable_x64(True))
         yield
-
-
-def on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`function`, run on the process's CPU if there is one."""
-
-    @functools.wraps(function)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if in_use().platform == "cpu":
-            return function(*args, **kwargs)
-        try:
-            cpu = jax.local_devices(backend="cpu")[0]
-        except RuntimeError:  # JAX_PLATFORMS excludes the CPU
-            return function(*args, **kwargs)
-        with jax.default_device(cpu):
-            return function(*args, **kwargs)
-
-    return call
