@@ -1,6 +1,6 @@
 """The worth of an accelerator: figures against the CPU's, sweeps, the private step, a run; in one table.
 
-    python benchmarks/accelerator.py [--small] [--mnist FOLDER] [--out TABLE.md]
+    python benchmarks/accelerator.py [--small] [--mnist FOLDER] [--out TABLE.json]
 
 Below nine minutes on a GPU; `--small` is the same on a CPU in less than one. The device's own limits come first, from
 two probes: float32 matrix products, and a copy of a long array. FLOP and bytes of the private step are what XLA's cost
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -252,7 +253,7 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
     Args:
       small: Few and small settings, for a CPU.
       mnist: Folder with the four IDX files; the embedded digits are taken without it.
-      out: File for the table, as Markdown, besides.
+      out: JSON file for the device and the rows, besides.
     """
     begun = time.perf_counter()
     device = jax.devices()[0]
@@ -261,9 +262,15 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
         f"{device.device_kind} ({device.platform}), jax {jax.__version__}: "
         f"{peaks[0] / 1e9:,.0f} GFLOP/s in float32 products, {peaks[1] / 1e9:,.0f} GB/s"
     )
-    lines = [title, "", "| what | first, s | again, s | result |", "| --- | --- | --- | --- |"]
-    print("\n".join(lines), flush=True)
-    wrong = []
+    print(
+        title,
+        "",
+        "| what | first, s | again, s | result |",
+        "| --- | --- | --- | --- |",
+        sep="\n",
+        flush=True,
+    )
+    wrong, measured = [], []
     parts: dict[str, Callable[[], list[Row]]] = {
         "brackets": lambda: [answers(small)],
         "divergences": lambda: [on_the_device(small)],
@@ -282,13 +289,12 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
             wrong.append(f"{name}: failed, see above")
             continue
         for row in rows:
-            line = f"| {row.what} | {row.first:.2f} | {row.again:.3g} | {row.result} |"
-            print(line, flush=True)
-            lines.append(line)
+            print(f"| {row.what} | {row.first:.2f} | {row.again:.3g} | {row.result} |", flush=True)
+            measured.append(row._asdict())
             if WRONG in row.result:
                 wrong.append(f"{row.what}: {row.result}")
         if out is not None:
-            out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            out.write_text(json.dumps({"device": title, "rows": measured}, indent=1) + "\n", encoding="utf-8")
     print(f"\n{time.perf_counter() - begun:.0f} s in all")
     if wrong:
         sys.exit("\n".join(wrong))

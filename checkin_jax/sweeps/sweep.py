@@ -237,7 +237,7 @@ def sweep(
       direction of rounding are those of `account`, `rdp` and `calibrate`. A setting that is refused or fails
       is a row with its error and without numbers. A row does not depend on other rows, blocks or processes.
       On a CPU it equals the result of `account`, `rdp` or `calibrate` bit for bit. Divergences computed by an
-      accelerator are certified as well, and at most 0.2% below those of `rdp` (docs/sweeps.md).
+      accelerator are certified as well, and may be below those of `rdp` (docs/sweeps.md).
 
     Raises:
       TypeError, ValueError: arguments that do not form a table; OSError: a table that cannot be read.

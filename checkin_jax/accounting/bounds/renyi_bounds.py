@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import SPREADS, Mixture
+from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import moments
 from checkin_jax.kernels.mixture_profiles import SMALL, Buckets, MixtureLaw, buckets_upper
 
@@ -99,9 +100,9 @@ def lanes(
         buckets, absences, offsets, nodes = chosen.tolist()
         columns = (epsilon0, mass[head], tilted + _BEYOND, fine)
         lane = moments.Lane(
-            MixtureLaw(*(np.asarray(part)[s[here], None] for part in law)),
-            *(column[here] for column in columns),
-            orders[where[here]],
+            MixtureLaw(*(host(part[s[here], None]) for part in law)),
+            *(host(column[here]) for column in columns),
+            orders=host(orders[where[here]]),
         )
         choice = moments.Discretization(buckets, absences, _OFFSETS[offsets], nodes)
         found.append(Lanes(choice, lane, where[here]))
@@ -127,7 +128,7 @@ def log_moments(mixture: Mixture, orders: np.ndarray) -> np.ndarray:
     """Upper bounds on log A of one unit at each order; nats, [orders]. Compiles nothing on the host."""
     found = np.empty(len(orders))
     made: dict[tuple[object, ...], Buckets] = {}
-    law = MixtureLaw(*(np.ravel(part) for part in mixture.law))
+    law = MixtureLaw(*(host(np.ravel(part)) for part in mixture.law))
     about = np.array([mixture.epsilon0]), np.array([mixture.drift]), np.zeros(len(orders), dtype=np.int64)
     for choice, lane, where in lanes(law, *about, orders):
         for i, here in enumerate(where):

@@ -74,8 +74,8 @@ def rdp(
     Returns:
       float64 [orders], nats over all units, rounded up. The value at an order does not depend on the other orders. Its
       relative excess over the pair's moment is below 0.1% if order times the divergence of one round is small, as where
-      RDP is used. At orders dominated by events rarer than 1e-12 it is up to a factor of 4 for n in the hundreds. It is
-      at most 2e-8 for n <= 48.
+      RDP is used. At orders dominated by events rarer than 1e-12 it is larger: up to a factor of 50 was measured for
+      200 messages a round. It is at most 2e-8 for n <= 48.
 
     Raises:
       TypeError, ValueError: an order that is not a number above 1, or a randomizer whose divergences are infinite or
