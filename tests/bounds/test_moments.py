@@ -18,7 +18,7 @@ from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.sweeps import curves
+from checkin_jax.sweeps import curves, formulas
 from tests.oracles import large, pairs
 from tests.oracles.binomial import log_pmf
 
@@ -202,6 +202,27 @@ def test_a_sweep_on_an_accelerator_batches_what_has_a_kernel(monkeypatch):
     np.testing.assert_allclose(found["rdp"], right["rdp"], rtol=2e-3)
     for name in ("method", "validity", "error"):
         assert found[name].tolist() == right[name].tolist()
+
+
+def test_published_formulas_on_an_accelerator_are_the_same(monkeypatch):
+    """More settings at a time."""
+    about = {"num_clients": [10**4, 10**6, -1], "check_in_prob": 0.1, "epsilon0": [0.5, 2.0], "delta": 1e-6}
+    about |= {"what": "published", "bound": ["theorem-1", "theorem-2"]}
+    right, cpu, together = cj.sweep(**about), jax.local_devices(backend="cpu")[:1], []
+    real = formulas.parts
+
+    def parts(question, inputs, index, platform):
+        together.append(platform)
+        return real(question, inputs, index, platform)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(formulas, "parts", parts)
+        patch.setattr(jax, "local_devices", lambda backend=None: cpu if backend else [_Accelerator()])
+        patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
+        found = cj.sweep(**about)
+    assert together == ["gpu"]
+    for name in set(right.columns) - {"seconds"}:
+        np.testing.assert_array_equal(found[name], right[name])
 
 
 def test_cost_does_not_grow_with_n():
