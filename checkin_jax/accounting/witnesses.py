@@ -135,7 +135,9 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
     if BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     return [
-        LocalLabels(bound, rate, _named_beside(law)) for law in randomizer.label_laws if law.others is None
+        LocalLabels(bound, rate, _named_beside(law))
+        for law in randomizer.label_laws
+        if law.others is None and not law.revealed
     ]
 
 
@@ -302,7 +304,24 @@ def _of_labels(unit: Unit) -> list[Witness]:
         # Laws of sums serve only where single messages are not observed.
         if _singles_observed(unit) != law.of_sums
     ]
-    return [witness for law in _promising(unit, laws) for witness in _of_law(unit, law)]
+    hidden = _promising(unit, [law for law in laws if not law.revealed])
+    found = [witness for law in hidden for witness in _of_law(unit, law)]
+    seen = _seen_prob(unit)
+    if seen > 0.0:
+        # A label that nobody else shows is as good as a name.
+        alone = one_message(unit.randomizer, seen)
+        found += [LocalLabels(alone, seen, law) for law in laws if law.revealed]
+    return found
+
+
+def _seen_prob(unit: Unit) -> float:
+    """Lower bound on the probability that the view shows the target's message; zero where none is known."""
+    population, shown = populations.covering_population(unit), unit.slots
+    if shown is not None:
+        return shown.use_prob_lower
+    if population is not None:
+        return population.rate * (1.0 - 1e-12)
+    return 0.0 if unit.cover is None else unit.cover.rate
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:

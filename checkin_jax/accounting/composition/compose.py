@@ -17,6 +17,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     Witness,
     is_asymmetric,
+    revealed,
 )
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
@@ -120,29 +121,51 @@ def capped(found: Bracket, local_caps: Sequence[tuple[Exact, int]], delta: float
     return ordered(found)
 
 
+def _revealing(units: Sequence[tuple[UnitBound, int]], delta: float) -> str:
+    """Names of witnesses that reveal the record with probability above delta: epsilon is infinite. Empty without."""
+    best = [(max(one.witnesses, key=revealed), count) for one, count in units if one.witnesses]
+    best = [(witness, count) for witness, count in best if revealed(witness) > 0.0]
+    unseen = math.fsum(count * math.log1p(-revealed(witness)) for witness, count in best)
+    if -math.expm1(unseen) * (1.0 - ROUNDING) <= delta:
+        return ""
+    return " and ".join(dict.fromkeys(witness.name for witness, _ in best))
+
+
+def _finite_ones(one: UnitBound) -> tuple[Witness, ...]:
+    """Witnesses of finite losses, which grids follow: all but those that reveal the record."""
+    return tuple(each for each in one.witnesses if revealed(each) == 0.0)
+
+
 def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    """The bracket without caps; a witness that reveals the record is the lower end, infinity, before all others."""
+    name = _revealing(units, delta) if both else ""
     with float64():
-        if delta >= 1.0:
-            return Bracket(0.0, 0.0, "delta >= 1")
-        units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
-        if not units:
-            return Bracket(0.0, 0.0, "nothing is released")
-        # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
-        tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
-            1.0 + 1e-12
-        )
-        units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
-        if not units:
-            return Bracket(0.0, tiny, "largest loss")
-        total = sum(count for _, count in units)
-        if total == 1:
-            found = single(units[0][0], delta, both)
-            if not math.isfinite(found.upper):
-                # A local bound has a closed form beyond the largest loss that is followed.
-                found = _counted(units, delta, both) or found
-        else:
-            found = _counted(units, delta, both) or _composed(units, delta, both)
-        return dataclasses.replace(found, upper=found.upper + tiny)
+        found = _bracketed(units, delta, both and not name)
+    return ordered(dataclasses.replace(found, lower=math.inf, lower_method=name)) if name else found
+
+
+def _bracketed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    if delta >= 1.0:
+        return Bracket(0.0, 0.0, "delta >= 1")
+    units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
+    if not units:
+        return Bracket(0.0, 0.0, "nothing is released")
+    # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
+    tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
+        1.0 + 1e-12
+    )
+    units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
+    if not units:
+        return Bracket(0.0, tiny, "largest loss")
+    total = sum(count for _, count in units)
+    if total == 1:
+        found = single(units[0][0], delta, both)
+        if not math.isfinite(found.upper):
+            # A local bound has a closed form beyond the largest loss that is followed.
+            found = _counted(units, delta, both) or found
+    else:
+        found = _counted(units, delta, both) or _composed(units, delta, both)
+    return dataclasses.replace(found, upper=found.upper + tiny)
 
 
 def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket | None:
@@ -290,7 +313,7 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
     ]
     below = []
-    known = [(one.witnesses, count) for one, count in units if both and one.witnesses]
+    known = [(some, count) for one, count in units if both and (some := _finite_ones(one))]
     for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
         witnesses = [each[min(i, len(each) - 1)] for each, _ in known]
         scaled = _Composer(
@@ -318,7 +341,7 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
     if not both:
         return best
     # Units without a witness are dropped, as an adversary may do.
-    known = [(one.witnesses, count) for one, count in units if one.witnesses]
+    known = [(some, count) for one, count in units if (some := _finite_ones(one))]
     tried: list[tuple[float, _Composer, list[Witness], Sequence[np.ndarray]]] = []
     scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
     for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
