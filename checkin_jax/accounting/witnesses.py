@@ -22,6 +22,7 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     Witness,
+    takes_grid_bound,
 )
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
@@ -58,15 +59,26 @@ _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 _NEVER, _MATTERS = 1e-18, 10.0
 
 
-def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
-    """Witnesses that the randomizer included, one a name: those of the bounds, and those of its label laws."""
+def of_unit(
+    unit: Unit, bounds: Sequence[UnitBound], trusted: Sequence[UnitBound] = ()
+) -> tuple[Witness, ...]:
+    """Witnesses that the randomizer included, one a name: those of the bounds, and those of its label laws.
+
+    trusted: bounds on `trusting(unit)`, whose witnesses are taken if that is another unit.
+    """
     included, mu = unit.randomizer.included_mechanisms, unit.randomizer.gaussian_mu
-    honest = _as_others(unit)
+    honest = trusting(unit)
     if honest.slots is not None and mu is not None:
         # Witnesses whose messages are all used do not apply to slots, which use one message each.
         every = list(gaussian_slots.witnesses(honest, honest.slots, mu))
     else:
-        every = _of_responses(honest, bounds if honest is unit else ())
+        every = _of_responses(honest, bounds if honest is unit else trusted)
+        if honest is not unit and bounds:
+            # Grids are made from a bound that is used, which may be far below the one without colluders.
+            every = [
+                dataclasses.replace(each, grid_bound=bounds[0]) if takes_grid_bound(each) else each  # type: ignore[type-var]
+                for each in every
+            ]
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
     every += _of_laplace_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
@@ -90,7 +102,7 @@ def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
     return tuple(kept.values()) or _fair(honest, bounds)
 
 
-def _as_others(unit: Unit) -> Unit:
+def trusting(unit: Unit) -> Unit:
     """The unit without collusion, if slots have colluders: they behave as honest clients, and reveal nothing."""
     if unit.slots is not None or not unit.protocol.num_colluding:
         return unit
