@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.numerics.counts import chernoff
 from checkin_jax.randomizers.levels import Levels, levels, responses
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -250,6 +251,60 @@ def test_a_few_rare_losses_are_composed_exactly():
     assert 0.99 * truth < g.lower <= truth <= g.epsilon
     more = exact.epsilon(*exact.composed(channel[0], channel[1], 1), delta)
     assert g.lower > more
+
+
+def at_least(least: int, number: int, prob: float) -> mp.mpf:
+    """Pr[Bin(number, prob) >= least]."""
+    share = mp.mpf(prob)
+    return mp.fsum(
+        mp.binomial(number, k) * share**k * (1 - share) ** (number - k) for k in range(least, number + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "prob"), [(1, 0.3), (2, 1e-7), (40, 0.02), (40, 0.6), (300, 1e-3), (300, 0.11), (300, 1e-12)]
+)
+def test_tails_of_binomial_laws_are_bounded_on_both_sides(number, prob):
+    every = np.arange(1.0, number + 1.0)
+    below, above = chernoff.log_at_least(every, float(number), np.array(prob))
+    with mp.workdps(50):
+        for least in sorted(
+            {1, 2, 3, number // 3, number // 2, number - 1, number} & set(range(1, number + 1))
+        ):
+            truth = mp.log(at_least(least, number, prob))
+            assert below[least - 1] <= truth <= above[least - 1]
+            if least > number * prob:
+                assert above[least - 1] - below[least - 1] < 1.0
+
+
+def told(count: int, shown: float, mass: float, delta: float) -> float:
+    """Largest log((P - delta) / Q) of the events that at least so many of the rounds show something."""
+    with mp.workdps(50):
+        pairs = [(at_least(k, count, shown), at_least(k, count, mass)) for k in range(1, count + 1)]
+        return max(float(mp.log((p - delta) / q)) for p, q in pairs if p > delta)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "mass", "delta"),
+    [(30, 0.2, 1e-6, 1e-9), (200, 0.01, 1e-4, 1e-5), (90, 0.3, 0.1, 1e-6)],
+)
+def test_many_rare_losses_tell_more_than_one(count, shown, mass, delta):
+    truth = told(count, shown, mass, delta)
+    found = compose._so_many(float(count), np.array([shown]), np.array([mass]), delta)
+    assert 0.97 * truth < found <= truth
+    one = math.log((-math.expm1(count * math.log1p(-shown)) - delta) / -math.expm1(count * math.log1p(-mass)))
+    assert found > 1.2 * one
+    # The wrong neighbours: a few rounds more, or rounds that show as much under the other record.
+    assert compose._so_many(1.1 * count // 1, np.array([shown]), np.array([mass]), delta) > truth
+    assert compose._so_many(float(count), np.array([mass]), np.array([mass]), delta) <= 1e-12
+    assert compose._so_many(float(count), np.array([shown]), np.array([0.0]), delta) == 0.0
+
+
+def test_strong_messages_of_many_rounds_are_told_by_the_number_that_stand_out():
+    """Each round's pair is nearly the bound's, and no grid holds it: 17.0 by one message that stands out."""
+    run = cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=1_000)
+    g = cj.account(run, cj.Gaussian(noise_multiplier=0.5), delta=1e-7)
+    assert 31.0 < g.lower <= g.epsilon < 46.0
 
 
 @pytest.mark.parametrize("view", ["messages", "aggregate", "local"])

@@ -27,6 +27,7 @@ from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics.counts import chernoff
 
 _MIN_LOSS = 1e-9
 # Share of delta that may lie beyond the truncation losses of all units if these then fall to the other share: bounds
@@ -34,8 +35,9 @@ _MIN_LOSS = 1e-9
 _RARE, _FAR_AWAY = 1e-3, 0.05
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
-# If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.
-_NEAR_ENOUGH, _PLACES = 0.8, 64
+# If the lower end is below this share of the upper one, the number of large losses is tried, too, at _PLACES losses and
+# twice _NUMBERS numbers.
+_NEAR_ENOUGH, _PLACES, _NUMBERS = 0.8, 64, 24
 
 
 def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
@@ -242,36 +244,37 @@ class _Composer(Search):
         return tuple(names)
 
     def lower(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: by the sum of the units' losses, or by the event that one of them is large."""
+        """The lower end: by the sum of the units' losses, or by the number of large ones."""
         found = self.of(witnesses)
         best = found.below(functools.partial(found.lowers, witnesses), losses, upper)
-        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(witnesses))
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._by_rare_losses(witnesses))
 
-    def _one_of_them(self, witnesses: Sequence[Witness]) -> float:
-        """Lower end by the event that any unit's loss is large: for rare losses, for which no grid is fine enough.
+    def _by_rare_losses(self, witnesses: Sequence[Witness]) -> float:
+        """Lower end by the number of units whose loss is large: for rare losses, for which no grid is fine enough.
 
-        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the union falls if both grow by the
-        same amount, as long as it is positive.
+        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the event that so many are large
+        falls if both grow by the same amount, as long as it is positive.
         """
         places = np.geomspace(1e-6, 1.0, _PLACES)
         lines = [
             one.lower(truncation_loss * places)
             for one, truncation_loss in zip(witnesses, self.truncation_losses)
         ]
-        counts, best = np.asarray(self.counts)[:, None], 0.0
+        counts, best = np.asarray(self.counts), 0.0
         for side in (0, 1):
             apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
             mass = np.minimum(mass * (1.0 + ROUNDING), 1.0)
             shown = np.minimum(apart * (1.0 - ROUNDING) + mass, 1.0)
             with np.errstate(divide="ignore"):
                 first, second = (
-                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, mass)
+                    np.log(-np.expm1(np.sum(counts[:, None] * np.log1p(-part), axis=0)))
+                    for part in (shown, mass)
                 )
-            known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
-            gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)
-            ends = np.where(known, np.log(gained / np.where(known, second, 1.0)), 0.0)
-            best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
-        return best
+            ends = [_told(first - 1e-12, second, self.delta)]
+            # Or more of one kind.
+            ends += [_so_many(*kind, self.delta) for kind in zip(counts, shown, mass)]
+            best = max(best, *ends)
+        return best * (1.0 - 1e-12) - 1e-12
 
     def of(self, witnesses: Sequence[Witness]) -> _Composer:
         """A copy for these witnesses, with knots beside the losses of their outcomes if these are few."""
@@ -280,6 +283,29 @@ class _Composer(Search):
         if all(0 < len(each) <= MOST_LOSSES for each in loss_support):
             found.loss_support = loss_support
         return found
+
+
+def _told(log_first: np.ndarray, log_second: np.ndarray, delta: float) -> float:
+    """Largest lower end log((P - delta) / Q) of events of these log probabilities; 0 where none exceeds delta."""
+    log_delta = math.log(delta)
+    known = (log_first > log_delta) & np.isfinite(log_second)
+    apart = log_delta - log_first[known]
+    return float(np.max(log_first[known] + np.log(-np.expm1(apart)) - log_second[known], initial=0.0))
+
+
+def _so_many(count: float, shown: np.ndarray, mass: np.ndarray, delta: float) -> float:
+    """Lower end by the events that at least so many of `count` units' losses are large, with P and Q of one unit."""
+    inside = (mass > 0.0) & (shown < 1.0)
+    if not inside.any():
+        return 0.0
+    mean = count * shown[inside, None]
+    deviations = np.linspace(0.0, math.sqrt(-2.0 * math.log(delta)) + 2.0, _NUMBERS)
+    least = np.ceil(mean + np.sqrt(mean) * deviations)
+    few = np.broadcast_to(np.arange(1.0, _NUMBERS), (mean.size, _NUMBERS - 1))
+    least = np.clip(np.concatenate([few, least], axis=1), 1.0, count)
+    log_first, _ = chernoff.log_at_least(least, count, shown[inside, None])
+    _, log_second = chernoff.log_at_least(least, count, mass[inside, None])
+    return _told(log_first, log_second, delta)
 
 
 def _below_grid_bound(witness: Witness) -> bool:
