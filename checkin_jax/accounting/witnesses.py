@@ -22,7 +22,6 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     Witness,
-    takes_grid_bound,
 )
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
@@ -73,12 +72,6 @@ def of_unit(
         every = list(gaussian_slots.witnesses(honest, honest.slots, mu))
     else:
         every = _of_responses(honest, bounds if honest is unit else trusted)
-        if honest is not unit and bounds:
-            # Grids are made from a bound that is used, which may be far below the one without colluders.
-            every = [
-                dataclasses.replace(each, grid_bound=bounds[0]) if takes_grid_bound(each) else each  # type: ignore[type-var]
-                for each in every
-            ]
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
     every += _of_laplace_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
