@@ -67,11 +67,12 @@ def of_unit(
     """
     included, mu = unit.randomizer.included_mechanisms, unit.randomizer.gaussian_mu
     honest = trusting(unit)
+    own = bounds if honest is unit else trusted
     if honest.slots is not None and mu is not None:
         # Witnesses whose messages are all used do not apply to slots, which use one message each.
         every = list(gaussian_slots.witnesses(honest, honest.slots, mu))
     else:
-        every = _of_responses(honest, bounds if honest is unit else trusted)
+        every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
     every += _of_laplace_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
@@ -82,7 +83,7 @@ def of_unit(
         and not unit.randomizer.dummy_may_equal_any_record
     ):
         return (
-            *_fair(honest, bounds),
+            *_fair(honest, own),
             *_among_fair_coins(honest),
             *beside,
         )  # the others put dummies at a record
@@ -92,7 +93,7 @@ def of_unit(
         known = getattr(each, "needs", None) in (None, *included)
         if known and (_singles_observed(honest) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values()) or _fair(honest, bounds)
+    return tuple(kept.values()) or _fair(honest, own)
 
 
 def trusting(unit: Unit) -> Unit:

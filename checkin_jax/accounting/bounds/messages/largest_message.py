@@ -38,7 +38,7 @@ class _Largest(abc.ABC):
     def grid_bound(self) -> UnitBound:
         return EventProfile(self)  # type: ignore[arg-type]
 
-    @property
+    @functools.cached_property
     @abc.abstractmethod
     def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """P(A) - Q(A), Q(A) and 1 - P(A) for the events A: some message exceeds a threshold."""
