@@ -58,9 +58,9 @@ class Found(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Upper over lower end; 1 where both are zero, infinity where one end is missing, NaN where there is none."""
+        """Upper over lower end; 1 where they are equal, infinity where one end is missing, NaN where there is none."""
         if self.outcome == BRACKET:
-            return self.upper / self.lower if self.upper > 0 else 1.0
+            return self.upper / self.lower if self.upper > self.lower else 1.0
         return math.nan if self.outcome in (LONG, REFUSED) else math.inf
 
 
@@ -77,7 +77,7 @@ def drawn(seed: int, number: int) -> tuple[str, str, Plain]:
 
 def outcome_of(lower: float, upper: float) -> str:
     """The word for a bracket with these ends."""
-    if not math.isfinite(upper):
+    if not math.isfinite(upper) and math.isfinite(lower):
         return NO_UPPER
     return BRACKET if lower > 0 or upper == 0 else NO_LOWER
 

@@ -134,9 +134,14 @@ def _of_function(path: str, arguments: Plain) -> list[float]:
         return np.concatenate([np.ravel(np.asarray(leaf, dtype=np.float64)) for leaf in leaves]).tolist()
 
 
+def _numbers(figures: list[float | None]) -> list[float]:
+    """The figures, infinite where JSON has null."""
+    return [math.inf if each is None else each for each in figures]
+
+
 def _relative(old: float | None, new: float | None) -> float:
     """Relative difference; infinite between a finite figure and one that is not."""
-    before, after = (math.inf if each is None else each for each in (old, new))
+    before, after = _numbers([old, new])
     if before == after:
         return 0.0
     difference = abs(after - before) / abs(before) if before else math.inf
@@ -167,16 +172,16 @@ def is_false(row: Plain, found: Ends) -> bool:
     """True if an end of a bracket is beyond the kept opposite end, so that one of them is false."""
     if not _is_certified(row["setting"]) or "lower" not in row:
         return False
-    below = zip(found["lower"] + row["lower"], row["upper"] + found["upper"])
-    return not all(low <= (math.inf if high is None else high) * (1.0 + RELATIVE) for low, high in below)
+    below = zip(_numbers(found["lower"] + row["lower"]), _numbers(row["upper"] + found["upper"]))
+    return not all(low <= high * (1.0 + RELATIVE) for low, high in below)
 
 
 def widened(row: Plain, found: Ends) -> bool:
     """True if an end of a bracket, or a value of a bound, is wider by more than 2%."""
     if not _is_certified(row["setting"]):
         return False
-    upper = [(old, new) for old, new in zip(row["upper"], found["upper"]) if old is not None]
-    lower = zip(row.get("lower", []), found.get("lower", []))
+    upper = zip(_numbers(row["upper"]), found["upper"])
+    lower = zip(_numbers(row.get("lower", [])), found.get("lower", []))
     return not (
         all(new <= WIDENED * old for old, new in upper) and all(new >= old / WIDENED for old, new in lower)
     )

@@ -193,7 +193,8 @@ def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: 
             f"rate of {CAP}: cap rates at {CAP}"
         )
     if not math.isfinite(found.upper):
-        out.append("no finite epsilon was found at this delta")
+        some = "holds" if found.lower == math.inf else "was found"
+        out.append(f"no finite epsilon {some} at this delta")
     if found.bound or isinstance(chosen.bound, LocalOnly):
         # The bound is that of the local view.
         if found.lower < 0.999 * found.upper:

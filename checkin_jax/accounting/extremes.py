@@ -23,6 +23,8 @@ Alone = Callable[[tuple[str, ...]], WholeRun]
 
 def extreme(found: Bracket, delta: float) -> bool:
     """True if the composed minimum of all bounds may be above a single bound by more than rounding."""
+    if found.lower == math.inf:
+        return False
     return delta < _DELTA or not math.isfinite(found.upper) or 0.0 < found.upper < _EPSILON
 
 

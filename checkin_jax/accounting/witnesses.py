@@ -58,15 +58,21 @@ _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 _NEVER, _MATTERS = 1e-18, 10.0
 
 
-def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
-    """Witnesses that the randomizer included, one a name: those of the bounds, and those of its label laws."""
+def of_unit(
+    unit: Unit, bounds: Sequence[UnitBound], trusted: Sequence[UnitBound] = ()
+) -> tuple[Witness, ...]:
+    """Witnesses that the randomizer included, one a name: those of the bounds, and those of its label laws.
+
+    trusted: bounds on `trusting(unit)`, whose witnesses are taken if that is another unit.
+    """
     included, mu = unit.randomizer.included_mechanisms, unit.randomizer.gaussian_mu
-    honest = _as_others(unit)
+    honest = trusting(unit)
+    own = bounds if honest is unit else trusted
     if honest.slots is not None and mu is not None:
         # Witnesses whose messages are all used do not apply to slots, which use one message each.
         every = list(gaussian_slots.witnesses(honest, honest.slots, mu))
     else:
-        every = _of_responses(honest, bounds if honest is unit else ())
+        every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
     every += _of_laplace_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
@@ -77,7 +83,7 @@ def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
         and not unit.randomizer.dummy_may_equal_any_record
     ):
         return (
-            *_fair(honest, bounds),
+            *_fair(honest, own),
             *_among_fair_coins(honest),
             *beside,
         )  # the others put dummies at a record
@@ -87,10 +93,10 @@ def of_unit(unit: Unit, bounds: Sequence[UnitBound]) -> tuple[Witness, ...]:
         known = getattr(each, "needs", None) in (None, *included)
         if known and (_singles_observed(honest) or not getattr(each, "single", False)):
             kept.setdefault(each.name, each)
-    return tuple(kept.values()) or _fair(honest, bounds)
+    return tuple(kept.values()) or _fair(honest, own)
 
 
-def _as_others(unit: Unit) -> Unit:
+def trusting(unit: Unit) -> Unit:
     """The unit without collusion, if slots have colluders: they behave as honest clients, and reveal nothing."""
     if unit.slots is not None or not unit.protocol.num_colluding:
         return unit
@@ -135,7 +141,9 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
     if BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
     return [
-        LocalLabels(bound, rate, _named_beside(law)) for law in randomizer.label_laws if law.others is None
+        LocalLabels(bound, rate, _named_beside(law))
+        for law in randomizer.label_laws
+        if law.others is None and not law.revealed
     ]
 
 
@@ -302,7 +310,24 @@ def _of_labels(unit: Unit) -> list[Witness]:
         # Laws of sums serve only where single messages are not observed.
         if _singles_observed(unit) != law.of_sums
     ]
-    return [witness for law in _promising(unit, laws) for witness in _of_law(unit, law)]
+    hidden = _promising(unit, [law for law in laws if not law.revealed])
+    found = [witness for law in hidden for witness in _of_law(unit, law)]
+    seen = _seen_prob(unit)
+    if seen > 0.0:
+        # A label that nobody else shows is as good as a name.
+        alone = one_message(unit.randomizer, seen)
+        found += [LocalLabels(alone, seen, law) for law in laws if law.revealed]
+    return found
+
+
+def _seen_prob(unit: Unit) -> float:
+    """Lower bound on the probability that the view shows the target's message; zero where none is known."""
+    population, shown = populations.covering_population(unit), unit.slots
+    if shown is not None:
+        return shown.use_prob_lower
+    if population is not None:
+        return population.rate * (1.0 - 1e-12)
+    return 0.0 if unit.cover is None else unit.cover.rate
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:

@@ -186,12 +186,14 @@ class ApproximateLDP(MechanismClass, LocallyPrivate):
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Randomized response that reveals the record with probability delta0."""
+        """Randomized response that reveals the record with probability delta0; and this event by itself."""
         if self.delta0 == 0.0:
             return ()
         known = Levels(np.array([self.epsilon0, CERTAIN]), np.array([1.0 - self.delta0, self.delta0]))
         known = Levels(*(part[known.losses > 0.0] for part in known))
-        return responses(known, "randomized response that may show the record")
+        marked = np.array([self.delta0, 1.0 - self.delta0])
+        shown = LabelLaws(marked, np.array([0.0, 1.0]), "a message that shows the record")
+        return (*responses(known, "randomized response that may show the record"), shown)
 
     @property
     def included_mechanisms(self) -> frozenset[str]:

@@ -21,10 +21,11 @@ BINARY, TERNARY = "binary randomized response", "3-ary randomized response"
 class LabelLaws(NamedTuple):
     """A concrete pair of records, observed through labels: a post-processing of the message with finitely many values.
 
-    target, other: label probabilities at the client's two records, [labels]; `other` is positive. name: description, in
-    words. others: label probabilities at the record of all other clients, [labels], positive; None: `other`. apart:
-    target - other if known with more digits; else None. of_sums: True if the sum of all messages determines the sum of
-    apart / others, so that the law also applies to sums.
+    target, other: label probabilities at the client's two records, [labels]; `other` is positive, unless the law counts
+    by the labels that only the first record has (`revealed`). name: description, in words. others: label probabilities
+    at the record of all other clients, [labels], positive likewise; None: `other`. apart: target - other if known with
+    more digits; else None. of_sums: True if the sum of all messages determines the sum of apart / others, so that the
+    law also applies to sums.
     """
 
     target: np.ndarray
@@ -33,6 +34,12 @@ class LabelLaws(NamedTuple):
     others: np.ndarray | None = None
     apart: np.ndarray | None = None
     of_sums: bool = False
+
+    @property
+    def revealed(self) -> float:
+        """Probability of labels that only a message of the first record has."""
+        others = self.other if self.others is None else self.others
+        return float(np.sum(self.target, where=(np.asarray(self.other) == 0.0) & (np.asarray(others) == 0.0)))
 
     @property
     def difference(self) -> np.ndarray:

@@ -72,7 +72,7 @@ def templates() -> jinja2.Environment:
 
 def _bracket(values: Mapping[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:
     if values[upper] is None:
-        return f"no finite bound (at least {down(values[lower] or 0.0)})"
+        return f"no finite bound (at least {down(math.inf if values[lower] is None else values[lower])})"
     return f"at most {up(values[upper])} (at least {down(values[lower])})"
 
 

@@ -85,6 +85,14 @@ def test_infinite_ends_do_not_move():
     assert frozen_figures.moved(row(upper=[None]), {"upper": [1.0]}) == math.inf
 
 
+def test_an_infinite_lower_end_is_told_from_a_finite_one():
+    kept, same = row(lower=[None], upper=[None]), {"lower": [math.inf], "upper": [math.inf]}
+    assert not frozen_figures.is_false(kept, same)
+    assert not frozen_figures.widened(kept, same)
+    assert frozen_figures.is_false(kept, {"lower": [1.0], "upper": [2.0]})
+    assert frozen_figures.widened(kept, {"lower": [1.0], "upper": [math.inf]})
+
+
 def test_what_is_not_reproducible_moves_by_more_than_thirty_times_its_spread():
     kept = row(spread=1e-4, upper=[1.0])
     assert frozen_figures.moved(kept, {"upper": [1.0029]}) == 0.0

@@ -1,13 +1,17 @@
 """The largest message as a lower end: its events against mpmath, and a run's against the truth of that one test."""
 
+import dataclasses
 import math
 
 import mpmath as mp
 import numpy as np
 import pytest
+from oracles import exact_rounds as exact
+from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.largest_message import LargestMessage
+from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots, LargestMessage
+from checkin_jax.accounting.bounds.select import unit_bound
 
 pytestmark = pytest.mark.usefixtures("x64")
 PLACES = np.linspace(0.0, 37.0, 2048)
@@ -72,3 +76,77 @@ def test_a_run_is_told_by_one_message_far_out():
     # Not far above it: the composed events are worth little more than the best of them.
     assert g.lower < 1.03 * best
     assert math.isclose(best, 0.0568, rel_tol=1e-2)
+
+
+# --- slots whose empty ones show a dummy
+
+FIXED = (cj.FixedWindow(num_clients=4, num_slots=3, check_in_prob=0.7), [0.7] * 4, [(0, 1, 2)] * 4, (0, 1, 2))
+# The target is the third of five clients: both slots of its window are shown.
+SLIDING = (
+    cj.SlidingWindow(num_clients=5, window=2),
+    [1.0] * 5,
+    [(2, 3), (0, 1), (1, 2), (3, 4), (4, 5)],
+    (2, 3),
+)
+
+
+def in_slots(window, relation, mu):
+    """The witness of the account itself."""
+    run, noise = window[0], cj.Gaussian(noise_multiplier=2.0 / mu)
+    found = unit_bound(run, noise, "messages", 1.0, 1e-6, relation=relation).bound.witnesses
+    (one,) = (each for each in found if isinstance(each, LargestInSlots))
+    return one
+
+
+def exceeded(window, relation, mu, place):
+    """P(A) and Q(A) by going through all choices, A: a slot of the target's exceeds the place."""
+    _, rates, slots, shown = window
+    beyond = ndtr(np.array([mu, 0.0, 0.5 * mu]) - place)
+    channel = np.stack([1.0 - beyond, beyond], axis=1)
+    held = [1] * (len(rates) - 1)
+    absent = rates if relation == "replace-one" else [0.0, *rates[1:]]
+    first = exact.window(channel, (0, *held), rates, slots, shown, 2)
+    second = exact.window(channel, (1, *held), absent, slots, shown, 2)
+    # The first output is that no slot exceeds it.
+    return float(first[1:].sum()), float(second[1:].sum())
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("window", [FIXED, SLIDING], ids=["fixed", "sliding"])
+@pytest.mark.parametrize("mu", [3.0, 6.0])
+def test_the_largest_message_in_slots_is_bounded_by_the_window_itself(window, relation, mu):
+    one = in_slots(window, relation, mu)
+    wrong = {
+        "dummies are forgotten": dataclasses.replace(one, empty_prob=0.0),
+        "the target is always used": dataclasses.replace(one, use_prob=1.0),
+        "fewer slots": dataclasses.replace(one, slots=1),
+    }
+    seen = dict.fromkeys(wrong, False)
+    for i in range(100, 700, 40):
+        p, q = exceeded(window, relation, mu, PLACES[i])
+        gained, mass, unseen = (float(part[i]) for part in one._lines)
+        assert gained <= (p - q) * (1.0 + 1e-9)
+        assert mass >= q * (1.0 - 1e-9)
+        assert unseen >= (1.0 - p) * (1.0 - 1e-9)
+        if q < 0.02:
+            assert gained > 0.9 * (p - q)
+            # A target that stays fills slots, too, which is not counted.
+            assert mass < (1.1 if relation == "add-or-remove-one" else 3.0) * q
+        for name, other in wrong.items():
+            seen[name] |= bool(other._lines[0][i] > p - q or other._lines[1][i] < q * (1.0 - 1e-9))
+    assert all(seen.values()), seen
+
+
+def test_a_client_alone_in_its_window_is_hidden_by_dummies():
+    """No other client can be in the slot: under Q there is a dummy for sure."""
+    one = in_slots((cj.SlidingWindow(num_clients=5, window=1),), "add-or-remove-one", 4.0)
+    assert one.empty_prob == 1.0
+    assert one._lines[1][300] >= ndtr(0.5 * 4.0 - PLACES[300])
+
+
+def test_strong_messages_stand_out_where_hardly_any_slot_is_empty():
+    """12.4 with dummies at all slots, where 301.2 is proved."""
+    run = cj.FixedWindow(num_clients=75_600, num_slots=7_469, check_in_prob=1.0, num_epochs=220)
+    noise = cj.Gaussian(noise_multiplier=0.376)
+    g = cj.account(run, noise, delta=2.38e-11, neighboring_relation="add-or-remove-one")
+    assert 160.0 < g.lower <= g.epsilon < 305.0

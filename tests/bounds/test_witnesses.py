@@ -1,6 +1,8 @@
 """Concrete pairs below bounds: against all that a few clients can send, and where nothing was known below before."""
 
+import dataclasses
 import itertools
+import json
 import math
 
 import mpmath as mp
@@ -15,6 +17,9 @@ from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneReco
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.composition import compose
+from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.numerics.counts import chernoff
 from checkin_jax.randomizers.levels import Levels, levels, responses
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -30,7 +35,8 @@ def below(lines, first, second, least=0.0):
         value = np.asarray(apart)[:, None] - (CS - 1.0)[None, :] * np.asarray(far)[:, None]
         if not (value <= truth * (1.0 + ORACLE_ROUNDING) + 1e-13).all():
             return False
-        near.append(value.max(axis=0)[1] / truth[1])
+        if truth[1] > 0.0:
+            near.append(value.max(axis=0)[1] / truth[1])
     return max(near) >= least
 
 
@@ -123,7 +129,8 @@ MECHANISMS = [
 @pytest.mark.parametrize("randomizer", MECHANISMS, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("rate", [0.4, 1.0])
 def test_shuffled_labels_are_below_the_round_itself(randomizer, rate):
-    for law in randomizer.label_laws:
+    # Labels that nobody else shows are not hidden among others.
+    for law in (each for each in randomizer.label_laws if not each.revealed):
         rows = [law.target, law.other] + ([] if law.others is None else [law.others])
         # Labels that no record tells apart by are one.
         same = np.all([row == rows[0] for row in rows], axis=0)
@@ -211,6 +218,9 @@ def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates)
         cj.FixedWindow(num_clients=900, num_slots=500, num_colluding=300),
         cj.FixedWindow(num_clients=900, num_slots=500, num_colluding=300, empty_slots="visible"),
         cj.SlidingWindow(num_clients=900, window=100, num_colluding=300),
+        # The bound hides far less than without colluders: its grids would be too coarse.
+        cj.FixedWindow(num_clients=9_000, num_slots=250, num_colluding=1_500, num_epochs=100),
+        cj.SlidingWindow(num_clients=70_700, window=53_900, num_colluding=29_712, num_epochs=31),
     ],
 )
 @pytest.mark.parametrize(
@@ -219,12 +229,14 @@ def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates)
         cj.Gaussian(noise_multiplier=1.0),
         cj.KaryResponse(epsilon0=1.0, num_values=5),
         cj.L2Mechanism(epsilon0=1.0),
+        cj.PureLDP(epsilon0=2.4),
     ],
 )
 @pytest.mark.thorough(but=2)
-def test_colluders_who_do_as_others_do_leave_a_lower_end(run, randomizer):
+def test_colluders_who_do_as_others_do_leave_the_lower_end_of_nobody(run, randomizer):
     g = cj.account(run, randomizer, delta=1e-6)
-    assert 0.0 < g.lower <= g.epsilon
+    trusting = cj.account(dataclasses.replace(run, num_colluding=0), randomizer, delta=1e-6)
+    assert 0.0 < 0.99 * trusting.lower < g.lower <= g.epsilon
 
 
 # --- rare losses
@@ -241,6 +253,60 @@ def test_a_few_rare_losses_are_composed_exactly():
     assert 0.99 * truth < g.lower <= truth <= g.epsilon
     more = exact.epsilon(*exact.composed(channel[0], channel[1], 1), delta)
     assert g.lower > more
+
+
+def at_least(least: int, number: int, prob: float) -> mp.mpf:
+    """Pr[Bin(number, prob) >= least]."""
+    share = mp.mpf(prob)
+    return mp.fsum(
+        mp.binomial(number, k) * share**k * (1 - share) ** (number - k) for k in range(least, number + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "prob"), [(1, 0.3), (2, 1e-7), (40, 0.02), (40, 0.6), (300, 1e-3), (300, 0.11), (300, 1e-12)]
+)
+def test_tails_of_binomial_laws_are_bounded_on_both_sides(number, prob):
+    every = np.arange(1.0, number + 1.0)
+    below, above = chernoff.log_at_least(every, float(number), np.array(prob))
+    with mp.workdps(50):
+        for least in sorted(
+            {1, 2, 3, number // 3, number // 2, number - 1, number} & set(range(1, number + 1))
+        ):
+            truth = mp.log(at_least(least, number, prob))
+            assert below[least - 1] <= truth <= above[least - 1]
+            if least > number * prob:
+                assert above[least - 1] - below[least - 1] < 1.0
+
+
+def told(count: int, shown: float, mass: float, delta: float) -> float:
+    """Largest log((P - delta) / Q) of the events that at least so many of the rounds show something."""
+    with mp.workdps(50):
+        pairs = [(at_least(k, count, shown), at_least(k, count, mass)) for k in range(1, count + 1)]
+        return max(float(mp.log((p - delta) / q)) for p, q in pairs if p > delta)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "mass", "delta"),
+    [(30, 0.2, 1e-6, 1e-9), (200, 0.01, 1e-4, 1e-5), (90, 0.3, 0.1, 1e-6)],
+)
+def test_many_rare_losses_tell_more_than_one(count, shown, mass, delta):
+    truth = told(count, shown, mass, delta)
+    found = compose._so_many(float(count), np.array([shown]), np.array([mass]), delta)
+    assert 0.97 * truth < found <= truth
+    one = math.log((-math.expm1(count * math.log1p(-shown)) - delta) / -math.expm1(count * math.log1p(-mass)))
+    assert found > 1.2 * one
+    # The wrong neighbours: a few rounds more, or rounds that show as much under the other record.
+    assert compose._so_many(1.1 * count // 1, np.array([shown]), np.array([mass]), delta) > truth
+    assert compose._so_many(float(count), np.array([mass]), np.array([mass]), delta) <= 1e-12
+    assert compose._so_many(float(count), np.array([shown]), np.array([0.0]), delta) == 0.0
+
+
+def test_strong_messages_of_many_rounds_are_told_by_the_number_that_stand_out():
+    """Each round's pair is nearly the bound's, and no grid holds it: 17.0 by one message that stands out."""
+    run = cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=1_000)
+    g = cj.account(run, cj.Gaussian(noise_multiplier=0.5), delta=1e-7)
+    assert 31.0 < g.lower <= g.epsilon < 46.0
 
 
 @pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
@@ -291,3 +357,134 @@ def test_cells_of_opposite_gaussian_messages_at_50_digits(mu):
             assert laws.target[j] == pytest.approx(float(one), rel=1e-11, abs=1e-300)
             assert laws.other[j] == pytest.approx(float(other), rel=1e-11, abs=1e-300)
             assert laws.difference[j] == pytest.approx(sign * apart, rel=1e-9, abs=1e-300)
+
+
+# --- messages that show the record
+
+SHOWN = 0.01
+MARKS = np.array([[1.0 - SHOWN, SHOWN], [1.0, 0.0]])
+
+
+def in_window(rates, slots, shown, dummy=1):
+    """Laws of a window with the target, the first client, at either record and absent; all others at the second."""
+    held = [1] * (len(rates) - 1)
+    present = [exact.window(MARKS, (x, *held), rates, slots, shown, dummy) for x in (0, 1)]
+    return (*present, exact.window(MARKS, (1, *held), (0.0, *rates[1:]), slots, shown, dummy))
+
+
+FIXED = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=0.6)
+SEEN = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=0.6, empty_slots="visible")
+SLIDING = cj.SlidingWindow(num_clients=5, window=2)
+UNEQUAL = cj.Rates([0.5, 0.2], [1, 2])
+ROWS = [MARKS[0], MARKS[1]]
+REVEALED = {
+    "check-in": (
+        cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.3),
+        [exact.histogram([row, ROWS[1], ROWS[1]], [0.3] * 3) for row in ROWS],
+    ),
+    "shuffle": (
+        cj.Shuffle(num_clients=3),
+        [exact.histogram([row, ROWS[1], ROWS[1]], [1.0] * 3) for row in ROWS],
+    ),
+    "unequal": (
+        cj.ShuffledCheckIn(num_clients=3, check_in_prob=UNEQUAL),
+        [exact.histogram([row, ROWS[1], ROWS[1]], [0.5, 0.2, 0.2]) for row in ROWS],
+    ),
+    "fixed": (FIXED, in_window([0.6] * 3, [(0, 1)] * 3, (0, 1))),
+    "visible": (SEEN, in_window([0.6] * 3, [(0, 1)] * 3, (0, 1), None)),
+    # The target is the third of five clients: both slots of its window are shown.
+    "sliding": (SLIDING, in_window([1.0] * 5, [(2, 3), (0, 1), (1, 2), (3, 4), (4, 5)], (1, 2, 3, 4))),
+}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("name", REVEALED)
+def test_a_message_that_shows_the_record_is_seen_as_often_as_the_mechanism_shows_it(name, relation):
+    run, (first, replaced, *absent) = REVEALED[name]
+    if relation == "add-or-remove-one" and run.refuses(relation, "messages"):
+        pytest.skip("no bound is known")
+    second = absent[0] if relation == "add-or-remove-one" else replaced
+    truth = float(first[second == 0.0].sum())
+    randomizer = cj.ApproximateLDP(epsilon0=1.0, delta0=SHOWN)
+    found = unit_bound(run, randomizer, "messages", 1.0, 1e-6, relation=relation).bound
+    revealed = [each.revealed for each in found.witnesses if each.name == "a message that shows the record"]
+    assert len(revealed) == 1
+    assert truth * (1.0 - 1e-7) < revealed[0] <= truth
+
+    def ends(delta):
+        g = cj.account(run, randomizer, delta=delta, neighboring_relation=relation)
+        return g.lower, g.epsilon
+
+    # Exactly then no epsilon holds; the worst of a mechanism with epsilon0 has finite losses, too.
+    assert ends(truth * 0.999) == (math.inf, math.inf)
+    lower, upper = ends(truth * 1.01)
+    assert 0.0 <= lower < math.inf
+    assert lower <= upper
+
+
+def test_what_others_show_too_reveals_nothing():
+    """The wrong neighbours: another client at the target's record, or dummies at it, show the mark under Q."""
+    first, second = (exact.histogram([row, ROWS[0], ROWS[1]], [0.3] * 3) for row in ROWS)
+    assert first[second == 0.0].sum() < 0.5 * SHOWN * 0.3
+    first, second, _ = in_window([0.6] * 3, [(0, 1)] * 3, (0, 1), 0)
+    assert first[second == 0.0].sum() == 0.0
+
+
+@pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+def test_no_epsilon_holds_from_the_round_on_whose_shown_records_exceed_delta(view):
+    randomizer, delta, rate, rounds = cj.ApproximateLDP(epsilon0=0.5, delta0=1e-9), 2e-8, 0.2, 101
+    assert -math.expm1(100 * math.log1p(-rate * 1e-9)) < delta < -math.expm1(101 * math.log1p(-rate * 1e-9))
+
+    def ends(count):
+        run = cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=rate, num_rounds=count)
+        g = cj.account(run, randomizer, delta=delta, view=view)
+        return g.lower, g.epsilon, g.lower_method
+
+    assert ends(rounds) == (math.inf, math.inf, "a message that shows the record")
+    lower, upper, _ = ends(rounds - 4)
+    assert 0.0 < lower < upper < math.inf
+
+
+def test_rounds_of_several_kinds_show_the_record_together():
+    """A ledger of two runs, neither of which exceeds delta by itself, beside a third that never shows a record."""
+    run = cj.ShuffledCheckIn(num_clients=10_000, check_in_prob=0.2, num_rounds=60)
+    slots = cj.FixedWindow(num_clients=1_000, num_slots=900, check_in_prob=0.5, num_epochs=40)
+    shows, never = cj.ApproximateLDP(epsilon0=0.5, delta0=1e-9), cj.PureLDP(epsilon0=0.5)
+    assert cj.account(run, shows, delta=2e-8).epsilon < math.inf
+    assert cj.account(slots, shows, delta=2e-8).epsilon < math.inf
+    found = cj.account(run, shows, delta=2e-8, before=[(slots, shows), (run, never)])
+    assert (found.lower, found.epsilon) == (math.inf, math.inf)
+    assert found.warnings == ("no finite epsilon holds at this delta",)
+
+
+def test_a_finite_upper_end_beside_an_infinite_lower_one_is_a_defect(monkeypatch):
+    monkeypatch.setattr(compose, "_bracketed", lambda *_: Bracket(0.0, 3.0, "false"))
+    run = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.5, num_rounds=2)
+    with pytest.raises(ArithmeticError, match="lower=inf is above upper=3"):
+        cj.account(run, cj.ApproximateLDP(epsilon0=1.0, delta0=1e-3), delta=1e-6)
+
+
+def test_an_infinite_lower_end_is_written_without_nan():
+    run = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=0.5, num_rounds=10)
+    g = cj.account(run, cj.ApproximateLDP(epsilon0=1.0, delta0=1e-6), delta=1e-6)
+    assert "inf <= epsilon <= inf" in str(g)
+    assert "a message that shows the record" in g._repr_html_()
+    plain = json.loads(json.dumps(g.as_dict(attack=True), allow_nan=False))
+    assert (plain["lower"], plain["epsilon"]) == (None, None)
+    rows = cj.sweep(
+        protocol=cj.ShuffledCheckIn,
+        randomizer=cj.ApproximateLDP,
+        num_clients=1_000,
+        check_in_prob=0.5,
+        num_rounds=[1, 10],
+        epsilon0=1.0,
+        delta0=1e-6,
+        delta=1e-6,
+    )
+    assert math.isfinite(rows["lower"][0])
+    assert rows["lower"][1] == rows["epsilon"][1] == math.inf
+    assert list(rows["error"]) == ["", ""]
+    ledger = cj.CheckInAccountant()
+    ledger.compose(cj.CheckInDpEvent(run.repeated(1), g.randomizer), 10)
+    assert ledger.get_lower_epsilon(1e-6) == math.inf
+    assert json.loads(json.dumps(ledger.guarantee(1e-6).as_dict(), allow_nan=False))["lower"] is None

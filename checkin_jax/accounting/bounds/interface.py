@@ -98,7 +98,7 @@ class Witness(Protocol):
     Optional attributes: below_grid_bound (True if `grid_bound` is a proven upper bound on the pair), loss_support
     (absolute losses of all outcomes, [outcomes], in any order, beside which a grid is then much finer; empty if they
     are many), needs (the mechanism that a randomizer must include), single (True if the view must show single messages,
-    not sums).
+    not sums), revealed (probability under P of outcomes that Q never gives, rounded down).
     """
 
     @property
@@ -117,6 +117,11 @@ class Witness(Protocol):
         ...
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
+
+
+def revealed(witness: Witness) -> float:
+    """Probability under P of outcomes that Q never gives, rounded down; zero unless the witness declares it."""
+    return getattr(witness, "revealed", 0.0)
 
 
 def takes_grid_bound(witness: Witness) -> bool:
@@ -290,6 +295,10 @@ class LocalLabels:
     @property
     def name(self) -> str:
         return self.laws.name
+
+    @property
+    def revealed(self) -> float:
+        return self.rate * self.laws.revealed * (1.0 - ROUNDING)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])

@@ -224,7 +224,9 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
         in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
         beside = isinstance(local, LocalMessages) or (unit.epsilon0 is None and in_slots)
         known = [made for _, made in built] + ([local] if beside else [])
-    pairs = witnesses.of_unit(unit, [made for _, made in built])
+    honest = witnesses.trusting(unit)
+    trusted = [] if honest is unit else [made for _, made in built_bounds(honest, FAST_ONES)]
+    pairs = witnesses.of_unit(unit, [made for _, made in built], trusted)
     if len(known) == 1 and list(map(id, pairs)) == list(map(id, known[0].witnesses)):
         found = known[0]
     else:

@@ -17,6 +17,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     Witness,
     is_asymmetric,
+    revealed,
 )
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
@@ -26,6 +27,7 @@ from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics.counts import chernoff
 
 _MIN_LOSS = 1e-9
 # Share of delta that may lie beyond the truncation losses of all units if these then fall to the other share: bounds
@@ -33,8 +35,9 @@ _MIN_LOSS = 1e-9
 _RARE, _FAR_AWAY = 1e-3, 0.05
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
-# If the lower end is below this share of the upper one, the event of one rare loss is tried, too, at _PLACES losses.
-_NEAR_ENOUGH, _PLACES = 0.8, 64
+# If the lower end is below this share of the upper one, the number of large losses is tried, too, at _PLACES losses and
+# twice _NUMBERS numbers.
+_NEAR_ENOUGH, _PLACES, _NUMBERS = 0.8, 64, 24
 
 
 def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
@@ -120,29 +123,51 @@ def capped(found: Bracket, local_caps: Sequence[tuple[Exact, int]], delta: float
     return ordered(found)
 
 
+def _revealing(units: Sequence[tuple[UnitBound, int]], delta: float) -> str:
+    """Names of witnesses that reveal the record with probability above delta: epsilon is infinite. Empty without."""
+    best = [(max(one.witnesses, key=revealed), count) for one, count in units if one.witnesses]
+    best = [(witness, count) for witness, count in best if revealed(witness) > 0.0]
+    unseen = math.fsum(count * math.log1p(-revealed(witness)) for witness, count in best)
+    if -math.expm1(unseen) * (1.0 - ROUNDING) <= delta:
+        return ""
+    return " and ".join(dict.fromkeys(witness.name for witness, _ in best))
+
+
+def _finite_ones(one: UnitBound) -> tuple[Witness, ...]:
+    """Witnesses of finite losses, which grids follow: all but those that reveal the record."""
+    return tuple(each for each in one.witnesses if revealed(each) == 0.0)
+
+
 def _solve(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    """The bracket without caps; a witness that reveals the record is the lower end, infinity, before all others."""
+    name = _revealing(units, delta) if both else ""
     with float64():
-        if delta >= 1.0:
-            return Bracket(0.0, 0.0, "delta >= 1")
-        units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
-        if not units:
-            return Bracket(0.0, 0.0, "nothing is released")
-        # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
-        tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
-            1.0 + 1e-12
-        )
-        units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
-        if not units:
-            return Bracket(0.0, tiny, "largest loss")
-        total = sum(count for _, count in units)
-        if total == 1:
-            found = single(units[0][0], delta, both)
-            if not math.isfinite(found.upper):
-                # A local bound has a closed form beyond the largest loss that is followed.
-                found = _counted(units, delta, both) or found
-        else:
-            found = _counted(units, delta, both) or _composed(units, delta, both)
-        return dataclasses.replace(found, upper=found.upper + tiny)
+        found = _bracketed(units, delta, both and not name)
+    return ordered(dataclasses.replace(found, lower=math.inf, lower_method=name)) if name else found
+
+
+def _bracketed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:
+    if delta >= 1.0:
+        return Bracket(0.0, 0.0, "delta >= 1")
+    units = [(one, count) for one, count in units if one.largest_loss > 0 and count > 0]
+    if not units:
+        return Bracket(0.0, 0.0, "nothing is released")
+    # Units with losses too small for the kernels: their largest losses add up (pure differential privacy).
+    tiny = math.fsum(one.largest_loss * count for one, count in units if one.largest_loss < _MIN_LOSS) * (
+        1.0 + 1e-12
+    )
+    units = [(one, count) for one, count in units if one.largest_loss >= _MIN_LOSS]
+    if not units:
+        return Bracket(0.0, tiny, "largest loss")
+    total = sum(count for _, count in units)
+    if total == 1:
+        found = single(units[0][0], delta, both)
+        if not math.isfinite(found.upper):
+            # A local bound has a closed form beyond the largest loss that is followed.
+            found = _counted(units, delta, both) or found
+    else:
+        found = _counted(units, delta, both) or _composed(units, delta, both)
+    return dataclasses.replace(found, upper=found.upper + tiny)
 
 
 def _counted(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket | None:
@@ -219,36 +244,37 @@ class _Composer(Search):
         return tuple(names)
 
     def lower(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: by the sum of the units' losses, or by the event that one of them is large."""
+        """The lower end: by the sum of the units' losses, or by the number of large ones."""
         found = self.of(witnesses)
         best = found.below(functools.partial(found.lowers, witnesses), losses, upper)
-        return best if best > _NEAR_ENOUGH * upper else max(best, self._one_of_them(witnesses))
+        return best if best > _NEAR_ENOUGH * upper else max(best, self._by_rare_losses(witnesses))
 
-    def _one_of_them(self, witnesses: Sequence[Witness]) -> float:
-        """Lower end by the event that any unit's loss is large: for rare losses, for which no grid is fine enough.
+    def _by_rare_losses(self, witnesses: Sequence[Witness]) -> float:
+        """Lower end by the number of units whose loss is large: for rare losses, for which no grid is fine enough.
 
-        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the union falls if both grow by the
-        same amount, as long as it is positive.
+        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the event that so many are large
+        falls if both grow by the same amount, as long as it is positive.
         """
         places = np.geomspace(1e-6, 1.0, _PLACES)
         lines = [
             one.lower(truncation_loss * places)
             for one, truncation_loss in zip(witnesses, self.truncation_losses)
         ]
-        counts, best = np.asarray(self.counts)[:, None], 0.0
+        counts, best = np.asarray(self.counts), 0.0
         for side in (0, 1):
             apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
             mass = np.minimum(mass * (1.0 + ROUNDING), 1.0)
             shown = np.minimum(apart * (1.0 - ROUNDING) + mass, 1.0)
             with np.errstate(divide="ignore"):
                 first, second = (
-                    -np.expm1(np.sum(counts * np.log1p(-part), axis=0)) for part in (shown, mass)
+                    np.log(-np.expm1(np.sum(counts[:, None] * np.log1p(-part), axis=0)))
+                    for part in (shown, mass)
                 )
-            known = (first * (1.0 - 1e-12) > self.delta) & (second > 0.0)
-            gained = np.where(known, first * (1.0 - 1e-12) - self.delta, 1.0)
-            ends = np.where(known, np.log(gained / np.where(known, second, 1.0)), 0.0)
-            best = max(best, float(np.max(ends)) * (1.0 - 1e-12) - 1e-12)
-        return best
+            ends = [_told(first - 1e-12, second, self.delta)]
+            # Or more of one kind.
+            ends += [_so_many(*kind, self.delta) for kind in zip(counts, shown, mass)]
+            best = max(best, *ends)
+        return best * (1.0 - 1e-12) - 1e-12
 
     def of(self, witnesses: Sequence[Witness]) -> _Composer:
         """A copy for these witnesses, with knots beside the losses of their outcomes if these are few."""
@@ -257,6 +283,29 @@ class _Composer(Search):
         if all(0 < len(each) <= MOST_LOSSES for each in loss_support):
             found.loss_support = loss_support
         return found
+
+
+def _told(log_first: np.ndarray, log_second: np.ndarray, delta: float) -> float:
+    """Largest lower end log((P - delta) / Q) of events of these log probabilities; 0 where none exceeds delta."""
+    log_delta = math.log(delta)
+    known = (log_first > log_delta) & np.isfinite(log_second)
+    apart = log_delta - log_first[known]
+    return float(np.max(log_first[known] + np.log(-np.expm1(apart)) - log_second[known], initial=0.0))
+
+
+def _so_many(count: float, shown: np.ndarray, mass: np.ndarray, delta: float) -> float:
+    """Lower end by the events that at least so many of `count` units' losses are large, with P and Q of one unit."""
+    inside = (mass > 0.0) & (shown < 1.0)
+    if not inside.any():
+        return 0.0
+    mean = count * shown[inside, None]
+    deviations = np.linspace(0.0, math.sqrt(-2.0 * math.log(delta)) + 2.0, _NUMBERS)
+    least = np.ceil(mean + np.sqrt(mean) * deviations)
+    few = np.broadcast_to(np.arange(1.0, _NUMBERS), (mean.size, _NUMBERS - 1))
+    least = np.clip(np.concatenate([few, least], axis=1), 1.0, count)
+    log_first, _ = chernoff.log_at_least(least, count, shown[inside, None])
+    _, log_second = chernoff.log_at_least(least, count, mass[inside, None])
+    return _told(log_first, log_second, delta)
 
 
 def _below_grid_bound(witness: Witness) -> bool:
@@ -290,7 +339,7 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
         composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
     ]
     below = []
-    known = [(one.witnesses, count) for one, count in units if both and one.witnesses]
+    known = [(some, count) for one, count in units if both and (some := _finite_ones(one))]
     for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
         witnesses = [each[min(i, len(each) - 1)] for each, _ in known]
         scaled = _Composer(
@@ -318,7 +367,7 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
     if not both:
         return best
     # Units without a witness are dropped, as an adversary may do.
-    known = [(one.witnesses, count) for one, count in units if one.witnesses]
+    known = [(some, count) for one, count in units if (some := _finite_ones(one))]
     tried: list[tuple[float, _Composer, list[Witness], Sequence[np.ndarray]]] = []
     scaled: dict[tuple[int, ...], tuple[_Composer, Bracket, Sequence[np.ndarray]]] = {}
     for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):

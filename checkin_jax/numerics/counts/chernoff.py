@@ -15,6 +15,8 @@ _HALVINGS, _BISECTIONS = 80, 24
 _LISTED = 4096
 # Relative error of sums of these probabilities, at most.
 _ROUNDED = 1e-10
+# Relative error of the logarithm of a binomial probability, at most; numbers of successive ones that are summed.
+_LOG_PMF, _SUMMED = 1e-12, 2.0 ** np.arange(1, 21)
 # Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
 # error, which grows quickly beyond; there Chernoff's bound is.
 POISSON_NEAR, POISSON_MARGIN = 4.25, 1e-6
@@ -77,6 +79,28 @@ def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
             np.where(log_prob <= -exponent, middle, high),
         )
     return high
+
+
+def log_at_least(least: np.ndarray, number: float, prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of bounds on Pr[Bin(number, prob) >= least] from below and above, for whole least in [1, number].
+
+    Successive probabilities fall by a ratio that falls itself: a geometric sum of some, and one of all where the first
+    ratio is below 1. Broadcasts.
+    """
+    at = np.asarray(binomial.log_pmf(least, number, prob))
+    slack = _LOG_PMF * np.maximum(1.0, np.abs(np.where(np.isfinite(at), at, 0.0)))
+    odds = prob / (1.0 - prob)
+
+    def ratio(count: np.ndarray) -> np.ndarray:
+        return np.maximum(number - count, 0.0) / (count + 1.0) * odds
+
+    first = ratio(least) * (1.0 + _LOG_PMF)
+    above = np.where(first < 1.0, at + slack - np.log1p(-np.minimum(first, 1.0 - 1e-9)), 0.0)
+    some = np.ones(at.shape)
+    for count in _SUMMED:
+        last = np.minimum(ratio(least + count), 1.0 - 1e-9) * (1.0 - _LOG_PMF)
+        some = np.maximum(some, -np.expm1(count * np.log(np.maximum(last, 1e-300))) / (1.0 - last))
+    return at - slack + np.log(some) * (1.0 - _LOG_PMF), np.minimum(above, 0.0)
 
 
 def poisson_tail(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndarray:

@@ -56,8 +56,10 @@ def _evaluations(run: RecordedRun) -> list[dict[str, Any]]:
             "round": line["round"],
             "accuracy": line["accuracy"],
             "view": line.get("view", "messages"),
-            "lower": line["epsilon_lower"],
-            "epsilon": math.inf if line["epsilon"] is None else line["epsilon"],
+            **{
+                end: math.inf if line[name] is None else line[name]
+                for end, name in (("lower", "epsilon_lower"), ("epsilon", "epsilon"))
+            },
             "delta": run.run.delta,
             "method": line.get("method"),
         }

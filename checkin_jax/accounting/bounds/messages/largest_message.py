@@ -6,6 +6,7 @@ better than its largest term, whose event has a closed form. Call inside `device
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -26,8 +27,31 @@ _PLACES, _FARTHEST = 2048, 37.0
 _ACCURACY = 1e-12
 
 
+class _Largest(abc.ABC):
+    """Witness: some message exceeds a threshold, along the way from the others' record to the target's."""
+
+    symmetric = False
+    # The view must show single messages, not sums.
+    single: ClassVar[bool] = True
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    @abc.abstractmethod
+    def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """P(A) - Q(A), Q(A) and 1 - P(A) for the events A: some message exceeds a threshold."""
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        difference, exceeding, not_exceeding = self._lines
+        return convex.best_event(difference, exceeding, loss), convex.best_event(
+            difference, not_exceeding, loss
+        )
+
+
 @dataclasses.dataclass(frozen=True)
-class LargestMessage:
+class LargestMessage(_Largest):
     """Witness: the largest Gaussian message along x - x' exceeds a threshold, all others at x'.
 
     Attributes:
@@ -39,17 +63,9 @@ class LargestMessage:
     mu: float
 
     name = "the largest Gaussian message, all others at one of the two records"
-    symmetric = False
-    # The view must show single messages, not sums.
-    single: ClassVar[bool] = True
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self)
 
     @functools.cached_property
     def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """P(A) - Q(A), Q(A) and 1 - P(A) for the events A: some message exceeds a threshold."""
         place = np.linspace(0.0, _FARTHEST, _PLACES)
         near, far = (self.rate * scipy.special.ndtr(at) for at in (-place, self.mu - place))
         others, low, high = self.num_clients - 1.0, 1.0 - _ACCURACY, 1.0 + _ACCURACY
@@ -63,17 +79,37 @@ class LargestMessage:
         not_exceeding = np.minimum(np.exp(most) * (1.0 - far * low) * (1.0 + ROUNDING), 1.0)
         return gained, exceeding, not_exceeding
 
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        difference, exceeding, not_exceeding = self._lines
-        return convex.best_event(difference, exceeding, loss), convex.best_event(
-            difference, not_exceeding, loss
-        )
+
+@dataclasses.dataclass(frozen=True)
+class LargestInSlots(_Largest):
+    """Witness in slots with hidden dummies: all others at -C, the target at C under P; dummies are at zero.
+
+    Attributes:
+      slots: m, those of the target. use_prob: lower bound on the probability that the target is used. empty_prob: upper
+        bound on the probability that the others leave a slot empty; they choose slots independently. mu: 2 /
+        noise_multiplier. replaced: under Q the target is at -C if True, absent if False.
+    """
+
+    slots: int
+    use_prob: float
+    empty_prob: float
+    mu: float
+    replaced: bool
+
+    name = "the largest Gaussian message in slots, all others at the farthest record"
+    below_grid_bound = True
+
+    @functools.cached_property
+    def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        place = np.linspace(0.0, _FARTHEST, _PLACES)
+        other, dummy, mine = (scipy.special.ndtr(at * self.mu - place) for at in (0.0, 0.5, 1.0))
+        # Expected number of slots that exceed the threshold without the target.
+        expected = self.slots * (other + self.empty_prob * dummy) * (1.0 + ROUNDING)
+        gained = mine * (1.0 - _ACCURACY) - (other if self.replaced else dummy) * (1.0 + _ACCURACY)
+        gained = self.use_prob * np.maximum(1.0 - expected, 0.0) * np.maximum(gained, 0.0) * (1.0 - ROUNDING)
+        return gained, np.minimum(expected, 1.0), 1.0 - gained
 
 
-def largest_witnesses(
-    num_clients: int, rate: float, mu: float, exponent: float
-) -> tuple[LargestMessage, ...]:
-    """The witness, if single messages matter to a delta of exp(-exponent)."""
-    if mu * math.sqrt(2.0 * max(exponent, 1.0)) < _SINGLE * math.log(num_clients):
-        return ()
-    return (LargestMessage(num_clients, rate, mu),)
+def singles_matter(number: float, mu: float, exponent: float) -> bool:
+    """True if single ones of so many messages matter to a delta of exp(-exponent)."""
+    return mu * math.sqrt(2.0 * max(exponent, 1.0)) >= _SINGLE * math.log(number)

@@ -16,6 +16,7 @@ from checkin_jax.accounting.bounds.interface import (
     Values,
     Witness,
     minimum,
+    revealed,
 )
 
 # A product in float64.
@@ -68,6 +69,10 @@ class ReportedWitness:
     @property
     def symmetric(self) -> bool:
         return self.reported.symmetric
+
+    @property
+    def revealed(self) -> float:
+        return self.rate * revealed(self.reported) * (1.0 - _ROUNDING)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def sent(lines: Lines) -> Lines:

@@ -16,6 +16,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     LabelsAtOneRecord,
     opposite_gaussians,
 )
+from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots, singles_matter
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.profiles import (
@@ -334,6 +335,20 @@ def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
 
     For sums of slots: whole sums alone, of a client whose window begins with one.
     """
+    return (*_largest_in_slots(unit, slots, mu), *_in_exchangeable_slots(unit, slots, mu))
+
+
+def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
+    """The witness of the largest message, where the others choose slots independently and single messages matter."""
+    independent = slots.hidden and slots.contested and sums_of(slots, unit.view).size == 1
+    if not independent or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
+        return []
+    rivals, prob = slots.num_rivals, slots.rival_prob
+    empty = math.exp(rivals * math.log1p(-prob)) * (1.0 + 1e-9) if prob < 1.0 else float(rivals == 0)
+    return [LargestInSlots(slots.number, slots.use_prob_lower, min(empty, 1.0), mu, unit.replaced)]
+
+
+def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
     size, neg_log_tail, choices = (
         sums_of(slots, unit.view).size,
         unit.neg_log_tail,
