@@ -329,12 +329,7 @@ def _free(
 
 
 def largest_count(
-    epsilon: Callable[[int], float],
-    most: int,
-    target: float,
-    *,
-    least: int = 1,
-    start: int = 1,
+    epsilon: Callable[[int], float], most: int, target: float, *, least: int = 1, start: int = 1
 ) -> int:
     """The largest count in [least, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
 

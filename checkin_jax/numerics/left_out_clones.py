@@ -329,12 +329,7 @@ def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
 
 @quietly
 def _played_out(
-    steps: StepLaws,
-    tried: Array,
-    weights: Weights,
-    pool: PoolLaw | None,
-    extra: Array,
-    x: Array,
+    steps: StepLaws, tried: Array, weights: Weights, pool: PoolLaw | None, extra: Array, x: Array
 ) -> Array:
     """Upper bound on E V_w(x + pool)_+.
 
@@ -446,12 +441,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(
-    clients: int,
-    unit: float,
-    variances: tuple[float, float],
-    needed: float,
-    links: int,
-    adaptive: bool,
+    clients: int, unit: float, variances: tuple[float, float], needed: float, links: int, adaptive: bool
 ) -> _Plan:
     """Forecast that chooses the number of left-out clients. Every choice gives a bound.
 

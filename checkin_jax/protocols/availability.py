@@ -23,12 +23,7 @@ from checkin_jax._rounding import counted
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import named
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.protocol import (
-    SAME_RANDOMIZER,
-    UNSEEN_BUT_COUNTED,
-    CheckInProtocol,
-    UnitGroup,
-)
+from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, CheckInProtocol, UnitGroup
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
 # Largest ratios, within one group, of numbers of clients and of check-in probabilities, unless groups are too many.

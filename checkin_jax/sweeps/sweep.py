@@ -191,12 +191,7 @@ def _devices() -> list[Any]:
     return list(dict.fromkeys(map(certified, jax.local_devices())))
 
 
-def sweep(
-    *,
-    progress: Progress | None = None,
-    verbose: bool = True,
-    **arguments: Unpack[Arguments],
-) -> Sweep:
+def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments: Unpack[Arguments]) -> Sweep:
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:

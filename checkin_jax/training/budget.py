@@ -20,13 +20,7 @@ from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.kernels.execution.devices import on_cpu
 from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import (
-    AccountFn,
-    by_rate,
-    every_view,
-    guarantee,
-    rate_lines,
-)
+from checkin_jax.training.reports.report import AccountFn, by_rate, every_view, guarantee, rate_lines
 from checkin_jax.training.run import PrivateRun
 
 

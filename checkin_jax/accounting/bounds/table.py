@@ -14,9 +14,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.interface import (
-    UnitBound,
-)
+from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import (

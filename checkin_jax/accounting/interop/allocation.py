@@ -22,12 +22,7 @@ from checkin_jax._rounding import down, up
 from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.interface import (
-    LocalGaussian,
-    UnitBound,
-    minimum,
-    neg_log_tail,
-)
+from checkin_jax.accounting.bounds.interface import LocalGaussian, UnitBound, minimum, neg_log_tail
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,

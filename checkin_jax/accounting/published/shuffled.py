@@ -236,11 +236,7 @@ def _repaired(
             # A run across a boundary counts on both sides; probabilities are at most 1.
             return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
 
-        masses = (
-            log_mass(r.first <= k1),
-            log_mass((r.last > k1) & (r.first <= k2)),
-            log_mass(r.last > k2),
-        )
+        masses = (log_mass(r.first <= k1), log_mass((r.last > k1) & (r.first <= k2)), log_mass(r.last > k2))
         sampled = conversions.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,

@@ -16,13 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import AllCut, TabulatedMessages
-from checkin_jax.accounting.bounds.interface import (
-    LocalGaussian,
-    LocalMessages,
-    UnitBound,
-    Values,
-    Witness,
-)
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, Values, Witness
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, OneInSlots

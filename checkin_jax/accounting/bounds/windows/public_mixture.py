@@ -6,13 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import (
-    MAX_LOSS,
-    AsymmetricBound,
-    UnitBound,
-    Witness,
-    upper_sides,
-)
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness, upper_sides
 from checkin_jax.kernels import ROUNDING
 
 # Shares of the threshold that the first kind of slots gets.
