@@ -227,10 +227,8 @@ def audit(
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()
-    stand_in, long = (
-        small(_validate.instance(PrivateRun, run=run)),
-        {view: one_run.affordable(run, view) for view in views},
-    )
+    stand_in = small(_validate.instance(PrivateRun, run=run))
+    long = {view: one_run.affordable(run, view) for view in views}
     notes = [
         f"no test by one run in view {view!r}: the protocol has too few clients, or one unit is too large"
         for view in views

@@ -359,11 +359,8 @@ def _found(search: SearchedMessage, wanted: Wanted, bounds: Any) -> tuple[CheckI
 
 def _named(g: Guarantee, wanted: Wanted) -> str:
     """The message, and what was found of the run."""
-    words = (
-        f"{g.protocol.num_clients:,} clients: {g.randomizer.description}"
-        if wanted.groups
-        else g.randomizer.description
-    )
+    whose = f"{g.protocol.num_clients:,} clients: " if wanted.groups else ""
+    words = whose + g.randomizer.description
     if wanted.free is None:
         return words
     value = _value(g, wanted)

@@ -96,11 +96,9 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     counts = _numbers("available", available)
     if counts.size == 0:
         raise ValueError("available=[]: expected at least one round")
-    coins = (
-        np.broadcast_to(_numbers("coin", coin), counts.shape)
-        if np.ndim(coin) == 0
-        else _numbers("coin", coin)
-    )
+    coins = _numbers("coin", coin)
+    if np.ndim(coin) == 0:
+        coins = np.broadcast_to(coins, counts.shape)
     if coins.shape != counts.shape:
         raise ValueError(f"coin={coins.size} numbers: expected one for each of the {counts.size} rounds")
     return _checked(counts, np.asarray(coins), lambda name, i: f"{name}, row {i + 1}: ")

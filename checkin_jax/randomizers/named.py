@@ -113,12 +113,10 @@ class OneBit(MechanismClass, LocallyPrivate):
 
     @property
     def description(self) -> str:
-        apart = (
-            ""
-            if self.differ == 1.0
-            else f", which two records change with probability at most {down(self.differ)}"
-        )
-        return f"{down(self.epsilon0)}-LDP messages of one bit and public coins{apart}"
+        told = f"{down(self.epsilon0)}-LDP messages of one bit and public coins"
+        if self.differ == 1.0:
+            return told
+        return f"{told}, which two records change with probability at most {down(self.differ)}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -91,11 +91,9 @@ class Mixture:
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
         # Laws of occupied slots are padded with parts of mass zero.
         with_mass = np.asarray(self.law.weight) > 0.0
-        law = (
-            mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in self.law))
-            if with_mass.any()
-            else self.law
-        )
+        law = self.law
+        if with_mass.any():
+            law = mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in law))
         return *clones.tabulated(law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property

@@ -66,6 +66,7 @@ class AsymmetricBound:
     """
 
     largest_loss = math.inf
+    witnesses: tuple[Witness, ...] = ()
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
@@ -119,11 +120,10 @@ class Witness(Protocol):
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]: ...
 
 
-def takes_grid_bound(witness: Witness) -> bool:
-    """True if `grid_bound` is a dataclass field, so that it can be replaced; else the witness computes it."""
-    return dataclasses.is_dataclass(witness) and "grid_bound" in {
-        field.name for field in dataclasses.fields(witness)
-    }
+def on_grid_of(bound: UnitBound, witness: Witness) -> Witness:
+    """The witness with this grid bound; unchanged if it computes its own, which is then no dataclass field."""
+    given = dataclasses.is_dataclass(witness) and "grid_bound" in witness.__dataclass_fields__
+    return dataclasses.replace(witness, grid_bound=bound) if given else witness  # type: ignore[type-var]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -384,10 +384,8 @@ def minimum(bounds: Sequence[UnitBound], witnesses: Sequence[Witness] = ()) -> M
     A witness whose grid bound is one of the bounds gets the minimum instead.
     """
     found = Minimum(tuple(bounds))
-    scaled = tuple(
-        dataclasses.replace(each, grid_bound=found)  # type: ignore[type-var]
-        if takes_grid_bound(each) and any(each.grid_bound is bound for bound in bounds)
-        else each
+    scaled = (
+        on_grid_of(found, each) if any(each.grid_bound is bound for bound in bounds) else each
         for each in witnesses
     )
-    return dataclasses.replace(found, witnesses=scaled)
+    return dataclasses.replace(found, witnesses=tuple(scaled))

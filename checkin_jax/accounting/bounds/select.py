@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax.accounting import witnesses
@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     minimum,
     neg_log_tail,
-    takes_grid_bound,
+    on_grid_of,
 )
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
@@ -326,10 +326,7 @@ def bounds_by_kind(
                 # A witness without a grid bound of its own gets this one. Witnesses in another view than
                 # the run's do not count.
                 scaled = [
-                    dataclasses.replace(cast(Any, each), grid_bound=one.bound)
-                    if takes_grid_bound(each)
-                    else each
-                    for each in (low.witnesses if shown_view == view else ())
+                    on_grid_of(one.bound, each) for each in (low.witnesses if shown_view == view else ())
                 ]
                 one = one._replace(bound=minimum((one.bound,), scaled))
             found.kinds.append((one, count))
@@ -339,13 +336,9 @@ def bounds_by_kind(
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
-    if bounds == BEST:
-        return True
-    return (
-        bound.seconds <= table.FAST
-        if bounds == FAST_ONES
-        else bound.word in bounds or bound.theorem in bounds
-    )
+    if bounds == FAST_ONES:
+        return bound.seconds <= table.FAST
+    return bounds == BEST or bound.word in bounds or bound.theorem in bounds
 
 
 def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:

@@ -233,11 +233,9 @@ class CheckInAccountant(PrivacyAccountant):
           TypeError, ValueError: target_delta is not a number in [1e-300, 1].
         """
         target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
-        return (
-            math.inf
-            if self._non_private
-            else composer.bracket(self._units(target_delta), target_delta, self._local_caps()).lower
-        )
+        if self._non_private:
+            return math.inf
+        return composer.bracket(self._units(target_delta), target_delta, self._local_caps()).lower
 
     @named
     def attack(self, target_delta: float) -> AttackTerms:

@@ -280,11 +280,8 @@ def random_allocation(
         name = "the pair of random allocation"
     if selected > 1:
         name = f"{selected} units of one of t/k steps" + (f", each by {name}" if relation == REPLACE else "")
-    below = (
-        "the pair of random allocation"
-        if AllocationGaussian.name in found.lower_method
-        else "the sum of all steps"
-    )
+    by_pair = AllocationGaussian.name in found.lower_method
+    below = "the pair of random allocation" if by_pair else "the sum of all steps"
     return AllocationGuarantee(
         found.upper, found.lower, delta, relation, tuple(events), f"{name}, {found.method}", below
     )

@@ -63,11 +63,9 @@ class Schedule(abc.ABC):
     def fleet(self) -> Fleet | None:
         """The clients with their rates; None if all rates are equal."""
         unequal_rates = self.protocol.unequal_rates
-        return (
-            Fleet(unequal_rates.thinned(self.protocol.arrival_prob))
-            if isinstance(unequal_rates, Rates)
-            else None
-        )
+        if not isinstance(unequal_rates, Rates):
+            return None
+        return Fleet(unequal_rates.thinned(self.protocol.arrival_prob))
 
     @property
     def rounds_per_unit(self) -> int:
