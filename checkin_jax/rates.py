@@ -208,9 +208,7 @@ class Rates(CheckInRates):
 
     def check_clients(self, num_clients: int) -> None:
         if num_clients != self.num_clients:
-            raise ValueError(
-                f"num_clients={num_clients!r}: expected {self.num_clients}, as many as there are rates"
-            )
+            raise _validate.error(f"{self.num_clients}, as many as there are rates", num_clients=num_clients)
 
     def fastest(self, client_rate: float | None = None) -> float:
         """Rate of the fastest client whose rate is at most `client_rate`; of all clients by default.
@@ -237,9 +235,7 @@ class Rates(CheckInRates):
         rate = _validate.real(0.0, 1.0, open_low=True, client_rate=client_rate)
         slower = np.flatnonzero(self.values <= rate * (1.0 + _SAME))
         if slower.size == 0:
-            raise ValueError(
-                f"client_rate={rate!r}: expected at least {self.smallest!r}, the slowest client's"
-            )
+            raise _validate.error(f"at least {self.smallest!r}, the slowest client's", client_rate=rate)
         return int(slower[np.argmax(self.values[slower])])
 
     def weights(self, theta: float) -> np.ndarray:

@@ -88,7 +88,7 @@ class AttackTerms:
         """
         rates = _validate.array("fprs", fprs)
         if rates.ndim != 1 or not np.all((rates >= 0.0) & (rates <= 1.0)):
-            raise ValueError(f"fprs={_validate.shown(fprs)}: expected a list of numbers in [0, 1]")
+            raise _validate.error("a list of numbers in [0, 1]", fprs=fprs)
         c = np.exp(self.curve.losses)
         orders = _both(self.curve.upper)
         upper = np.array([max(_most_tpr(c, each, rate) for each in orders) for rate in rates])

@@ -298,9 +298,7 @@ def _free(
             )
         own = randomizer.variable
         if free not in (None, own.name):
-            raise ValueError(
-                f"free={_validate.shown(free)}: expected {own.name!r}, or a randomizer with a value of its own"
-            )
+            raise _validate.error(f"{own.name!r}, or a randomizer with a value of its own", free=free)
         return own, 1.0, lambda value: (protocol, randomizer(**{own.name: value}))
     check_randomizer(randomizer)
     known = {variable.name: variable for variable in protocol.variables}

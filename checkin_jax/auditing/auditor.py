@@ -219,9 +219,7 @@ def audit(
     runs = _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=runs)
     confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
     if not isinstance(views, list | tuple) or not views:
-        raise ValueError(
-            f"views={_validate.shown(views)}: expected at least one of {', '.join(map(repr, VIEWS))}"
-        )
+        raise _validate.error(f"at least one of {', '.join(map(repr, VIEWS))}", views=views)
     for view in views:
         _validate.choice(VIEWS, views=view)
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))

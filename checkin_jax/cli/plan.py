@@ -242,7 +242,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         if free is None and "free" in target:
             free = _validate.choice(FREE, free=target["free"])
         if free is not None and epsilon is None:
-            raise ValueError(f"free={free!r}: expected an epsilon in [target]")
+            raise _validate.error("an epsilon in [target]", free=free)
         tables_of = [dict(_table("message", each)) for each in messages]
         shares = [table.pop("share", None) for table in tables_of]
         found = tuple(_message(table, epsilon, free) for table in tables_of)

@@ -173,11 +173,9 @@ class AvailableCheckIn(CheckInProtocol):
             object.__setattr__(self, "num_clients", largest)
         super().__post_init__()
         if self.num_rounds > most:
-            raise ValueError(
-                f"num_rounds={self.num_rounds!r}: expected at most {most}, the rounds of the log"
-            )
+            raise _validate.error(f"at most {most}, the rounds of the log", num_rounds=self.num_rounds)
         if self.num_clients != largest:
-            raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
+            raise _validate.error(f"{largest}, the most in the log", num_clients=self.num_clients)
         fewest = int(known.available.min())
         if self.num_colluding >= fewest and self.num_colluding:
             raise ValueError(
@@ -350,7 +348,7 @@ def from_availability(
     """
     if isinstance(available, str | Path):
         if coin is not None:
-            raise ValueError(f"coin={_validate.shown(coin)}: expected None with a file, which has its own")
+            raise _validate.error("None with a file, which has its own", coin=coin)
         rounds = read(available)
     elif coin is None:
         raise TypeError("coin=None: expected a number, or one for each round")

@@ -249,9 +249,7 @@ class CheckInProtocol(ByName, abc.ABC):
         if client_rate is None:
             return self.rate
         if self.unequal_rates is None:
-            raise ValueError(
-                f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
-            )
+            raise _validate.error("none, since all clients have the same rate", client_rate=client_rate)
         return self.unequal_rates.fastest(client_rate) * self.arrival_prob
 
     @property

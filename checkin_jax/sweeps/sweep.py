@@ -180,9 +180,7 @@ def _columns(
                 faults = {**found, **faults}
         return inputs, faults
     if not isinstance(given, Mapping):
-        raise TypeError(
-            f"table={_validate.shown(given)}: expected a file's name, a Sweep, a data frame, or columns by name"
-        )
+        raise _validate.type_error("a file's name, a Sweep, a data frame, or columns by name", table=given)
     return given, {}
 
 

@@ -360,17 +360,13 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     taken = {*own, *run, "rounds_within_budget", "version", "dataset", "jax", "entropy"}
     for name, value in about.items():
         if name in taken:
-            raise ValueError(
-                f"about={_validate.shown(name)}: expected other names than {', '.join(sorted(taken))}"
-            )
+            raise _validate.error(f"other names than {', '.join(sorted(taken))}", about=name)
         try:
             if not isinstance(name, str):
                 raise TypeError
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"about={_validate.shown({name: value})}: expected plain values, as JSON has them"
-            ) from None
+            raise _validate.error("plain values, as JSON has them", about={name: value}) from None
     return {**own, **about}
 
 

@@ -283,11 +283,9 @@ def register(bound: Bound) -> Callable[[], None]:
     """
     global BOUNDS
     if not isinstance(bound, Bound):
-        raise TypeError(f"bound={_validate.shown(bound)}: expected a Bound")
+        raise _validate.type_error("a Bound", bound=bound)
     if bound.word in (*words(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.word):
-        raise ValueError(
-            f"word={_validate.shown(bound.word)}: expected one word that is none of {', '.join(words())}"
-        )
+        raise _validate.error(f"one word that is none of {', '.join(words())}", word=bound.word)
     BOUNDS = (*BOUNDS, bound)
 
     def remove() -> None:

@@ -306,9 +306,7 @@ def check_orders(orders: Sequence[float] | np.ndarray) -> np.ndarray:
     except TypeError:
         listed = []
     if not listed:
-        raise TypeError(
-            f"orders={_validate.shown(orders)}: expected a sequence of at least one number above 1"
-        )
+        raise _validate.type_error("a sequence of at least one number above 1", orders=orders)
     return np.array(
         [_validate.real(1, math.inf, open_low=True, open_high=True, orders=each) for each in listed]
     )

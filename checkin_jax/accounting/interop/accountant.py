@@ -90,9 +90,7 @@ class CheckInAccountant(PrivacyAccountant):
         bounds: str | Sequence[str] = BEST,
     ) -> None:
         if not isinstance(neighboring_relation, NeighboringRelation):
-            raise TypeError(
-                f"neighboring_relation={_validate.shown(neighboring_relation)}: expected a NeighboringRelation"
-            )
+            raise _validate.type_error("a NeighboringRelation", neighboring_relation=neighboring_relation)
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
         self._counts: dict[CheckInDpEvent, int] = {}

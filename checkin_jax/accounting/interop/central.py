@@ -147,7 +147,7 @@ def from_plain(plain: Any) -> DpEvent:
       ValueError: unknown kind, or other fields than those of its kind.
     """
     if not isinstance(plain, Mapping) or plain.get("kind") not in _KINDS:
-        raise ValueError(f"event={_validate.shown(plain)}: expected a kind out of {', '.join(_KINDS)}")
+        raise _validate.error(f"a kind out of {', '.join(_KINDS)}", event=plain)
     kind = _KINDS[plain["kind"]]
     fields = {name: value for name, value in plain.items() if name != "kind"}
     names = {field.name for field in attr.fields(kind)}

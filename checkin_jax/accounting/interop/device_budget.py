@@ -77,9 +77,7 @@ class DeviceBudget:
             if others or any(
                 each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts
             ):
-                raise ValueError(
-                    f"state={_validate.shown(state)}: expected messages that a DeviceBudget let pass"
-                )
+                raise _validate.error("messages that a DeviceBudget let pass", state=state)
 
     @property
     def _counts(self) -> Mapping[CheckInDpEvent, int]:
@@ -164,5 +162,5 @@ def _largest(epsilon: float, delta: float) -> tuple[float, float]:
     budgets = np.minimum(budgets, epsilon) * (1.0 - _SLACK)
     best = int(np.argmax(budgets / _ORDERS))
     if not budgets[best] > 0.0:
-        raise ValueError(f"target_epsilon={epsilon!r}: expected a larger one at target_delta={delta!r}")
+        raise _validate.error(f"a larger one at target_delta={delta!r}", target_epsilon=epsilon)
     return float(_ORDERS[best]), float(budgets[best])

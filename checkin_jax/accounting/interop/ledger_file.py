@@ -416,7 +416,7 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
     if set(line) != {"kind", _HASH, *_FIELDS[kind]}:
         raise ValueError(f"keys {_validate.shown(sorted(line))}: expected {sorted(_FIELDS[kind])}")
     if (kind == _START) != (number == 1):
-        raise ValueError(f"kind={kind!r}: expected in line 1 only")
+        raise _validate.error("in line 1 only", kind=kind)
     return line
 
 

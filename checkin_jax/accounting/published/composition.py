@@ -133,7 +133,7 @@ def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, del
     num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)  # type: ignore[arg-type]
     delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
     if not callable(one):
-        raise TypeError(f"one={_validate.shown(one)}: expected a function of delta")
+        raise _validate.type_error("a function of delta", one=one)
     if num_rounds == 1:
         return one(np.asarray(delta))
     single = one(np.asarray(0.5 * delta / num_rounds))

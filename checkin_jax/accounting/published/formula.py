@@ -148,7 +148,7 @@ def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
 
 def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
     if orders.ndim != 1 or orders.size == 0:
-        raise ValueError(f"orders={_validate.shown(orders.tolist())}: expected a list of {expected}")
+        raise _validate.error(f"a list of {expected}", orders=orders.tolist())
     return orders
 
 

@@ -275,7 +275,7 @@ def theorem_2_repaired(
     """
     if between is not None:
         if not isinstance(between, tuple | list) or len(between) != 2:
-            raise TypeError(f"between={_validate.shown(between)}: expected a pair (k1, k2)")
+            raise _validate.type_error("a pair (k1, k2)", between=between)
         k1 = formula.wholes(0, formula.MAX_CLIENTS, k1=between[0])
         k2 = formula.wholes(0, formula.MAX_CLIENTS, k2=between[1])
         shape, columns = formula.settings(num_clients, rate, epsilon0, k1=k1, k2=k2)

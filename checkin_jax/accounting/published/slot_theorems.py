@@ -223,7 +223,7 @@ def corollary_3_3(
     b, d = formula.deltas(beta, "beta"), formula.deltas(delta)
     formula.broadcast(num_clients=n, num_slots=m, epsilon0=e0, beta=b, delta=d)
     if (m > n).any():
-        raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
+        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
     first = fixed_window(m, e0, b, check_in_prob=m / n)
     half = np.sqrt(2 * m * np.exp(e0) * -np.log(b)) / n * np.expm1(e0)
     total = (d + n / m * b) * _UP

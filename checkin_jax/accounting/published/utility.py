@@ -86,7 +86,7 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
     n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
     formula.broadcast(num_clients=n, num_slots=m)
     if (m > n).any():
-        raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
+        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
     with np.errstate(divide="ignore"):
         value = (n - m + 1) * np.exp(m * np.log1p(-1 / m))
     return _dummies(value, "Proposition 4.4")
