@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,28 +29,26 @@ def _told(expected: str, value: dict[str, object]) -> str:
     return f"{name}={shown(x)}: expected {expected}"
 
 
-def real(
-    low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float
-) -> float:
+def real(low: float, high: float, ends: str = "[]", **value: float) -> float:
     """The one keyword's value as a float, if it lies in the interval; NaN lies in none.
+
+    Args:
+      ends: brackets of the interval, as in mathematics: "[]", "()", "(]" or "[)".
 
     Raises:
       ValueError: outside the interval, with the argument's name, value and legal range.
       TypeError: not a real number (booleans and strings are not).
     """
-    (x,) = value.values()
-    legal = interval(low, high, open_low, open_high)
+    ((name, x),) = value.items()
+    legal = interval(low, high, ends)
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
         raise type_error(f"a real number in {legal}", **value)
     try:
         x = float(x)
     except OverflowError:  # an integer of more than 308 digits
         x = math.inf if x > 0 else -math.inf
-    # Written so that NaN fails every comparison.
-    above = x > low if open_low else x >= low
-    below = x < high if open_high else x <= high
-    if not (above and below):
-        raise error(f"a number in {legal}", **value)
+    if not lies_in(x, low, high, ends):
+        raise error(f"a number in {legal}", **{name: x})
     return x
 
 
@@ -68,9 +66,14 @@ def array(name: str, values: object) -> np.ndarray:
         raise type_error("numbers", **{name: values}) from None
 
 
-def interval(low: float, high: float, open_low: bool = False, open_high: bool = False) -> str:
+def lies_in(x: Any, low: float, high: float, ends: str) -> Any:
+    """True for numbers, or entries of an array, in the interval; False for NaN."""
+    return (x > low if ends[0] == "(" else x >= low) & (x < high if ends[1] == ")" else x <= high)
+
+
+def interval(low: float, high: float, ends: str) -> str:
     """The interval as errors show it."""
-    return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    return f"{ends[0]}{low:g}, {high:g}{ends[1]}"
 
 
 def integer(low: int, high: float = math.inf, **value: int) -> int:

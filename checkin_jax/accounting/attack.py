@@ -131,7 +131,7 @@ class AttackTerms:
         Raises:
           TypeError, ValueError: prior is no number in (0, 1).
         """
-        prior = _validate.real(0, 1, open_low=True, open_high=True, prior=prior)
+        prior = _validate.real(0, 1, "()", prior=prior)
         low, high = self._losses
         return Ends(_belief(prior, low) * (1.0 - _SLACK), min(_belief(prior, high) * (1.0 + _SLACK), 1.0))
 

@@ -283,8 +283,8 @@ def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]
             f"target_epsilon={epsilon!r}, target_advantage={advantage!r}: expected one of the two"
         )
     if advantage is None:
-        return "epsilon", _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=epsilon)  # type: ignore[arg-type]
-    return "advantage", _validate.real(0, 1, open_low=True, open_high=True, target_advantage=advantage)
+        return "epsilon", _validate.real(0, math.inf, "()", target_epsilon=epsilon)  # type: ignore[arg-type]
+    return "advantage", _validate.real(0, 1, "()", target_advantage=advantage)
 
 
 def _free(

@@ -80,7 +80,7 @@ def compare(
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range.
     """
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     with going_on("comparing; published bounds of many rounds may take a minute ...", verbose):
         return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
 
@@ -98,7 +98,7 @@ def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
         bounds = list(_published(protocol, Run(protocol.num_units, delta, randomizer.largest_loss)))
     elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
-        chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
+        chosen = _validate.real(0, 1, "()", delta0=chosen)
         run = Run(protocol.num_units, delta, local_epsilon(mu, chosen), mu, chosen)
         bounds = list(_published(protocol, run))
     same = "source", "direction", "validity", "reason"

@@ -215,9 +215,9 @@ def audit(
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     runs = _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=runs)
-    confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
+    confidence = _validate.real(0, 1, "()", confidence=confidence)
     if not isinstance(views, list | tuple) or not views:
         raise _validate.error(f"at least one of {', '.join(map(repr, VIEWS))}", views=views)
     for view in views:

@@ -236,7 +236,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         protocol = _run(cycle, fleet)
         epsilon = target.get("epsilon")
         if epsilon is not None:
-            epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
+            epsilon = _validate.real(0, math.inf, "()", epsilon=epsilon)
         delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         if free is None and "free" in target:
@@ -306,7 +306,7 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[Availa
         )
     if any(share is None for share in shares):
         raise ValueError("[[message]] without share: expected one in each message, or in none")
-    shares = [_validate.real(0, 1, open_low=True, share=share) for share in shares]
+    shares = [_validate.real(0, 1, "(]", share=share) for share in shares]
     if math.fsum(shares) > 1 + 1e-9:
         raise ValueError(
             f"[[message]] share: expected shares that add up to 1 at most, not {math.fsum(shares):g}"

@@ -114,7 +114,7 @@ def grouped(rounds: AvailabilityLog, wider: float = 1.0) -> tuple[Group, ...]:
     Returns:
       Groups, ordered by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
     """
-    wider = _validate.real(1.0, math.inf, open_high=True, wider=wider)
+    wider = _validate.real(1.0, math.inf, "[)", wider=wider)
     size = np.floor(np.log(rounds.available) / (wider * math.log(RATIO))).astype(np.int64)
     coin = np.floor(np.log(rounds.coin) / (wider**2 * math.log(COIN_RATIO))).astype(np.int64)
     order = np.lexsort((coin, size))

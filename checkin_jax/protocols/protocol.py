@@ -77,7 +77,7 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
     """
     if isinstance(check_in_prob, CheckInRates):
         return check_in_prob
-    return _validate.real(0, 1, open_low=True, check_in_prob=check_in_prob)
+    return _validate.real(0, 1, "(]", check_in_prob=check_in_prob)
 
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:
@@ -98,7 +98,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
     "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
     "check_in_prob": check_in_prob,
-    "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
+    "drop_out_prob": functools.partial(_validate.real, 0, 1, "[)"),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),

@@ -177,11 +177,11 @@ def train(
     last = rounds_within(check_trainable(run), account_fn)
     settings = _settings(
         {
-            "averaging": _validate.real(0, 1, open_high=True, averaging=averaging),
+            "averaging": _validate.real(0, 1, "[)", averaging=averaging),
             "eval_every": _validate.integer(1, eval_every=eval_every),
             "target_accuracy": target_accuracy
             if target_accuracy is None
-            else _validate.real(0, 1, open_low=True, target_accuracy=target_accuracy),
+            else _validate.real(0, 1, "(]", target_accuracy=target_accuracy),
             "seed": seed if seed is None else _validate.integer(0, 2.0**128, seed=seed),
             "microbatch": performance.microbatch,
             "records_per_client": records_per_client

@@ -245,7 +245,7 @@ class CheckInAccountant(PrivacyAccountant):
         return self._attack(target_delta, None)
 
     def _attack(self, target_delta: float, found: Bracket | None) -> AttackTerms:
-        target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
+        target_delta = _validate.real(MIN_DELTA, 1, "[)", target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
         units, own = self._units(target_delta), self._local_caps()
@@ -368,7 +368,7 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           TypeError, ValueError: a target outside its range, or a run without a bound here.
         """
-        target_epsilon = _validate.real(0, math.inf, open_low=True, target_epsilon=target_epsilon)
+        target_epsilon = _validate.real(0, math.inf, "(]", target_epsilon=target_epsilon)
         unit = unit_event(protocol, randomizer, view).protocol
         check_relation(unit, view, self._relation)
         most = MAX_ROUNDS - self._total

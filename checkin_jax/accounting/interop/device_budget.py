@@ -64,10 +64,8 @@ class DeviceBudget:
           TypeError, ValueError: target_epsilon is not in (0, inf), target_delta not in (0, 1); a state of another
             schema, or with anything but messages of a device.
         """
-        self.target_epsilon = _validate.real(
-            0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon
-        )
-        self.target_delta = _validate.real(0, 1, open_low=True, open_high=True, target_delta=target_delta)
+        self.target_epsilon = _validate.real(0, math.inf, "()", target_epsilon=target_epsilon)
+        self.target_delta = _validate.real(0, 1, "()", target_delta=target_delta)
         self.order, self.budget = _largest(self.target_epsilon, self.target_delta)
         self.ledger = CheckInAccountant()
         if state is not None:

@@ -300,10 +300,10 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
                     if line[name][view] is not None:
-                        _validate.real(0, math.inf, open_high=True, **{name: line[name][view]})
+                        _validate.real(0, math.inf, "[)", **{name: line[name][view]})
             for name in ("update_norm", "noise_norm"):
                 if line.get(name) is not None:
-                    _validate.real(0, math.inf, open_high=True, **{name: line[name]})
+                    _validate.real(0, math.inf, "[)", **{name: line[name]})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return found

@@ -152,8 +152,8 @@ class TotalVariationBound(HiddenSteps):
     witnesses: tuple[Witness, ...] = ()
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-        _validate.real(0.0, 1.0, open_low=True, total_variation=self.total_variation)
+        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
+        _validate.real(0.0, 1.0, "(]", total_variation=self.total_variation)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
