@@ -7,6 +7,7 @@ entropy, see `checkpoints`.) A process that writes to the folder holds a lock on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -34,7 +35,7 @@ class FinishedError(ResumeError):
     """A run to be resumed that has already finished."""
 
 
-class RunDirectory:
+class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
     """Creates the folder of one run, or continues it, and writes to it; use as a context manager.
 
     Args:
@@ -59,9 +60,6 @@ class RunDirectory:
         except OSError:
             self._unlock()
             raise
-
-    def __enter__(self) -> RunDirectory:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         try:
