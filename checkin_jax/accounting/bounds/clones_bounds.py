@@ -138,11 +138,6 @@ class OfMixture:
 THIRD_RECORD = "3-ary randomized response, all others at a third record"
 
 
-def binary_table(most: float, epsilon0: float, neg_log_tail: float) -> tuple[int, bool]:
-    """`tails.table_size` for at most `most` messages, in both directions."""
-    return tails.table_size(most, neg_log_tail, 1.0 / (1.0 + math.exp(epsilon0)))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
     """Witness: binary randomized response, all other clients (and dummies) at one of the two records."""
@@ -174,7 +169,7 @@ class Binary:
     def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        table = binary_table(most, self.epsilon0, self.neg_log_tail)
+        table = tails.table_size(most, self.neg_log_tail, 1.0 / (1.0 + math.exp(self.epsilon0)))
         epsilon0, mass = host(self.epsilon0), host(self.neg_log_tail)
         forward, backward = (
             binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
@@ -229,7 +224,7 @@ class Clones:
         return np.where(loss >= self.largest_loss, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
-    def _found(self) -> tuple[Witness, ...]:
+    def witnesses(self) -> tuple[Witness, ...]:
         ternary, binary = tried(self.cover.number, self.epsilon0)
         found: list[Witness] = []
         if not self.removal and ternary:
@@ -237,10 +232,6 @@ class Clones:
         if self.removal or binary:
             found.append(self.binary())
         return tuple(found)
-
-    @property
-    def witnesses(self) -> tuple[Witness, ...]:
-        return self._found
 
     def ternary(self) -> OfMixture:
         """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""

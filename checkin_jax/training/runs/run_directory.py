@@ -107,7 +107,8 @@ class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
         self, report: Mapping[str, Any], statement: str, parameters: Mapping[str, np.ndarray]
     ) -> None:
         """Writes parameters and report, the file that marks the run complete last; deletes `interrupted`."""
-        self.write_arrays("parameters.npz", parameters)
+        with replacing(self.path / "parameters.npz") as stream:
+            np.savez(stream, allow_pickle=False, **parameters)
         self.write_text("report.txt", statement)
         aside = self.path / _INTERRUPTED
         (delete if aside.is_dir() else delete_rest)(aside)
@@ -190,11 +191,6 @@ class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
         """Writes one UTF-8 text file."""
         with replacing(self.path / name) as stream:
             stream.write(text.encode())
-
-    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes one .npz file of named arrays."""
-        with replacing(self.path / name) as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
 
     def _check(self, resume: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
