@@ -224,7 +224,7 @@ class Clones:
         return np.where(loss >= self.largest_loss, 0.0, self.mixture.upper(loss))
 
     @functools.cached_property
-    def witnesses(self) -> tuple[Witness, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         ternary, binary = tried(self.cover.number, self.epsilon0)
         found: list[Witness] = []
         if not self.removal and ternary:
@@ -232,6 +232,10 @@ class Clones:
         if self.removal or binary:
             found.append(self.binary())
         return tuple(found)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._found
 
     def ternary(self) -> OfMixture:
         """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""

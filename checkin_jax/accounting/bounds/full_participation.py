@@ -235,10 +235,14 @@ class HiddenGaussian:
         return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
 
     @functools.cached_property
-    def witnesses(self) -> tuple[Witness, ...]:
+    def _witnesses(self) -> tuple[Witness, ...]:
         n, mass = self.num_clients, self.neg_log_tail
         summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).witnesses
         return (*hidden_witnesses(self._hidden, self), *summed)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._witnesses
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         value = self._hidden.upper(loss)

@@ -66,7 +66,11 @@ class AsymmetricBound:
     """
 
     largest_loss = math.inf
-    witnesses: tuple[Witness, ...] = ()
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """None, unless a subclass has some."""
+        return ()
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""

@@ -60,7 +60,7 @@ class KaryBound(HiddenSteps):
         return equal_steps.StepLaw(host(each), host(0.0), host(p_minus_1 * each))
 
     @functools.cached_property
-    def witnesses(self) -> tuple[Witness, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         mass, draws = self.neg_log_tail, self.step_cover.draws(self.neg_log_tail)
         if draws is None:
             return ()
@@ -82,3 +82,7 @@ class KaryBound(HiddenSteps):
         )
         mixture = Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS)
         return (OfMixture(self, mixture, "k-ary randomized response, all others at a third record"),)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._found

@@ -105,8 +105,12 @@ class OneBitCheckIn(HiddenSteps):
         return losses, np.minimum(plain, value)
 
     @functools.cached_property
-    def witnesses(self) -> tuple[Witness, ...]:
+    def _found(self) -> tuple[Witness, ...]:
         if self.differ < 1.0:
             return ()
         messages = self.step_cover.messages(self.epsilon0, self.neg_log_tail)
         return (Binary(self, messages, self.epsilon0, self.neg_log_tail),)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._found

@@ -63,12 +63,16 @@ class HiddenMessages(HiddenSum):
         return f"profile ({self.profile.name} messages)"
 
     @functools.cached_property
-    def witnesses(self) -> tuple[Witness, ...]:
+    def _witnesses(self) -> tuple[Witness, ...]:
         if not isinstance(self.profile, GaussianProfile):
             return ()
         n, rate, mu, mass = self.num_clients, self.rate, self.profile.mu, self.neg_log_tail
         summed = ShuffledGaussian(n, rate, mu, False, mass).witnesses
         return (*hidden_witnesses(self, self), *summed)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._witnesses
 
     @property
     def terms(self) -> tuple[float, float, float]:

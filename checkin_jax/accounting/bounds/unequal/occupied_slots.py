@@ -178,8 +178,12 @@ class UnequalOccupied(OccupiedShares):
         number, used = self.shown_slots
         return Clones(UniformSlot(number, self.rate, used), self.epsilon0, self.neg_log_tail)
 
-    @functools.cached_property
+    @property
     def witnesses(self) -> tuple[Witness, ...]:
+        return self._found
+
+    @functools.cached_property
+    def _found(self) -> tuple[Witness, ...]:
         return tuple(dataclasses.replace(each, grid_bound=self) for each in self._shown.witnesses)  # type: ignore[type-var]
 
     def ternary(self) -> OfMixture:

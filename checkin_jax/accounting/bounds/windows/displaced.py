@@ -106,7 +106,6 @@ class _Displacing(AsymmetricBound):
 
     pair: OppositeRecords
     use_prob: float
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
@@ -182,7 +181,6 @@ class DisplacedAddRemove(AsymmetricBound):
     """
 
     common: _Common
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
