@@ -42,19 +42,30 @@ from checkin_jax.kernels.mixture_profiles import (
 
 
 @quietly
-def check_in_law(num_clients: Array, rate: Array, epsilon0: Array, upper: bool) -> MixtureLaw:
-    """T1 (`upper`), or L1 for 3-ary randomized response, all other clients at a third record; shape [1].
+def upper_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
+    """T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing; [1]."""
+    p = xp.exp(epsilon0)
+    neither = rate * xp.expm1(epsilon0) / (p + 1.0)
+    zero, one = xp.zeros_like(p), xp.ones_like(p)
+    law = MixtureLaw(
+        num_clients, 2.0 * rate / (p + 1.0), share(1.0 - rate, neither), zero, zero, one, one, one
+    )
+    return MixtureLaw(*(xp.broadcast_to(part, (1,)) for part in law))
 
-    T1: labels 0 and 1 have probability rate/(p+1) each; other draws are absent or add nothing. L1: rate/(p+2)
-    each; the third label has probability rate p/(p+2) and adds 1/p.
+
+@quietly
+def lower_law(num_clients: Array, rate: Array, epsilon0: Array) -> MixtureLaw:
+    """L1 for 3-ary randomized response, all other clients at a third record; shape [1].
+
+    Labels 0 and 1 have probability rate/(p+2) each. The third label has probability rate p/(p+2) and adds
+    1/p.
     """
     p = xp.exp(epsilon0)
+    third = rate * p / (p + 2.0)
     zero, one = xp.zeros_like(p), xp.ones_like(p)
-    if upper:
-        special, other, addition = 2.0 * rate / (p + 1.0), rate * xp.expm1(epsilon0) / (p + 1.0), zero
-    else:
-        special, other, addition = 2.0 * rate / (p + 2.0), rate * p / (p + 2.0), 1.0 / p
-    law = MixtureLaw(num_clients, special, share(1.0 - rate, other), addition, zero, one, one, one)
+    law = MixtureLaw(
+        num_clients, 2.0 * rate / (p + 2.0), share(1.0 - rate, third), 1.0 / p, zero, one, one, one
+    )
     return MixtureLaw(*(xp.broadcast_to(part, (1,)) for part in law))
 
 

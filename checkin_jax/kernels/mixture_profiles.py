@@ -102,7 +102,7 @@ def buckets_upper(law: MixtureLaw, neg_log_tail: Array, buckets: int, offsets: t
     contribution to H_c is at most tail (p - c)_+ / 2.
 
     Args:
-      law: of `check_in_law` or `slots_law` (other = 0).
+      law: of `upper_law` or `slots_law` (other = 0).
       buckets: number of runs of N, for each part.
       offsets: y given N is spread over its mean, these multiples of its standard deviation to both sides, and
         the two ends. () costs three points a bucket and suits large n; more points follow the tails for small

@@ -117,7 +117,7 @@ def test_slack_at_moderate_n_is_below_0_2_percent_in_the_bulk(n, rate, epsilon0)
 def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
-    law = clones.check_in_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0), True)  # one part
+    law = clones.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
     mix = mixture_profiles.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):

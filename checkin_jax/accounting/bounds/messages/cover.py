@@ -138,7 +138,8 @@ class Shuffled(_OneRate):
 
     def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
         """Law of the clones of any eps0-LDP message, or of 3-ary randomized response from below."""
-        return clones.check_in_law(host(self.num_clients), host(self.rate), host(epsilon0), upper)
+        law = clones.upper_law if upper else clones.lower_law
+        return law(host(self.num_clients), host(self.rate), host(epsilon0))
 
 
 class _InSlots(_OneRate):
