@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Exact, Minimum, UnitBound, Witness, is_asymmetric
+from checkin_jax.accounting.bounds.interface import (
+    Exact,
+    Minimum,
+    UnitBound,
+    Witness,
+    is_asymmetric,
+)
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.composition.laws import laws_above, laws_of_some

@@ -9,7 +9,14 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Lines, Minimum, UnitBound, Values, Witness, minimum
+from checkin_jax.accounting.bounds.interface import (
+    Lines,
+    Minimum,
+    UnitBound,
+    Values,
+    Witness,
+    minimum,
+)
 
 # A product in float64.
 _ROUNDING = 1e-15
