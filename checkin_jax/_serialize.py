@@ -72,9 +72,7 @@ def from_plain(plain: Any, base: type[Described], *, complete: bool = True) -> D
     kinds = {kind.__name__: kind for kind in concrete(base)}
     kind: Any = kinds.get(str(fields.pop("kind", "")))
     if kind is None:
-        raise ValueError(
-            f"kind={_validate.shown(plain.get('kind'))}: expected one of {', '.join(sorted(kinds))}"
-        )
+        raise _validate.error(f"one of {', '.join(sorted(kinds))}", kind=plain.get("kind"))
     names = {field.name for field in dataclasses.fields(kind)}
     missing = dataclasses.MISSING
     needed = {f.name for f in dataclasses.fields(kind) if complete or f.default is missing}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,28 +14,41 @@ T = TypeVar("T")
 _SHOWN = 200  # characters of a value in an error
 
 
-def real(
-    low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: float
-) -> float:
+def error(expected: str, **value: object) -> ValueError:
+    """The error of an illegal value: the one keyword's name and value, and the legal values in words."""
+    return ValueError(_told(expected, value))
+
+
+def type_error(expected: str, **value: object) -> TypeError:
+    """The error of a value of a wrong type: the one keyword's name and value, and the legal values in words."""
+    return TypeError(_told(expected, value))
+
+
+def _told(expected: str, value: dict[str, object]) -> str:
+    ((name, x),) = value.items()
+    return f"{name}={shown(x)}: expected {expected}"
+
+
+def real(low: float, high: float, ends: str = "[]", **value: float) -> float:
     """The one keyword's value as a float, if it lies in the interval; NaN lies in none.
+
+    Args:
+      ends: brackets of the interval, as in mathematics: "[]", "()", "(]" or "[)".
 
     Raises:
       ValueError: outside the interval, with the argument's name, value and legal range.
       TypeError: not a real number (booleans and strings are not).
     """
     ((name, x),) = value.items()
-    legal = interval(low, high, open_low, open_high)
+    legal = interval(low, high, ends)
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={shown(x)}: expected a real number in {legal}")
+        raise type_error(f"a real number in {legal}", **value)
     try:
         x = float(x)
     except OverflowError:  # an integer of more than 308 digits
         x = math.inf if x > 0 else -math.inf
-    # Written so that NaN fails every comparison.
-    above = x > low if open_low else x >= low
-    below = x < high if open_high else x <= high
-    if not (above and below):
-        raise ValueError(f"{name}={shown(x)}: expected a number in {legal}")
+    if not lies_in(x, low, high, ends):
+        raise error(f"a number in {legal}", **{name: x})
     return x
 
 
@@ -48,14 +61,19 @@ def array(name: str, values: object) -> np.ndarray:
     try:
         return np.array(values, dtype=np.float64)
     except OverflowError:
-        raise ValueError(f"{name}={shown(values)}: expected numbers that a float64 can hold") from None
+        raise error("numbers that a float64 can hold", **{name: values}) from None
     except (TypeError, ValueError):
-        raise TypeError(f"{name}={shown(values)}: expected numbers") from None
+        raise type_error("numbers", **{name: values}) from None
 
 
-def interval(low: float, high: float, open_low: bool = False, open_high: bool = False) -> str:
+def lies_in(x: Any, low: float, high: float, ends: str) -> Any:
+    """True for numbers, or entries of an array, in the interval; False for NaN."""
+    return (x > low if ends[0] == "(" else x >= low) & (x < high if ends[1] == ")" else x <= high)
+
+
+def interval(low: float, high: float, ends: str) -> str:
     """The interval as errors show it."""
-    return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    return f"{ends[0]}{low:g}, {high:g}{ends[1]}"
 
 
 def integer(low: int, high: float = math.inf, **value: int) -> int:
@@ -67,50 +85,50 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
       ValueError: outside the range or not whole.
       TypeError: not a number.
     """
-    ((name, x),) = value.items()
+    (x,) = value.values()
     legal = f"[{low}, {high:g}]"
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
-        raise TypeError(f"{name}={shown(x)}: expected a whole number in {legal}")
+        raise type_error(f"a whole number in {legal}", **value)
     # An integer too large for a float is whole.
     if not (low <= x <= high and (isinstance(x, numbers.Integral) or float(x).is_integer())):
-        raise ValueError(f"{name}={shown(x)}: expected a whole number in {legal}")
+        raise error(f"a whole number in {legal}", **value)
     return int(x)
 
 
 def choice(options: tuple[str, ...], **value: str) -> str:
     """The one keyword's value, if it is one of `options`; ValueError otherwise."""
-    ((name, x),) = value.items()
+    (x,) = value.values()
     if not isinstance(x, str) or x not in options:
-        raise ValueError(f"{name}={shown(x)}: expected one of {', '.join(map(repr, options))}")
+        raise error(f"one of {', '.join(map(repr, options))}", **value)
     return x
 
 
 def day(**value: str) -> str:
     """The one keyword's value, if it is the ISO date of a day up to today; ValueError otherwise."""
-    ((name, x),) = value.items()
+    (x,) = value.values()
     try:
         found = datetime.date.fromisoformat(x)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={shown(x)}: expected a date such as 2026-01-31") from None
+        raise error("a date such as 2026-01-31", **value) from None
     # Somewhere it is tomorrow.
     if found > datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1):
-        raise ValueError(f"{name}={x!r}: expected a day up to today")
+        raise error("a day up to today", **value)
     return found.isoformat()
 
 
 def flag(**value: bool) -> bool:
     """The one keyword's value, if it is True or False; TypeError otherwise."""
-    ((name, x),) = value.items()
+    (x,) = value.values()
     if not isinstance(x, bool):
-        raise TypeError(f"{name}={shown(x)}: expected True or False")
+        raise type_error("True or False", **value)
     return x
 
 
 def instance(kind: type[T], **value: object) -> T:
     """The one keyword's value, if it is an instance of `kind`; TypeError otherwise."""
-    ((name, x),) = value.items()
+    (x,) = value.values()
     if not isinstance(x, kind):
-        raise TypeError(f"{name}={shown(x)}: expected a {kind.__name__}")
+        raise type_error(f"a {kind.__name__}", **value)
     return x
 
 

@@ -208,9 +208,7 @@ class Rates(CheckInRates):
 
     def check_clients(self, num_clients: int) -> None:
         if num_clients != self.num_clients:
-            raise ValueError(
-                f"num_clients={num_clients!r}: expected {self.num_clients}, as many as there are rates"
-            )
+            raise _validate.error(f"{self.num_clients}, as many as there are rates", num_clients=num_clients)
 
     def fastest(self, client_rate: float | None = None) -> float:
         """Rate of the fastest client whose rate is at most `client_rate`; of all clients by default.
@@ -234,12 +232,10 @@ class Rates(CheckInRates):
         return Rates(self.values[kept], counts[kept]) if kept.any() else None
 
     def _fastest(self, client_rate: float) -> int:
-        rate = _validate.real(0.0, 1.0, open_low=True, client_rate=client_rate)
+        rate = _validate.real(0.0, 1.0, "(]", client_rate=client_rate)
         slower = np.flatnonzero(self.values <= rate * (1.0 + _SAME))
         if slower.size == 0:
-            raise ValueError(
-                f"client_rate={rate!r}: expected at least {self.smallest!r}, the slowest client's"
-            )
+            raise _validate.error(f"at least {self.smallest!r}, the slowest client's", client_rate=rate)
         return int(slower[np.argmax(self.values[slower])])
 
     def weights(self, theta: float) -> np.ndarray:
@@ -248,7 +244,7 @@ class Rates(CheckInRates):
         Raises:
           ValueError: theta outside (0, 1).
         """
-        theta = _validate.real(0.0, 1.0, open_low=True, open_high=True, theta=theta)
+        theta = _validate.real(0.0, 1.0, "()", theta=theta)
         return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
 
     def thinned(self, arrival_prob: float) -> Rates:
@@ -257,7 +253,7 @@ class Rates(CheckInRates):
         Raises:
           ValueError, TypeError: `arrival_prob` outside its range.
         """
-        arrival_prob = _validate.real(0.0, 1.0, open_low=True, arrival_prob=arrival_prob)
+        arrival_prob = _validate.real(0.0, 1.0, "(]", arrival_prob=arrival_prob)
         return self if arrival_prob == 1.0 else Rates(self.values * arrival_prob, self.counts)
 
 
@@ -280,8 +276,8 @@ class RateLimits(CheckInRates):
     expected_check_ins: float
 
     def __post_init__(self) -> None:
-        largest = _validate.real(0.0, 1.0, open_low=True, open_high=True, largest=self.largest)
-        expected = _validate.real(0.0, 2.0**42, open_low=True, expected_check_ins=self.expected_check_ins)
+        largest = _validate.real(0.0, 1.0, "()", largest=self.largest)
+        expected = _validate.real(0.0, 2.0**42, "(]", expected_check_ins=self.expected_check_ins)
         object.__setattr__(self, "largest", largest)
         object.__setattr__(self, "expected_check_ins", expected)
 
@@ -303,8 +299,8 @@ class RateLimits(CheckInRates):
         >>> RateLimits.between(0.25, 0.5, num_clients=1001)
         RateLimits(largest=0.5, expected_check_ins=250.0)
         """
-        largest = _validate.real(0.0, 1.0, open_low=True, open_high=True, largest=largest)
-        smallest = _validate.real(0.0, largest, open_low=True, smallest=smallest)
+        largest = _validate.real(0.0, 1.0, "()", largest=largest)
+        smallest = _validate.real(0.0, largest, "(]", smallest=smallest)
         num_clients = _validate.integer(2, 2**42, num_clients=num_clients)
         return cls(largest, smallest * (num_clients - 1))
 
@@ -339,7 +335,7 @@ class RateLimits(CheckInRates):
         """
         if client_rate is None:
             return self.largest
-        return _validate.real(0.0, self.largest, open_low=True, client_rate=client_rate)
+        return _validate.real(0.0, self.largest, "(]", client_rate=client_rate)
 
     def common_rate_of_others(self, client_rate: float, num_clients: int) -> float:
         """Common rate of the others of a client of this rate, in a fleet that is within the limits for each client.
@@ -364,7 +360,7 @@ class RateLimits(CheckInRates):
         Raises:
           ValueError, TypeError: `arrival_prob` outside its range.
         """
-        arrival_prob = _validate.real(0.0, 1.0, open_low=True, arrival_prob=arrival_prob)
+        arrival_prob = _validate.real(0.0, 1.0, "(]", arrival_prob=arrival_prob)
         if arrival_prob == 1.0:
             return self
         return RateLimits(self.largest * arrival_prob, self.expected_check_ins * arrival_prob)

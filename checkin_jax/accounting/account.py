@@ -162,9 +162,7 @@ def check_pairs(before: Any) -> list[tuple[Any, Any]]:
     try:
         return [(protocol, randomizer) for protocol, randomizer in before]
     except (TypeError, ValueError):
-        raise TypeError(
-            f"before={_validate.shown(before)}: expected pairs of a protocol and a randomizer"
-        ) from None
+        raise _validate.type_error("pairs of a protocol and a randomizer", before=before) from None
 
 
 def once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
@@ -251,9 +249,7 @@ def account_groups(
       ['old', 'new']
     """
     if not isinstance(groups, Mapping) or not groups:
-        raise TypeError(
-            f"groups={_validate.shown(groups)}: expected a mapping from names to pairs of protocol and randomizer"
-        )
+        raise _validate.type_error("a mapping from names to pairs of protocol and randomizer", groups=groups)
     found = {}
     for name, pair in groups.items():
         try:

@@ -88,7 +88,7 @@ class AttackTerms:
         """
         rates = _validate.array("fprs", fprs)
         if rates.ndim != 1 or not np.all((rates >= 0.0) & (rates <= 1.0)):
-            raise ValueError(f"fprs={_validate.shown(fprs)}: expected a list of numbers in [0, 1]")
+            raise _validate.error("a list of numbers in [0, 1]", fprs=fprs)
         c = np.exp(self.curve.losses)
         orders = _both(self.curve.upper)
         upper = np.array([max(_most_tpr(c, each, rate) for each in orders) for rate in rates])
@@ -131,7 +131,7 @@ class AttackTerms:
         Raises:
           TypeError, ValueError: prior is no number in (0, 1).
         """
-        prior = _validate.real(0, 1, open_low=True, open_high=True, prior=prior)
+        prior = _validate.real(0, 1, "()", prior=prior)
         low, high = self._losses
         return Ends(_belief(prior, low) * (1.0 - _SLACK), min(_belief(prior, high) * (1.0 + _SLACK), 1.0))
 

@@ -283,8 +283,8 @@ def _target(epsilon: float | None, advantage: float | None) -> tuple[str, float]
             f"target_epsilon={epsilon!r}, target_advantage={advantage!r}: expected one of the two"
         )
     if advantage is None:
-        return "epsilon", _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=epsilon)  # type: ignore[arg-type]
-    return "advantage", _validate.real(0, 1, open_low=True, open_high=True, target_advantage=advantage)
+        return "epsilon", _validate.real(0, math.inf, "()", target_epsilon=epsilon)  # type: ignore[arg-type]
+    return "advantage", _validate.real(0, 1, "()", target_advantage=advantage)
 
 
 def _free(
@@ -298,9 +298,7 @@ def _free(
             )
         own = randomizer.variable
         if free not in (None, own.name):
-            raise ValueError(
-                f"free={_validate.shown(free)}: expected {own.name!r}, or a randomizer with a value of its own"
-            )
+            raise _validate.error(f"{own.name!r}, or a randomizer with a value of its own", free=free)
         return own, 1.0, lambda value: (protocol, randomizer(**{own.name: value}))
     check_randomizer(randomizer)
     known = {variable.name: variable for variable in protocol.variables}
@@ -329,12 +327,7 @@ def _free(
 
 
 def largest_count(
-    epsilon: Callable[[int], float],
-    most: int,
-    target: float,
-    *,
-    least: int = 1,
-    start: int = 1,
+    epsilon: Callable[[int], float], most: int, target: float, *, least: int = 1, start: int = 1
 ) -> int:
     """The largest count in [least, most] with epsilon(count) <= target, epsilon being increasing; 0 if there is none.
 

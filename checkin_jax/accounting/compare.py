@@ -80,7 +80,7 @@ def compare(
     Raises:
       TypeError, ValueError: with the argument, its value and its legal range.
     """
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     with going_on("comparing; published bounds of many rounds may take a minute ...", verbose):
         return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
 
@@ -98,18 +98,13 @@ def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
         bounds = list(_published(protocol, Run(protocol.num_units, delta, randomizer.largest_loss)))
     elif mu is not None:
         chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
-        chosen = _validate.real(0, 1, open_low=True, open_high=True, delta0=chosen)
+        chosen = _validate.real(0, 1, "()", delta0=chosen)
         run = Run(protocol.num_units, delta, local_epsilon(mu, chosen), mu, chosen)
         bounds = list(_published(protocol, run))
+    same = "source", "direction", "validity", "reason"
     found = [
         ComparedBound(
-            method=b.label,
-            source=b.source,
-            epsilon=float(b.value),
-            delta=delta,
-            direction=b.direction,
-            validity=b.validity,
-            reason=b.reason,
+            method=b.label, epsilon=float(b.value), delta=delta, **{name: getattr(b, name) for name in same}
         )
         for b in bounds
     ]
@@ -137,10 +132,8 @@ class Run:
 def _shuffled(run: Run, num_clients: int, rate: float) -> Iterator[PublishedBound]:
     if run.epsilon0 > MAX_EPSILON0:
         return
-    setting, composed = (
-        (float(num_clients), rate, run.epsilon0),
-        {"num_rounds": run.times, "delta": run.delta},
-    )
+    setting = float(num_clients), rate, run.epsilon0
+    composed = {"num_rounds": run.times, "delta": run.delta}
     if run.mu is None:
         for theorem, orders in (
             (published.theorem_1, _LARGE),
@@ -170,17 +163,14 @@ def _shuffling(run: Run, num_clients: int) -> Iterator[PublishedBound]:
     if run.mu is not None:
         yield _approximate(run, run.mu, lambda e0, d: published.shuffle(n, e0, d), n)
         return
-    blankets = [
-        functools.partial(published.privacy_blanket, inequality=inequality)
-        for inequality in ("Hoeffding", "Bennett")
-    ]
-    clones = [published.clones_2021, published.clones_2023]
     for theorem in (
         published.shuffle,
         published.shuffle_unrelaxed,
         published.shuffle_2019,
-        *blankets,
-        *clones,
+        functools.partial(published.privacy_blanket, inequality="Hoeffding"),
+        functools.partial(published.privacy_blanket, inequality="Bennett"),
+        published.clones_2021,
+        published.clones_2023,
     ):
         yield run.repeated(functools.partial(theorem, n, run.epsilon0))
 

@@ -219,11 +219,3 @@ class Guarantee(StatedGuarantee):
     @property
     def _attacked(self) -> list[tuple[str, str]]:
         return list(self.attack.lines)
-
-    @property
-    def _rests_on(self) -> list[tuple[str, str]]:
-        return [
-            *(("theorem", each) for each in self.theorems),
-            *(("assumes", each) for each in self.assumptions),
-            *(("warning", each) for each in self.warnings),
-        ]

@@ -146,6 +146,6 @@ def literature(table: str | None = None) -> list[PublishedValue]:
       0.1728 published; 0.1169 to 0.1183: looser
     """
     if table is not None and (not isinstance(table, str) or table not in tables()):
-        raise ValueError(f"table={_validate.shown(table)}: expected one of {', '.join(tables())}")
+        raise _validate.error(f"one of {', '.join(tables())}", table=table)
     chosen = tables().values() if table is None else [tables()[table]]
     return [value for one in chosen for value in one.values()]

@@ -73,9 +73,13 @@ class StatedGuarantee(abc.ABC):
         """Names and texts of the statement above the attack terms."""
 
     @property
-    @abc.abstractmethod
     def _rests_on(self) -> list[tuple[str, str]]:
         """Names and texts below the attack terms: theorems, assumptions and warnings."""
+        return [
+            *(("theorem", each) for each in self.theorems),
+            *(("assumes", each) for each in self.assumptions),
+            *(("warning", each) for each in self.warnings),
+        ]
 
     @property
     def headline(self) -> str:

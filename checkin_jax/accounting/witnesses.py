@@ -411,7 +411,7 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
     choices, shown = unit.protocol.unequal_used_slot_choices, unit.slots
     if choices is None or shown is None or not unit.replaced:
         return None
-    population = populations.population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
+    population = populations.population_of(unit, choices.num_clients, choices.unequal_rates, 1.0)
     return None if population is None else populations.slots_shown(choices, population, shown.use_prob_lower)
 
 

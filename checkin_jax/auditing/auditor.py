@@ -215,22 +215,18 @@ def audit(
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     runs = _validate.integer(FEWEST_RUNS, MOST_RUNS, runs=runs)
-    confidence = _validate.real(0, 1, open_low=True, open_high=True, confidence=confidence)
+    confidence = _validate.real(0, 1, "()", confidence=confidence)
     if not isinstance(views, list | tuple) or not views:
-        raise ValueError(
-            f"views={_validate.shown(views)}: expected at least one of {', '.join(map(repr, VIEWS))}"
-        )
+        raise _validate.error(f"at least one of {', '.join(map(repr, VIEWS))}", views=views)
     for view in views:
         _validate.choice(VIEWS, views=view)
     entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()
-    stand_in, long = (
-        small(_validate.instance(PrivateRun, run=run)),
-        {view: one_run.affordable(run, view) for view in views},
-    )
+    stand_in = small(_validate.instance(PrivateRun, run=run))
+    long = {view: one_run.affordable(run, view) for view in views}
     notes = [
         f"no test by one run in view {view!r}: the protocol has too few clients, or one unit is too large"
         for view in views

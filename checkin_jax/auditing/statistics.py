@@ -55,7 +55,7 @@ class Bounds:
 
     def __init__(self, trials: int, error: float) -> None:
         _validate.integer(1, trials=trials)
-        _validate.real(0, 1, open_low=True, open_high=True, error=error)
+        _validate.real(0, 1, "()", error=error)
         k = np.arange(trials + 1)
         self.low = np.concatenate([[0.0], stats.beta.ppf(error / 2, k[1:], trials - k[1:] + 1)])
         self.high = np.concatenate([stats.beta.isf(error / 2, k[:-1] + 1, trials - k[:-1]), [1.0]])
@@ -141,7 +141,7 @@ def one_run_lower(canaries: int, guesses: int, correct: int, delta: float, error
     Args:
       error: upper bound on the probability that the true epsilon is below the result; in (0, 1).
     """
-    _validate.real(0, 1, open_low=True, open_high=True, error=error)
+    _validate.real(0, 1, "()", error=error)
 
     def refuted(epsilon: float) -> bool:
         return one_run_p_value(canaries, guesses, correct, epsilon, delta) < error

@@ -61,7 +61,7 @@ class TrainedRun(ByName):
     learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        rate = _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate)
+        rate = _validate.real(0, 1e30, "(]", learning_rate=self.learning_rate)
         object.__setattr__(self, "learning_rate", rate)
 
 

@@ -246,9 +246,9 @@ class Compare(RunOptions, JsonOption):
         from checkin_jax.accounting.compare import beside
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
-        delta = _validate.real(MIN_DELTA, 1, open_high=True, delta=self.delta)
+        delta = _validate.real(MIN_DELTA, 1, "[)", delta=self.delta)
         if self.delta0 is not None:
-            _validate.real(0, 1, open_low=True, open_high=True, delta0=self.delta0)
+            _validate.real(0, 1, "()", delta0=self.delta0)
         answer = account(protocol, randomizer, delta=delta)
         if not self.json:  # published bounds take longer than the answer
             say(answer.headline)

@@ -236,13 +236,13 @@ def read(path: Path, free: str | None = None) -> Wanted:
         protocol = _run(cycle, fleet)
         epsilon = target.get("epsilon")
         if epsilon is not None:
-            epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
+            epsilon = _validate.real(0, math.inf, "()", epsilon=epsilon)
         delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         if free is None and "free" in target:
             free = _validate.choice(FREE, free=target["free"])
         if free is not None and epsilon is None:
-            raise ValueError(f"free={free!r}: expected an epsilon in [target]")
+            raise _validate.error("an epsilon in [target]", free=free)
         tables_of = [dict(_table("message", each)) for each in messages]
         shares = [table.pop("share", None) for table in tables_of]
         found = tuple(_message(table, epsilon, free) for table in tables_of)
@@ -306,7 +306,7 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[Availa
         )
     if any(share is None for share in shares):
         raise ValueError("[[message]] without share: expected one in each message, or in none")
-    shares = [_validate.real(0, 1, open_low=True, share=share) for share in shares]
+    shares = [_validate.real(0, 1, "(]", share=share) for share in shares]
     if math.fsum(shares) > 1 + 1e-9:
         raise ValueError(
             f"[[message]] share: expected shares that add up to 1 at most, not {math.fsum(shares):g}"
@@ -359,11 +359,8 @@ def _found(search: SearchedMessage, wanted: Wanted, bounds: Any) -> tuple[CheckI
 
 def _named(g: Guarantee, wanted: Wanted) -> str:
     """The message, and what was found of the run."""
-    words = (
-        f"{g.protocol.num_clients:,} clients: {g.randomizer.description}"
-        if wanted.groups
-        else g.randomizer.description
-    )
+    whose = f"{g.protocol.num_clients:,} clients: " if wanted.groups else ""
+    words = whose + g.randomizer.description
     if wanted.free is None:
         return words
     value = _value(g, wanted)

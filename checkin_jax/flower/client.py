@@ -56,7 +56,7 @@ class ClientMod:
         self, randomizer: Randomizer, *, clip_norm: float, check_in_prob: float, num_rounds: int
     ) -> None:
         self.mechanism = mechanism_of(randomizer, clip_norm=clip_norm)
-        self.check_in_prob = _validate.real(0, 1, open_low=True, check_in_prob=check_in_prob)
+        self.check_in_prob = _validate.real(0, 1, "(]", check_in_prob=check_in_prob)
         self.num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)
 
     def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:

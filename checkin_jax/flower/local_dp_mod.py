@@ -105,10 +105,10 @@ def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, 
       >>> worth.holds, round(worth.epsilon_replaced, 2)
       (False, 1.61)
     """
-    clip = _validate.real(0, math.inf, open_low=True, open_high=True, clipping_norm=clipping_norm)
-    moved = _validate.real(0, math.inf, open_high=True, sensitivity=sensitivity)
-    epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, epsilon=epsilon)
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    clip = _validate.real(0, math.inf, "()", clipping_norm=clipping_norm)
+    moved = _validate.real(0, math.inf, "[)", sensitivity=sensitivity)
+    epsilon = _validate.real(0, math.inf, "()", epsilon=epsilon)
+    delta = _validate.real(0, 1, "()", delta=delta)
     std = moved * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
     multiplier = std / clip
     replaced, zero = (_epsilon(shift / multiplier, delta) if multiplier else math.inf for shift in (2.0, 1.0))

@@ -40,7 +40,7 @@ class Accountant:
 
     def __init__(self, config: Any) -> None:
         if any(not hasattr(config, name) for name in _FIELDS):
-            raise TypeError(f"config={_validate.shown(config)}: expected flwr's PrivacyConfig")
+            raise _validate.type_error("flwr's PrivacyConfig", config=config)
         sampling, relation = (
             getattr(config, name).value for name in ("sampling_method", "neighboring_relation")
         )
@@ -66,7 +66,7 @@ class Accountant:
     def _noise(self, event: Any) -> float:
         """Noise multiplier of flwr's event, which must be of the config's population."""
         if any(not hasattr(event, name) for name in ("noise_multiplier", "population_size")):
-            raise TypeError(f"event={_validate.shown(event)}: expected flwr's GaussianPrivacyEvent")
+            raise _validate.type_error("flwr's GaussianPrivacyEvent", event=event)
         if event.population_size != self._config.population_size:
             raise ValueError(
                 f"population_size={event.population_size!r}: expected {self._config.population_size}, the config's"
@@ -143,14 +143,12 @@ class Accountant:
           ValueError, TypeError: another schema or config, or a release outside its range; nothing is changed then.
         """
         if set(state) != {"schema", "config", "releases"} or state["schema"] != _SCHEMA:
-            raise ValueError(
-                f"state={_validate.shown(state)}: expected one made by state_dict, schema {_SCHEMA}"
-            )
+            raise _validate.error(f"one made by state_dict, schema {_SCHEMA}", state=state)
         if state["config"] != self._plain_config():
-            raise ValueError(f"config={_validate.shown(state['config'])}: expected {self._plain_config()}")
+            raise _validate.error(f"{self._plain_config()}", config=state["config"])
         fresh = type(self)(self._config)
         for each in state["releases"]:
-            noise = _validate.real(0, math.inf, open_low=True, noise_multiplier=each["noise_multiplier"])
+            noise = _validate.real(0, math.inf, "(]", noise_multiplier=each["noise_multiplier"])
             count = _validate.integer(1, 10**9, count=each["count"])
             fresh._release(noise, count)
         self._ledger, self._releases = fresh._ledger, fresh._releases

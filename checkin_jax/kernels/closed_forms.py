@@ -81,13 +81,7 @@ def theorem_2(
 
 @functools.partial(jax.jit, static_argnames="sharper")
 def theorem_3(
-    n: Array,
-    gamma: Array,
-    epsilon0: Array,
-    num_rounds: Array,
-    log_delta: Array,
-    orders: Array,
-    sharper: bool,
+    n: Array, gamma: Array, epsilon0: Array, num_rounds: Array, log_delta: Array, orders: Array, sharper: bool
 ) -> tuple[Array, Array]:
     """Divergences of Theorem 3 (spread 1/2), or its sharper form, converted to epsilon like upper bounds.
 

@@ -18,10 +18,8 @@ from checkin_jax.kernels.execution.devices import float64
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Gauss-Legendre on [0, 1]: the integrand below is entire and nearly linear over steps of at most 1/2.
-_NODES, _WEIGHTS = (
-    0.5 * (np.polynomial.legendre.leggauss(8)[0] + 1),
-    0.5 * np.polynomial.legendre.leggauss(8)[1],
-)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+_NODES, _WEIGHTS = 0.5 * (_NODES + 1), 0.5 * _WEIGHTS
 
 
 def log_cdf(x: Array) -> Array:

@@ -34,18 +34,14 @@ def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[
     """Decorator that caches a function of numbers which returns `table`, a named tuple of arrays."""
 
     def decorate(function: Callable[..., Table]) -> Callable[..., Table]:
-        @functools.lru_cache(maxsize=64)
-        def held(*_: float) -> tuple[threading.Lock, list[Table]]:
-            return threading.Lock(), []
+        lock = threading.Lock()
 
         @functools.wraps(function)
         def call(*numbers: float) -> Table:
-            lock, found = held(*numbers)
-            with lock:
-                if not found:
-                    found.append(get(*numbers))
-            return found[0]
+            with lock:  # threads wait for the one that makes the table
+                return get(*numbers)
 
+        @functools.lru_cache(maxsize=64)
         def get(*numbers: float) -> Table:
             folder = _compiled.folder("tables")
             if folder is None:

@@ -329,12 +329,7 @@ def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
 
 @quietly
 def _played_out(
-    steps: StepLaws,
-    tried: Array,
-    weights: Weights,
-    pool: PoolLaw | None,
-    extra: Array,
-    x: Array,
+    steps: StepLaws, tried: Array, weights: Weights, pool: PoolLaw | None, extra: Array, x: Array
 ) -> Array:
     """Upper bound on E V_w(x + pool)_+.
 
@@ -446,12 +441,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(
-    clients: int,
-    unit: float,
-    variances: tuple[float, float],
-    needed: float,
-    links: int,
-    adaptive: bool,
+    clients: int, unit: float, variances: tuple[float, float], needed: float, links: int, adaptive: bool
 ) -> _Plan:
     """Forecast that chooses the number of left-out clients. Every choice gives a bound.
 
@@ -624,9 +614,9 @@ def any_message(epsilon0: float, differ: float | None = None) -> MechanismSteps:
       epsilon0: nats, in (0, 50]. differ: for one-bit messages, an upper bound in (0, 1] on the probability
         that the bits of two records differ.
     """
-    epsilon0 = _validate.real(0.0, 50.0, open_low=True, epsilon0=epsilon0)
+    epsilon0 = _validate.real(0.0, 50.0, "(]", epsilon0=epsilon0)
     if differ is not None:
-        differ = _validate.real(0.0, 1.0, open_low=True, differ=differ)
+        differ = _validate.real(0.0, 1.0, "(]", differ=differ)
     rules = HEXAGON if differ is None else ONE_BIT
     return of_game(rules, Message(host(epsilon0), host(1.0 if differ is None else differ)))
 

@@ -510,13 +510,7 @@ class LazyTail:
     """
 
     def __init__(
-        self,
-        total: Sum,
-        ends: tuple[float, float],
-        far: bool,
-        most: int,
-        slack: float,
-        beyond: float,
+        self, total: Sum, ends: tuple[float, float], far: bool, most: int, slack: float, beyond: float
     ) -> None:
         self._within = stretch_of(total, ends, far, most, True)
         self._near, self._slack, self._beyond = not far, slack, beyond

@@ -27,10 +27,7 @@ def bends(knots: np.ndarray) -> Any:
 
 
 def _least(
-    cost: np.ndarray,
-    above: Any,
-    value: np.ndarray,
-    bounds: list[tuple[float, float | None]],
+    cost: np.ndarray, above: Any, value: np.ndarray, bounds: list[tuple[float, float | None]]
 ) -> np.ndarray:
     """Approximate minimiser of cost @ x subject to above @ x >= value."""
     found = scipy.optimize.linprog(cost, A_ub=-above, b_ub=-value, bounds=bounds)

@@ -23,12 +23,7 @@ from checkin_jax._rounding import counted
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import named
 from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.protocol import (
-    SAME_RANDOMIZER,
-    UNSEEN_BUT_COUNTED,
-    CheckInProtocol,
-    UnitGroup,
-)
+from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, CheckInProtocol, UnitGroup
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 
 # Largest ratios, within one group, of numbers of clients and of check-in probabilities, unless groups are too many.
@@ -101,11 +96,9 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
     counts = _numbers("available", available)
     if counts.size == 0:
         raise ValueError("available=[]: expected at least one round")
-    coins = (
-        np.broadcast_to(_numbers("coin", coin), counts.shape)
-        if np.ndim(coin) == 0
-        else _numbers("coin", coin)
-    )
+    coins = _numbers("coin", coin)
+    if np.ndim(coin) == 0:
+        coins = np.broadcast_to(coins, counts.shape)
     if coins.shape != counts.shape:
         raise ValueError(f"coin={coins.size} numbers: expected one for each of the {counts.size} rounds")
     return _checked(counts, np.asarray(coins), lambda name, i: f"{name}, row {i + 1}: ")
@@ -121,7 +114,7 @@ def grouped(rounds: AvailabilityLog, wider: float = 1.0) -> tuple[Group, ...]:
     Returns:
       Groups, ordered by size and coin; their num_rounds add up to the number of rounds. Cost: n log n for n rounds.
     """
-    wider = _validate.real(1.0, math.inf, open_high=True, wider=wider)
+    wider = _validate.real(1.0, math.inf, "[)", wider=wider)
     size = np.floor(np.log(rounds.available) / (wider * math.log(RATIO))).astype(np.int64)
     coin = np.floor(np.log(rounds.coin) / (wider**2 * math.log(COIN_RATIO))).astype(np.int64)
     order = np.lexsort((coin, size))
@@ -180,11 +173,9 @@ class AvailableCheckIn(CheckInProtocol):
             object.__setattr__(self, "num_clients", largest)
         super().__post_init__()
         if self.num_rounds > most:
-            raise ValueError(
-                f"num_rounds={self.num_rounds!r}: expected at most {most}, the rounds of the log"
-            )
+            raise _validate.error(f"at most {most}, the rounds of the log", num_rounds=self.num_rounds)
         if self.num_clients != largest:
-            raise ValueError(f"num_clients={self.num_clients!r}: expected {largest}, the most in the log")
+            raise _validate.error(f"{largest}, the most in the log", num_clients=self.num_clients)
         fewest = int(known.available.min())
         if self.num_colluding >= fewest and self.num_colluding:
             raise ValueError(
@@ -357,7 +348,7 @@ def from_availability(
     """
     if isinstance(available, str | Path):
         if coin is not None:
-            raise ValueError(f"coin={_validate.shown(coin)}: expected None with a file, which has its own")
+            raise _validate.error("None with a file, which has its own", coin=coin)
         rounds = read(available)
     elif coin is None:
         raise TypeError("coin=None: expected a number, or one for each round")

@@ -6,13 +6,7 @@ import dataclasses
 
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.facts import Cover, SlotChoices, UnequalCover, UnequalSlotChoices
-from checkin_jax.protocols.protocol import (
-    OF_ROUNDS,
-    ONE_RECORD,
-    SAME_RANDOMIZER,
-    UNSEEN_BUT_COUNTED,
-    Words,
-)
+from checkin_jax.protocols.protocol import OF_ROUNDS, ONE_RECORD, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, Words
 from checkin_jax.protocols.windows import CommonSlots
 
 _OF_AVERAGES = {

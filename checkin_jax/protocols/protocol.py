@@ -77,7 +77,7 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
     """
     if isinstance(check_in_prob, CheckInRates):
         return check_in_prob
-    return _validate.real(0, 1, open_low=True, check_in_prob=check_in_prob)
+    return _validate.real(0, 1, "(]", check_in_prob=check_in_prob)
 
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:
@@ -98,7 +98,7 @@ _LEGAL: dict[str, Callable[..., Any]] = {
     "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
     "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
     "check_in_prob": check_in_prob,
-    "drop_out_prob": functools.partial(_validate.real, 0, 1, open_high=True),
+    "drop_out_prob": functools.partial(_validate.real, 0, 1, "[)"),
     "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
     "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
     "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
@@ -249,9 +249,7 @@ class CheckInProtocol(ByName, abc.ABC):
         if client_rate is None:
             return self.rate
         if self.unequal_rates is None:
-            raise ValueError(
-                f"client_rate={_validate.shown(client_rate)}: expected none, since all clients have the same rate"
-            )
+            raise _validate.error("none, since all clients have the same rate", client_rate=client_rate)
         return self.unequal_rates.fastest(client_rate) * self.arrival_prob
 
     @property

@@ -93,11 +93,9 @@ class CommonSlots(CheckInProtocol):
 
     @property
     def _unequal_slot_choices(self) -> UnequalSlotChoices | None:
-        return (
-            None
-            if self.unequal_rates is None
-            else UnequalSlotChoices(self.num_clients, self.num_slots, self.unequal_rates)
-        )
+        if self.unequal_rates is None:
+            return None
+        return UnequalSlotChoices(self.num_clients, self.num_slots, self.unequal_rates)
 
     @property
     def _chance(self) -> tuple[str, ...]:

@@ -35,9 +35,7 @@ class Gaussian(Randomizer):
     variable = FreeVariable("noise_multiplier", 1e-4, 1e9, -1.0)
 
     def __post_init__(self) -> None:
-        value = _validate.real(
-            0, math.inf, open_low=True, open_high=True, noise_multiplier=self.noise_multiplier
-        )
+        value = _validate.real(0, math.inf, "()", noise_multiplier=self.noise_multiplier)
         object.__setattr__(self, "noise_multiplier", value)
 
     messages_differ = True
@@ -79,7 +77,7 @@ class Gaussian(Randomizer):
         from checkin_jax.kernels import gaussian_profile
 
         epsilon0 = _validate.real(0, MAX_EPSILON0, epsilon0=epsilon0)
-        delta0 = _validate.real(0, 1, open_low=True, open_high=True, delta0=delta0)
+        delta0 = _validate.real(0, 1, "()", delta0=delta0)
         mu = gaussian_profile.largest_mu(epsilon0, delta0)
         if not mu:
             raise ValueError(

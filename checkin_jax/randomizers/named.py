@@ -55,7 +55,7 @@ class PureLDP(MechanismClass, LocallyPrivate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        distance = _validate.real(0, 1, open_low=True, total_variation=self.total_variation)
+        distance = _validate.real(0, 1, "(]", total_variation=self.total_variation)
         object.__setattr__(self, "total_variation", distance)
 
     @property
@@ -109,16 +109,14 @@ class OneBit(MechanismClass, LocallyPrivate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "differ", _validate.real(0, 1, open_low=True, differ=self.differ))
+        object.__setattr__(self, "differ", _validate.real(0, 1, "(]", differ=self.differ))
 
     @property
     def description(self) -> str:
-        apart = (
-            ""
-            if self.differ == 1.0
-            else f", which two records change with probability at most {down(self.differ)}"
-        )
-        return f"{down(self.epsilon0)}-LDP messages of one bit and public coins{apart}"
+        told = f"{down(self.epsilon0)}-LDP messages of one bit and public coins"
+        if self.differ == 1.0:
+            return told
+        return f"{told}, which two records change with probability at most {down(self.differ)}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -171,7 +169,7 @@ class ApproximateLDP(MechanismClass, LocallyPrivate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "delta0", _validate.real(0, 1, open_high=True, delta0=self.delta0))
+        object.__setattr__(self, "delta0", _validate.real(0, 1, "[)", delta0=self.delta0))
 
     @property
     def description(self) -> str:
@@ -219,7 +217,7 @@ class KnownProfile(MechanismClass):
     name: str = "messages of a given privacy profile"
 
     def __post_init__(self) -> None:
-        largest = _validate.real(0.0, math.inf, open_low=True, largest_loss=self.largest_loss)
+        largest = _validate.real(0.0, math.inf, "(]", largest_loss=self.largest_loss)
         object.__setattr__(self, "largest_loss", largest)
         end = min(self.largest_loss, 60.0)
         losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])

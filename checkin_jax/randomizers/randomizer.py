@@ -163,7 +163,8 @@ class LocallyPrivate(Randomizer):
     _may_be_zero: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        value = _validate.real(0, MAX_EPSILON0, open_low=not self._may_be_zero, epsilon0=self.epsilon0)
+        ends = "[]" if self._may_be_zero else "(]"
+        value = _validate.real(0, MAX_EPSILON0, ends, epsilon0=self.epsilon0)
         object.__setattr__(self, "epsilon0", value)
 
     @property

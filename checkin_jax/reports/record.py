@@ -215,9 +215,7 @@ class Record:
         found = [name for name in names if name.startswith(said)]
         found = [name for name in found if name == said] or found
         if not found or (several and len(found) > 1):
-            raise ValueError(
-                f"message={_validate.shown(said)}: expected the first words of one of {', '.join(map(repr, names))}"
-            )
+            raise _validate.error(f"the first words of one of {', '.join(map(repr, names))}", message=said)
         return found[0] if several else None
 
     @property

@@ -60,7 +60,7 @@ def _legal(inputs: Mapping[str, np.ndarray], rows: np.ndarray, results: Results)
     orders = np.asarray(inputs["order"], dtype=np.float64)[rows]
     legal = (orders > 1.0) & (orders < np.inf)
     for row in rows[~legal]:
-        check = functools.partial(_validate.real, 1, np.inf, open_low=True, open_high=True)
+        check = functools.partial(_validate.real, 1, np.inf, "()")
         results.errors[row] = refusal(functools.partial(check, order=inputs["order"][row].item()))
     return rows[legal]
 

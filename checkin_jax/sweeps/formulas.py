@@ -129,7 +129,7 @@ def _fault(question: Question, given: Mapping[str, Any]) -> str:
     def check() -> None:
         question.protocol(**{name: given[name] for name in question.fields if name in given})
         _validate.real(0, MAX_EPSILON0, epsilon0=given["epsilon0"])
-        _validate.real(0, 1, open_low=True, open_high=True, delta=given["delta"])
+        _validate.real(0, 1, "()", delta=given["delta"])
         _validate.choice(BOUNDS, bound=given["bound"])
 
     return refusal(check)

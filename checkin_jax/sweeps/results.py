@@ -154,14 +154,12 @@ def check(question: Question, names: Sequence[str]) -> None:
     accepted |= dict.fromkeys(question.kind.wants, True) | dict.fromkeys(question.kind.left_out, False)
     free = question.free
     if (question.what == "calibration") != (free is not None):
-        raise ValueError(
-            f"free={_validate.shown(free)}: expected the name of a variable, for what='calibration' alone"
-        )
+        raise _validate.error("the name of a variable, for what='calibration' alone", free=free)
     kinds = _USUAL.values() if question.randomizer is None else [question.randomizer]
     searched = [kind.variable.name for kind in kinds if kind.variable is not None]
     given = ("epsilon0" in names) + ("noise_multiplier" in names)
     if question.randomizer is None and free in searched and given:
-        raise ValueError(f"free={free!r}: expected neither epsilon0 nor noise_multiplier beside it")
+        raise _validate.error("neither epsilon0 nor noise_multiplier beside it", free=free)
     if question.randomizer is None and free not in searched and not accepted["epsilon0"] and given != 1:
         raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
     about = f"what={question.what!r} with protocol {question.protocol.__name__}"
@@ -173,7 +171,7 @@ def check(question: Question, names: Sequence[str]) -> None:
             raise ValueError(f"{name}: no argument of {about}; expected one of {', '.join(accepted)}")
     free_ones = [*(name for name in question.fields if name not in _HONEST), *searched]
     if free is not None and free not in free_ones:
-        raise ValueError(f"free={_validate.shown(free)}: expected one of {', '.join(free_ones)}")
+        raise _validate.error(f"one of {', '.join(free_ones)}", free=free)
 
 
 def refusal(check: Callable[[], object]) -> str:

@@ -245,9 +245,7 @@ def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Sett
 
 
 def zipped(
-    given: Mapping[str, Any],
-    known: Mapping[str, type] = KINDS,
-    faults: Mapping[int, str] | None = None,
+    given: Mapping[str, Any], known: Mapping[str, type] = KINDS, faults: Mapping[int, str] | None = None
 ) -> Settings:
     """Row i has the i-th value of each argument; single values apply to all rows. faults: as of `Rows`.
 

@@ -24,7 +24,7 @@ def folder_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.blocks")
 
 
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """The folder `NAME.blocks` beside the output file: plan.json and one .parquet for each block.
 
     Files are written atomically. The folder is locked until the end, by one process or by all that join; use
@@ -60,9 +60,6 @@ class Store:
         except BaseException:
             self.__exit__()
             raise
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._lock.close()

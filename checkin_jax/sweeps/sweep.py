@@ -185,9 +185,7 @@ def _columns(
                 faults = {**found, **faults}
         return inputs, faults
     if not isinstance(given, Mapping):
-        raise TypeError(
-            f"table={_validate.shown(given)}: expected a file's name, a Sweep, a data frame, or columns by name"
-        )
+        raise _validate.type_error("a file's name, a Sweep, a data frame, or columns by name", table=given)
     return given, {}
 
 
@@ -196,12 +194,7 @@ def _devices() -> list[Any]:
     return list(dict.fromkeys(map(certified, jax.local_devices())))
 
 
-def sweep(
-    *,
-    progress: Progress | None = None,
-    verbose: bool = True,
-    **arguments: Unpack[Arguments],
-) -> Sweep:
+def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments: Unpack[Arguments]) -> Sweep:
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:

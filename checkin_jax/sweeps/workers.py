@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import signal
 import threading
@@ -19,7 +20,7 @@ _WORTHWHILE = 4.0
 _IDLE, _LOOK = 60, 1.0
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager["Workers"]):
     """Evaluates calls on the host's CPU; use as a context manager.
 
     The first calls run in this process. If they show that enough work is left, worker processes take calls from
@@ -39,9 +40,6 @@ class Workers:
         self._most = 0 if alone else cores - 1
         self._pool: ProcessPoolExecutor | None = None
         self.blocks_left = 0
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._pool is not None:

@@ -19,13 +19,7 @@ from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import (
-    AccountFn,
-    by_rate,
-    every_view,
-    guarantee,
-    rate_lines,
-)
+from checkin_jax.training.reports.report import AccountFn, by_rate, every_view, guarantee, rate_lines
 from checkin_jax.training.run import PrivateRun
 
 

@@ -176,11 +176,11 @@ def train(
     last = rounds_within(check_trainable(run), account_fn)
     settings = _settings(
         {
-            "averaging": _validate.real(0, 1, open_high=True, averaging=averaging),
+            "averaging": _validate.real(0, 1, "[)", averaging=averaging),
             "eval_every": _validate.integer(1, eval_every=eval_every),
             "target_accuracy": target_accuracy
             if target_accuracy is None
-            else _validate.real(0, 1, open_low=True, target_accuracy=target_accuracy),
+            else _validate.real(0, 1, "(]", target_accuracy=target_accuracy),
             "seed": seed if seed is None else _validate.integer(0, 2.0**128, seed=seed),
             "microbatch": performance.microbatch,
             "records_per_client": records_per_client
@@ -359,17 +359,13 @@ def _settings(own: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     taken = {*own, *run, "rounds_within_budget", "version", "dataset", "jax", "entropy"}
     for name, value in about.items():
         if name in taken:
-            raise ValueError(
-                f"about={_validate.shown(name)}: expected other names than {', '.join(sorted(taken))}"
-            )
+            raise _validate.error(f"other names than {', '.join(sorted(taken))}", about=name)
         try:
             if not isinstance(name, str):
                 raise TypeError
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"about={_validate.shown({name: value})}: expected plain values, as JSON has them"
-            ) from None
+            raise _validate.error("plain values, as JSON has them", about={name: value}) from None
     return {**own, **about}
 
 

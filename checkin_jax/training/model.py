@@ -107,9 +107,7 @@ class Dataset(ByName):
         """Owners as an array; a column of owners is removed from the records and from the test set."""
         if isinstance(owner, str):
             if not isinstance(self.records, Mapping) or owner not in self.records or len(self.records) < 2:
-                raise ValueError(
-                    f"owner={_validate.shown(owner)}: expected one of several columns of records, or an array"
-                )
+                raise _validate.error("one of several columns of records, or an array", owner=owner)
             column = self.records[owner]
             for name in ("records", "test"):
                 if isinstance(table := getattr(self, name), Mapping):
@@ -119,9 +117,7 @@ class Dataset(ByName):
         try:
             found = np.asarray(owner)
         except ValueError as error:  # lists of lists of different lengths
-            raise ValueError(
-                f"owner={_validate.shown(owner)}: expected {number} whole numbers or words"
-            ) from error
+            raise _validate.error(f"{number} whole numbers or words", owner=owner) from error
         if found.dtype == object and all(isinstance(each, str) for each in found.flat):
             found = found.astype(str)  # words as stored in tables of other packages
         if found.shape != (number,) or found.dtype.kind not in "iuUS":

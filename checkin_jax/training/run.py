@@ -62,12 +62,10 @@ class PrivateRun(ByName):
     def __post_init__(self) -> None:
         _ = self.schedule  # raises TypeError if there is none
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
-        delta = _validate.real(0, 1, open_low=True, open_high=True, delta=self.delta)
+        delta = _validate.real(0, 1, "()", delta=self.delta)
         object.__setattr__(self, "delta", delta)
         if self.target_epsilon is not None:
-            target = _validate.real(
-                0, math.inf, open_low=True, open_high=True, target_epsilon=self.target_epsilon
-            )
+            target = _validate.real(0, math.inf, "()", target_epsilon=self.target_epsilon)
             object.__setattr__(self, "target_epsilon", target)
         _validate.choice(VIEWS, target_view=self.target_view)
         before = tuple((check_protocol(one), check_randomizer(its)) for one, its in check_pairs(self.before))

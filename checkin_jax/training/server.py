@@ -65,7 +65,7 @@ def check_optimizer(optimizer: optax.GradientTransformation, shapes: Parameters)
       TypeError: not an optax transformation, or one that needs more than gradient, state and parameters.
     """
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
-        raise TypeError(f"optimizer={_validate.shown(optimizer)}: expected an optax transformation")
+        raise _validate.type_error("an optax transformation", optimizer=optimizer)
     start, update = server(optimizer)
     total = jax.ShapeDtypeStruct((sum(leaf.size for leaf in jax.tree.leaves(shapes)),), jnp.float32)
     state = jax.eval_shape(start, shapes)

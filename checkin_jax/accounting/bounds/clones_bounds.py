@@ -91,11 +91,9 @@ class Mixture:
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
         # Laws of occupied slots are padded with parts of mass zero.
         with_mass = np.asarray(self.law.weight) > 0.0
-        law = (
-            mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in self.law))
-            if with_mass.any()
-            else self.law
-        )
+        law = self.law
+        if with_mass.any():
+            law = mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in law))
         return *clones.tabulated(law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property
@@ -140,11 +138,6 @@ class OfMixture:
 THIRD_RECORD = "3-ary randomized response, all others at a third record"
 
 
-def binary_table(most: float, epsilon0: float, neg_log_tail: float) -> tuple[int, bool]:
-    """`tails.table_size` for at most `most` messages, in both directions."""
-    return tails.table_size(most, neg_log_tail, 1.0 / (1.0 + math.exp(epsilon0)))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Binary:
     """Witness: binary randomized response, all other clients (and dummies) at one of the two records."""
@@ -176,7 +169,7 @@ class Binary:
     def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        table = binary_table(most, self.epsilon0, self.neg_log_tail)
+        table = tails.table_size(most, self.neg_log_tail, 1.0 / (1.0 + math.exp(self.epsilon0)))
         epsilon0, mass = host(self.epsilon0), host(self.neg_log_tail)
         forward, backward = (
             binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)

@@ -66,11 +66,7 @@ class StagedBound(abc.ABC):
 
     @property
     def largest_loss(self) -> float:
-        return (
-            largest_loss(self.steps.epsilon0, self._observed_prob)
-            if self._observed_prob < 1.0
-            else self.steps.epsilon0
-        )
+        return largest_loss(self.steps.epsilon0, self._observed_prob)
 
     def upper(self, loss: np.ndarray) -> Values:
         if self._profile is None:

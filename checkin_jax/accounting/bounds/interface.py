@@ -67,6 +67,11 @@ class AsymmetricBound:
 
     largest_loss = math.inf
 
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """None, unless a subclass has some."""
+        return ()
+
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on H(P||Q) and on H(Q||P) at e^loss, loss >= 0."""
         return self.side(loss, False), self.side(loss, True)
@@ -124,11 +129,10 @@ def revealed(witness: Witness) -> float:
     return getattr(witness, "revealed", 0.0)
 
 
-def takes_grid_bound(witness: Witness) -> bool:
-    """True if `grid_bound` is a dataclass field, so that it can be replaced; else the witness computes it."""
-    return dataclasses.is_dataclass(witness) and "grid_bound" in {
-        field.name for field in dataclasses.fields(witness)
-    }
+def on_grid_of(bound: UnitBound, witness: Witness) -> Witness:
+    """The witness with this grid bound; unchanged if it computes its own, which is then no dataclass field."""
+    given = dataclasses.is_dataclass(witness) and "grid_bound" in witness.__dataclass_fields__
+    return dataclasses.replace(witness, grid_bound=bound) if given else witness  # type: ignore[type-var]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -393,10 +397,8 @@ def minimum(bounds: Sequence[UnitBound], witnesses: Sequence[Witness] = ()) -> M
     A witness whose grid bound is one of the bounds gets the minimum instead.
     """
     found = Minimum(tuple(bounds))
-    scaled = tuple(
-        dataclasses.replace(each, grid_bound=found)  # type: ignore[type-var]
-        if takes_grid_bound(each) and any(each.grid_bound is bound for bound in bounds)
-        else each
+    scaled = (
+        on_grid_of(found, each) if any(each.grid_bound is bound for bound in bounds) else each
         for each in witnesses
     )
-    return dataclasses.replace(found, witnesses=scaled)
+    return dataclasses.replace(found, witnesses=tuple(scaled))

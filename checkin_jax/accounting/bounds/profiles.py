@@ -37,7 +37,7 @@ class GaussianProfile:
     largest_loss = math.inf
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, MOST_SHIFT, open_low=True, mu=self.mu)
+        _validate.real(0.0, MOST_SHIFT, "(]", mu=self.mu)
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return gaussian_profile.profile_ahead(self.mu, loss) + TINY

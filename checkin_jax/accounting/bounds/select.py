@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax.accounting import witnesses
@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     minimum,
     neg_log_tail,
-    takes_grid_bound,
+    on_grid_of,
 )
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
@@ -91,9 +91,7 @@ def once_called(labels: Sequence[Any]) -> str:
 
 def check_protocol(protocol: Any) -> CheckInProtocol:
     if not isinstance(protocol, CheckInProtocol):
-        raise TypeError(
-            f"protocol={_validate.shown(protocol)}: expected a CheckInProtocol, such as ShuffledCheckIn"
-        )
+        raise _validate.type_error("a CheckInProtocol, such as ShuffledCheckIn", protocol=protocol)
     return protocol
 
 
@@ -104,9 +102,7 @@ def has_identical_units(protocol: CheckInProtocol) -> bool:
 
 def check_identical_units(protocol: CheckInProtocol) -> CheckInProtocol:
     if not has_identical_units(protocol):
-        raise ValueError(
-            f"protocol={_validate.shown(protocol)}: expected a protocol with identical rounds; pass others to `account`"
-        )
+        raise _validate.error("a protocol with identical rounds; pass others to `account`", protocol=protocol)
     return protocol
 
 
@@ -128,7 +124,7 @@ def check_relation(protocol: CheckInProtocol, view: str, relation: str) -> str:
     why = protocol.refuses(relation, view)
     if why is None:
         return relation
-    raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+    raise _validate.error(f"{REPLACE!r} here: {why}", neighboring_relation=relation)
 
 
 def unit_bound(
@@ -170,9 +166,7 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
     built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
     if not built and not isinstance(bounds, str):
         apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
-        raise ValueError(
-            f"bounds={bounds!r}: expected words that apply here: {', '.join(apply) or 'none does'}"
-        )
+        raise _validate.error(f"words that apply here: {', '.join(apply) or 'none does'}", bounds=bounds)
     return _promising(built)
 
 
@@ -215,7 +209,7 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.description}"
-            raise ValueError(f"neighboring_relation={relation!r}: expected {REPLACE!r} here: {why}")
+            raise _validate.error(f"{REPLACE!r} here: {why}", neighboring_relation=relation)
         known = [made for _, made in built]
     elif not built:
         return Chosen(LocalOnly(local, witnesses.of_unit(unit, ())), (), unit)
@@ -328,10 +322,7 @@ def bounds_by_kind(
                 # A witness without a grid bound of its own gets this one. Witnesses in another view than
                 # the run's do not count.
                 scaled = [
-                    dataclasses.replace(cast(Any, each), grid_bound=one.bound)
-                    if takes_grid_bound(each)
-                    else each
-                    for each in (low.witnesses if shown_view == view else ())
+                    on_grid_of(one.bound, each) for each in (low.witnesses if shown_view == view else ())
                 ]
                 one = one._replace(bound=minimum((one.bound,), scaled))
             found.kinds.append((one, count))
@@ -341,13 +332,9 @@ def bounds_by_kind(
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
-    if bounds == BEST:
-        return True
-    return (
-        bound.seconds <= table.FAST
-        if bounds == FAST_ONES
-        else bound.word in bounds or bound.theorem in bounds
-    )
+    if bounds == FAST_ONES:
+        return bound.seconds <= table.FAST
+    return bounds == BEST or bound.word in bounds or bound.theorem in bounds
 
 
 def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:

@@ -14,9 +14,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.interface import (
-    UnitBound,
-)
+from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import (
@@ -285,11 +283,9 @@ def register(bound: Bound) -> Callable[[], None]:
     """
     global BOUNDS
     if not isinstance(bound, Bound):
-        raise TypeError(f"bound={_validate.shown(bound)}: expected a Bound")
+        raise _validate.type_error("a Bound", bound=bound)
     if bound.word in (*words(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.word):
-        raise ValueError(
-            f"word={_validate.shown(bound.word)}: expected one word that is none of {', '.join(words())}"
-        )
+        raise _validate.error(f"one word that is none of {', '.join(words())}", word=bound.word)
     BOUNDS = (*BOUNDS, bound)
 
     def remove() -> None:

@@ -30,9 +30,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
 from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
-from checkin_jax.accounting.bounds.messages.profile_cover import (
-    HiddenMessages,
-)
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of

@@ -115,7 +115,7 @@ def epsilon_by_rdp(
       >>> f"{epsilon:.3f}"
       '0.556'
     """
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     return unit_curve(protocol, randomizer, view).best(delta)[:2]
 
 
@@ -324,9 +324,5 @@ def check_orders(orders: Sequence[float] | np.ndarray) -> np.ndarray:
     except TypeError:
         listed = []
     if not listed:
-        raise TypeError(
-            f"orders={_validate.shown(orders)}: expected a sequence of at least one number above 1"
-        )
-    return np.array(
-        [_validate.real(1, math.inf, open_low=True, open_high=True, orders=each) for each in listed]
-    )
+        raise _validate.type_error("a sequence of at least one number above 1", orders=orders)
+    return np.array([_validate.real(1, math.inf, "()", orders=each) for each in listed])

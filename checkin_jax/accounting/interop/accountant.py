@@ -90,9 +90,7 @@ class CheckInAccountant(PrivacyAccountant):
         bounds: str | Sequence[str] = BEST,
     ) -> None:
         if not isinstance(neighboring_relation, NeighboringRelation):
-            raise TypeError(
-                f"neighboring_relation={_validate.shown(neighboring_relation)}: expected a NeighboringRelation"
-            )
+            raise _validate.type_error("a NeighboringRelation", neighboring_relation=neighboring_relation)
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
         self._counts: dict[CheckInDpEvent, int] = {}
@@ -233,11 +231,9 @@ class CheckInAccountant(PrivacyAccountant):
           TypeError, ValueError: target_delta is not a number in [1e-300, 1].
         """
         target_delta = _validate.real(MIN_DELTA, 1, target_delta=target_delta)
-        return (
-            math.inf
-            if self._non_private
-            else composer.bracket(self._units(target_delta), target_delta, self._local_caps()).lower
-        )
+        if self._non_private:
+            return math.inf
+        return composer.bracket(self._units(target_delta), target_delta, self._local_caps()).lower
 
     @named
     def attack(self, target_delta: float) -> AttackTerms:
@@ -249,7 +245,7 @@ class CheckInAccountant(PrivacyAccountant):
         return self._attack(target_delta, None)
 
     def _attack(self, target_delta: float, found: Bracket | None) -> AttackTerms:
-        target_delta = _validate.real(MIN_DELTA, 1, open_high=True, target_delta=target_delta)
+        target_delta = _validate.real(MIN_DELTA, 1, "[)", target_delta=target_delta)
         if self._non_private:
             raise ValueError("no attack terms: a non-private event was composed")
         units, own = self._units(target_delta), self._local_caps()
@@ -372,7 +368,7 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           TypeError, ValueError: a target outside its range, or a run without a bound here.
         """
-        target_epsilon = _validate.real(0, math.inf, open_low=True, target_epsilon=target_epsilon)
+        target_epsilon = _validate.real(0, math.inf, "(]", target_epsilon=target_epsilon)
         unit = unit_event(protocol, randomizer, view).protocol
         check_relation(unit, view, self._relation)
         most = MAX_ROUNDS - self._total

@@ -22,12 +22,7 @@ from checkin_jax._rounding import down, up
 from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.interface import (
-    LocalGaussian,
-    UnitBound,
-    minimum,
-    neg_log_tail,
-)
+from checkin_jax.accounting.bounds.interface import LocalGaussian, UnitBound, minimum, neg_log_tail
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,
@@ -285,11 +280,8 @@ def random_allocation(
         name = "the pair of random allocation"
     if selected > 1:
         name = f"{selected} units of one of t/k steps" + (f", each by {name}" if relation == REPLACE else "")
-    below = (
-        "the pair of random allocation"
-        if AllocationGaussian.name in found.lower_method
-        else "the sum of all steps"
-    )
+    by_pair = AllocationGaussian.name in found.lower_method
+    below = "the pair of random allocation" if by_pair else "the sum of all steps"
     return AllocationGuarantee(
         found.upper, found.lower, delta, relation, tuple(events), f"{name}, {found.method}", below
     )

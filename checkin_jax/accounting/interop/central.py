@@ -81,7 +81,7 @@ def bound_of(event: DpEvent, relation: str) -> UnitBound:
     if _EPSILON_DELTA is not None and isinstance(event, _EPSILON_DELTA):
         stated: Any = event
         epsilon = _validate.real(0, 600, epsilon=stated.epsilon)
-        return EpsilonDelta(epsilon, _validate.real(0, 1, open_high=True, delta=stated.delta))
+        return EpsilonDelta(epsilon, _validate.real(0, 1, "[)", delta=stated.delta))
     raise ValueError(_why(event))
 
 
@@ -105,7 +105,7 @@ def _response(event: dp_accounting.RandomizedResponseDpEvent, relation: str) -> 
             "RandomizedResponseDpEvent needs neighboring_relation='replace-one': it has no absent client"
         )
     values = _validate.integer(2, 2**31, num_buckets=event.num_buckets)
-    share = _validate.real(0, 1, open_low=True, noise_parameter=event.noise_parameter) / values
+    share = _validate.real(0, 1, "(]", noise_parameter=event.noise_parameter) / values
     kept = 1.0 - event.noise_parameter + share
     if kept <= share:
         return EpsilonDelta(0.0, 0.0)
@@ -147,7 +147,7 @@ def from_plain(plain: Any) -> DpEvent:
       ValueError: unknown kind, or other fields than those of its kind.
     """
     if not isinstance(plain, Mapping) or plain.get("kind") not in _KINDS:
-        raise ValueError(f"event={_validate.shown(plain)}: expected a kind out of {', '.join(_KINDS)}")
+        raise _validate.error(f"a kind out of {', '.join(_KINDS)}", event=plain)
     kind = _KINDS[plain["kind"]]
     fields = {name: value for name, value in plain.items() if name != "kind"}
     names = {field.name for field in attr.fields(kind)}

@@ -8,7 +8,6 @@ becomes v', a shift of at most 2; with Poisson sampling Theorem 2 of [BBG18] is 
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import math
 
@@ -24,60 +23,38 @@ _SLACK = 1e-10
 _EARLIER = 1e-13
 
 
-class Noise(abc.ABC):
-    """A symmetric, log-concave law on the line, and its translate by `shift`."""
-
-    shift: float
-
-    @property
-    @abc.abstractmethod
-    def largest_loss(self) -> float:
-        """Largest privacy loss; may be infinite."""
-
-    @abc.abstractmethod
-    def profile(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bound on H of the translate against the law, in either order; loss >= 0, or infinite."""
-
-    @abc.abstractmethod
-    def log_ratio(self, x: np.ndarray) -> np.ndarray:
-        """Log density ratio at x of the translate over the law; nondecreasing."""
-
-    @abc.abstractmethod
-    def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
-        """Mass beyond x of the law translated by `shift`."""
-
-    @abc.abstractmethod
-    def times(self, factor: float) -> Noise:
-        """The law with `factor` times the shift."""
-
-
 @dataclasses.dataclass(frozen=True)
-class GaussianNoise(Noise):
+class GaussianNoise:
     """N(0, 1) and N(shift, 1)."""
 
     shift: float
 
-    @property
-    def largest_loss(self) -> float:
-        return math.inf
+    largest_loss = math.inf
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
+        """Upper bound on H of the translate against the law, in either order; loss >= 0, or infinite."""
         finite = np.isfinite(loss)
         return np.where(finite, GaussianProfile(self.shift).delta(np.where(finite, loss, 0.0)), 0.0)
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        """Log density ratio at x of the translate over the law; nondecreasing."""
         return self.shift * (x - 0.5 * self.shift)
 
     def tail(self, x: np.ndarray, shift: float) -> np.ndarray:
+        """Mass beyond x of the law translated by `shift`."""
         return scipy.special.ndtr(shift - x)
 
-    def times(self, factor: float) -> Noise:
+    def times(self, factor: float) -> GaussianNoise:
+        """The law with `factor` times the shift."""
         return GaussianNoise(factor * self.shift)
 
 
 @dataclasses.dataclass(frozen=True)
-class LaplaceNoise(Noise):
-    """The Laplace law of scale 1 and its translate by `shift`, the worst direction for the 1-norm."""
+class LaplaceNoise:
+    """The Laplace law of scale 1 and its translate by `shift`, the worst direction for the 1-norm.
+
+    Methods as of `GaussianNoise`.
+    """
 
     shift: float
 
@@ -95,8 +72,12 @@ class LaplaceNoise(Noise):
         away = 0.5 * np.exp(-np.abs(x - shift))
         return np.where(x >= shift, away, 1.0 - away)
 
-    def times(self, factor: float) -> Noise:
+    def times(self, factor: float) -> LaplaceNoise:
         return LaplaceNoise(factor * self.shift)
+
+
+# A symmetric, log-concave law on the line, and its translate by `shift`.
+Noise = GaussianNoise | LaplaceNoise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,11 +206,3 @@ class LedgerGuarantee(StatedGuarantee):
     @property
     def _attacked(self) -> list[tuple[str, str]]:
         return [] if self.attack is None else list(self.attack.lines)
-
-    @property
-    def _rests_on(self) -> list[tuple[str, str]]:
-        return [
-            *(("theorem", each) for each in self.theorems),
-            *(("assumes", each) for each in self.assumptions),
-            *(("warning", each) for each in self.warnings),
-        ]

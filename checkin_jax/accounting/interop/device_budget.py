@@ -64,10 +64,8 @@ class DeviceBudget:
           TypeError, ValueError: target_epsilon is not in (0, inf), target_delta not in (0, 1); a state of another
             schema, or with anything but messages of a device.
         """
-        self.target_epsilon = _validate.real(
-            0, math.inf, open_low=True, open_high=True, target_epsilon=target_epsilon
-        )
-        self.target_delta = _validate.real(0, 1, open_low=True, open_high=True, target_delta=target_delta)
+        self.target_epsilon = _validate.real(0, math.inf, "()", target_epsilon=target_epsilon)
+        self.target_delta = _validate.real(0, 1, "()", target_delta=target_delta)
         self.order, self.budget = _largest(self.target_epsilon, self.target_delta)
         self.ledger = CheckInAccountant()
         if state is not None:
@@ -77,9 +75,7 @@ class DeviceBudget:
             if others or any(
                 each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts
             ):
-                raise ValueError(
-                    f"state={_validate.shown(state)}: expected messages that a DeviceBudget let pass"
-                )
+                raise _validate.error("messages that a DeviceBudget let pass", state=state)
 
     @property
     def _counts(self) -> Mapping[CheckInDpEvent, int]:
@@ -164,5 +160,5 @@ def _largest(epsilon: float, delta: float) -> tuple[float, float]:
     budgets = np.minimum(budgets, epsilon) * (1.0 - _SLACK)
     best = int(np.argmax(budgets / _ORDERS))
     if not budgets[best] > 0.0:
-        raise ValueError(f"target_epsilon={epsilon!r}: expected a larger one at target_delta={delta!r}")
+        raise _validate.error(f"a larger one at target_delta={delta!r}", target_epsilon=epsilon)
     return float(_ORDERS[best]), float(budgets[best])

@@ -77,10 +77,8 @@ def grid_of(value_discretization_interval: float, tail_mass: float) -> tuple[flo
     Raises:
       TypeError, ValueError: an argument outside its range.
     """
-    spacing = _validate.real(
-        0, 500, open_low=True, value_discretization_interval=value_discretization_interval
-    )
-    return spacing, _validate.real(0, 1, open_low=True, open_high=True, tail_mass=tail_mass)
+    spacing = _validate.real(0, 500, "(]", value_discretization_interval=value_discretization_interval)
+    return spacing, _validate.real(0, 1, "()", tail_mass=tail_mass)
 
 
 def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDistribution:

@@ -73,9 +73,7 @@ def to_unit(event: CheckInDpEvent) -> ProtocolUnit:
       TypeError, ValueError: a field that is no protocol of one unit, no randomizer or no view.
     """
     if check_protocol(event.protocol).num_units != 1 and has_identical_units(event.protocol):
-        raise ValueError(
-            f"protocol={_validate.shown(event.protocol)}: expected one unit, composed as often as it repeats"
-        )
+        raise _validate.error("one unit, composed as often as it repeats", protocol=event.protocol)
     check_randomizer(event.randomizer)
     return ProtocolUnit(event.protocol, event.randomizer, _validate.choice(VIEWS, view=event.view))
 

@@ -53,20 +53,16 @@ def load(
         out of its range.
     """
     if not isinstance(state, Mapping):
-        raise TypeError(f"state={_validate.shown(state)}: expected a mapping made by state_dict")
+        raise _validate.type_error("a mapping made by state_dict", state=state)
     wanted = {"schema", "version", "neighboring_relation", "non_private", "ledger", "central"}
     if set(state) != wanted:
         raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
     if type(state["schema"]) is not int or state["schema"] != SCHEMA:
-        raise ValueError(
-            f"schema={state['schema']!r}: expected {SCHEMA}; saved by version {state['version']!r}"
-        )
+        raise _validate.error(f"{SCHEMA}; saved by version {state['version']!r}", schema=state["schema"])
     if state["neighboring_relation"] != neighboring_relation:
-        raise ValueError(
-            f"neighboring_relation={state['neighboring_relation']!r}: expected {neighboring_relation!r}"
-        )
+        raise _validate.error(f"{neighboring_relation!r}", neighboring_relation=state["neighboring_relation"])
     if not isinstance(state["non_private"], bool):
-        raise TypeError(f"non_private={state['non_private']!r}: expected True or False")
+        raise _validate.type_error("True or False", non_private=state["non_private"])
     for name in ("ledger", "central"):
         if not isinstance(state[name], list):
             raise TypeError(f"{name}={_validate.shown(state[name])}: expected a list of entries")
@@ -84,7 +80,7 @@ def load(
         randomizer = from_plain(entry["randomizer"], Randomizer, complete=False)
         event = unit_event(protocol, randomizer, view)
         if event.protocol != protocol:
-            raise ValueError(f"protocol={entry['protocol']!r}: expected a single unit; `count` says how many")
+            raise _validate.error("a single unit; `count` says how many", protocol=entry["protocol"])
         counts[event] = counts.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
     others: dict[DpEvent, int] = {}
     for entry in state["central"]:

@@ -282,7 +282,7 @@ def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[st
     if delta is not None:
         delta = _validate.real(MIN_DELTA, 1, delta=delta)
     if epsilon is not None:
-        epsilon = _validate.real(0, math.inf, open_low=True, open_high=True, target_epsilon=epsilon)
+        epsilon = _validate.real(0, math.inf, "()", target_epsilon=epsilon)
     for name, value, kept in (("delta", delta, found.delta), ("target_epsilon", epsilon, found.epsilon)):
         if None not in (value, kept) and value != kept:
             raise ValueError(f"{name}={value!r}: expected {kept!r}, which {found.path} keeps")
@@ -416,7 +416,7 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
     if set(line) != {"kind", _HASH, *_FIELDS[kind]}:
         raise ValueError(f"keys {_validate.shown(sorted(line))}: expected {sorted(_FIELDS[kind])}")
     if (kind == _START) != (number == 1):
-        raise ValueError(f"kind={kind!r}: expected in line 1 only")
+        raise _validate.error("in line 1 only", kind=kind)
     return line
 
 

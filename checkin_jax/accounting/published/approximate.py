@@ -86,7 +86,7 @@ def shuffle_epsilon(
     columns = (
         formula.wholes(1, formula.MAX_CLIENTS, num_messages=num_messages),
         formula.epsilons(epsilon0),
-        formula.reals(0, 1, open_high=True, delta0=delta0),
+        formula.reals(0, 1, "[)", delta0=delta0),
         formula.deltas(delta),
     )
     formula.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
@@ -107,7 +107,7 @@ def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) ->
     columns = (
         formula.reals(0, 690, epsilon=epsilon),
         formula.reals(0, 1, delta=delta),
-        formula.reals(0, 1, open_low=True, share=share),
+        formula.reals(0, 1, "(]", share=share),
     )
     formula.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
     with float64():
@@ -131,7 +131,7 @@ def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
     base = formula.reals(0, np.inf, renyi=renyi)
     if base.ndim != 1 or not 1 <= base.size < formula.MAX_ORDER:
         raise ValueError(f"renyi of shape {base.shape}: expected the orders 2 to at most {formula.MAX_ORDER}")
-    g = formula.reals(0, 1, open_low=True, share=share)
+    g = formula.reals(0, 1, "(]", share=share)
     orders = np.arange(2.0, base.size + 2.0)
     # log(A - 1) = log(e^y - 1) with y = (lam - 1) renyi.
     y = (orders - 1) * base
@@ -211,7 +211,7 @@ def _approaches(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike,
 ) -> PublishedBound:
-    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more = {"delta0": formula.reals(0, 1, "[)", delta0=delta0)}
     more["shuffle_delta"] = formula.deltas(shuffle_delta, "shuffle_delta")
     shape, columns = formula.settings(num_clients, rate, epsilon0, **more)
     checked = formula.whole_orders(orders)
@@ -294,7 +294,7 @@ def baseline(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    more = {"delta0": formula.reals(0, 1, open_high=True, delta0=delta0)}
+    more = {"delta0": formula.reals(0, 1, "[)", delta0=delta0)}
     more["tail_delta"] = formula.deltas(tail_delta, "tail_delta")
     shape, (n, gamma, e0, d0, tail) = formula.settings(num_clients, rate, epsilon0, **more)
     share = most_messages(n, gamma, tail) / n

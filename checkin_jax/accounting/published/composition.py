@@ -131,9 +131,9 @@ def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, del
       ValueError, TypeError: num_rounds not in [1, 1e9], delta not in (0, 1), or `one` no function.
     """
     num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)  # type: ignore[arg-type]
-    delta = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    delta = _validate.real(0, 1, "()", delta=delta)
     if not callable(one):
-        raise TypeError(f"one={_validate.shown(one)}: expected a function of delta")
+        raise _validate.type_error("a function of delta", one=one)
     if num_rounds == 1:
         return one(np.asarray(delta))
     single = one(np.asarray(0.5 * delta / num_rounds))
@@ -170,7 +170,7 @@ def strong_composition(
         epsilon0,
         num_rounds=formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
         delta=formula.deltas(delta),
-        delta0=formula.reals(0, 1, open_high=True, delta0=delta0),
+        delta0=formula.reals(0, 1, "[)", delta0=delta0),
     )
     # Two tails of tau / 2 each.
     fewest = np.maximum(approximate.least_messages(n, gamma, d / t / 8), 1)

@@ -72,9 +72,7 @@ def renyi(value: np.ndarray, label: str, source: str = SCI, **more: Any) -> Publ
     return PublishedBound(value=value, label=label, source=source, quantity=quantity, **more)
 
 
-def reals(
-    low: float, high: float, *, open_low: bool = False, open_high: bool = False, **value: ArrayLike
-) -> np.ndarray:
+def reals(low: float, high: float, ends: str = "[]", **value: ArrayLike) -> np.ndarray:
     """The one keyword's array as float64, checked to lie in the interval; the array form of `_validate.real`.
 
     Raises:
@@ -82,13 +80,11 @@ def reals(
       TypeError: not real numbers.
     """
     ((name, given),) = value.items()
-    return _in_interval(name, given, low, high, open_low, open_high)
+    return _in_interval(name, given, low, high, ends)
 
 
-def _in_interval(
-    name: str, given: ArrayLike, low: float, high: float, open_low: bool = False, open_high: bool = False
-) -> np.ndarray:
-    interval = _validate.interval(low, high, open_low, open_high)
+def _in_interval(name: str, given: ArrayLike, low: float, high: float, ends: str = "[]") -> np.ndarray:
+    interval = _validate.interval(low, high, ends)
     try:
         array = np.asarray(given)
     except ValueError:  # lists of different lengths
@@ -96,7 +92,7 @@ def _in_interval(
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name}={_validate.shown(given)}: expected real numbers in {interval}")
     array = array.astype(np.float64)
-    good = (array > low if open_low else array >= low) & (array < high if open_high else array <= high)
+    good = _validate.lies_in(array, low, high, ends)
     if not good.all():
         raise ValueError(f"{name}={float(array[~good].flat[0])!r}: expected a number in {interval}")
     return array
@@ -121,7 +117,7 @@ def clients(num_clients: ArrayLike) -> np.ndarray:
 
 def rates(rate: ArrayLike) -> np.ndarray:
     """Check-in rates gamma in (0, 1]."""
-    return reals(0, 1, open_low=True, rate=rate)
+    return reals(0, 1, "(]", rate=rate)
 
 
 def epsilons(epsilon0: ArrayLike) -> np.ndarray:
@@ -131,7 +127,7 @@ def epsilons(epsilon0: ArrayLike) -> np.ndarray:
 
 def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
     """Failure probabilities in (0, 1)."""
-    return _in_interval(name, delta, 0, 1, True, True)
+    return _in_interval(name, delta, 0, 1, "()")
 
 
 def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
@@ -141,14 +137,14 @@ def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
 
 def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
     """Renyi orders in [low, high], finite and above 1, shape [orders]."""
-    open_low, open_high = low == 1.0, high == np.inf
-    found = reals(low, high, open_low=open_low, open_high=open_high, orders=orders)
-    return _listed(found, f"numbers in {_validate.interval(low, high, open_low, open_high)}")
+    ends = f"{'(' if low == 1.0 else '['}{')' if high == np.inf else ']'}"
+    found = reals(low, high, ends, orders=orders)
+    return _listed(found, f"numbers in {_validate.interval(low, high, ends)}")
 
 
 def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
     if orders.ndim != 1 or orders.size == 0:
-        raise ValueError(f"orders={_validate.shown(orders.tolist())}: expected a list of {expected}")
+        raise _validate.error(f"a list of {expected}", orders=orders.tolist())
     return orders
 
 

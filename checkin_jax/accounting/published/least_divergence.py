@@ -97,7 +97,7 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    e, d = formula.reals(0, 690, epsilon=epsilon), formula.reals(0, 1, open_high=True, delta=delta)
+    e, d = formula.reals(0, 690, epsilon=epsilon), formula.reals(0, 1, "[)", delta=delta)
     shape, columns = formula.broadcast(epsilon=e, delta=d)
     lam = formula.real_orders(2.0, formula.MAX_ORDER, orders)
     with float64():

@@ -31,7 +31,7 @@ def theorem_3(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    spreads = formula.reals(0, 1, open_low=True, spread=spread)
+    spreads = formula.reals(0, 1, "(]", spread=spread)
     shape, columns = formula.settings(num_clients, rate, epsilon0, spread=spreads)
     n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
     likely = -np.expm1(-d * d * n * gamma / (2 + d))

@@ -144,11 +144,11 @@ def variation_ratio(
       ValueError, TypeError: an argument outside its range.
     """
     n = _validate.integer(1, _MOST_COUNTED, num_clients=num_clients)
-    e0 = _validate.real(0, formula.MAX_EPSILON0, open_low=True, epsilon0=epsilon0)
-    d = _validate.real(0, 1, open_low=True, open_high=True, delta=delta)
+    e0 = _validate.real(0, formula.MAX_EPSILON0, "(]", epsilon0=epsilon0)
+    d = _validate.real(0, 1, "()", delta=delta)
     most = float(np.tanh(0.5 * e0))
     beta = most if total_variation is None else total_variation
-    beta = _validate.real(0, most, open_low=True, total_variation=beta)
+    beta = _validate.real(0, most, "(]", total_variation=beta)
     clones = _Clones(n, e0, beta, d * _LEFT_OUT)
     value = _least(lambda e: np.asarray(clones.delta(float(e))), np.asarray(e0), np.asarray(d))
     return _bound(value, np.asarray(e0), "Wang et al. 2024, variation ratio", formula.WPL)

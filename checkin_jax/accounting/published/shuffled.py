@@ -236,11 +236,7 @@ def _repaired(
             # A run across a boundary counts on both sides; probabilities are at most 1.
             return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
 
-        masses = (
-            log_mass(r.first <= k1),
-            log_mass((r.last > k1) & (r.first <= k2)),
-            log_mass(r.last > k2),
-        )
+        masses = (log_mass(r.first <= k1), log_mass((r.last > k1) & (r.first <= k2)), log_mass(r.last > k2))
         sampled = conversions.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,
@@ -279,7 +275,7 @@ def theorem_2_repaired(
     """
     if between is not None:
         if not isinstance(between, tuple | list) or len(between) != 2:
-            raise TypeError(f"between={_validate.shown(between)}: expected a pair (k1, k2)")
+            raise _validate.type_error("a pair (k1, k2)", between=between)
         k1 = formula.wholes(0, formula.MAX_CLIENTS, k1=between[0])
         k2 = formula.wholes(0, formula.MAX_CLIENTS, k2=between[1])
         shape, columns = formula.settings(num_clients, rate, epsilon0, k1=k1, k2=k2)

@@ -61,7 +61,7 @@ def fixed_window(
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     m, e0, d = _slots(num_slots), formula.epsilons(epsilon0), formula.deltas(delta)
-    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
     formula.broadcast(num_slots=m, epsilon0=e0, delta=d, check_in_prob=p0)
     return _bound(_relaxed(2 * np.log(p0) + e0 + 2 * _log_gap(e0) - np.log(m), d), "Theorem 3.2")
 
@@ -76,7 +76,7 @@ def weighted_shuffle(norm: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> 
 
     Other arguments and errors as `fixed_window`.
     """
-    x = formula.reals(0, 1, open_low=True, norm=norm)
+    x = formula.reals(0, 1, "(]", norm=norm)
     return _weighted(x, formula.epsilons(epsilon0), formula.deltas(delta), "Theorem A.5")
 
 
@@ -223,7 +223,7 @@ def corollary_3_3(
     b, d = formula.deltas(beta, "beta"), formula.deltas(delta)
     formula.broadcast(num_clients=n, num_slots=m, epsilon0=e0, beta=b, delta=d)
     if (m > n).any():
-        raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
+        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
     first = fixed_window(m, e0, b, check_in_prob=m / n)
     half = np.sqrt(2 * m * np.exp(e0) * -np.log(b)) / n * np.expm1(e0)
     total = (d + n / m * b) * _UP
@@ -303,7 +303,7 @@ def fixed_window_unrelaxed(
     The sum has single terms up to 65,536 slots, then as many runs; the value includes `truncation_error`. Arguments and
     errors as `fixed_window`.
     """
-    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
     shape, (m, e0, d, p0) = formula.broadcast(
         num_slots=_slots(num_slots),
         epsilon0=formula.epsilons(epsilon0),

@@ -40,10 +40,10 @@ class Problem:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        _validate.real(0, math.inf, open_low=True, open_high=True, diameter=self.diameter)
-        _validate.real(0, math.inf, open_low=True, open_high=True, lipschitz=self.lipschitz)
+        _validate.real(0, math.inf, "()", diameter=self.diameter)
+        _validate.real(0, math.inf, "()", lipschitz=self.lipschitz)
         _validate.integer(1, dimension=self.dimension)
-        _validate.real(0, math.inf, open_high=True, noise=self.noise)
+        _validate.real(0, math.inf, "[)", noise=self.noise)
 
     def moment(self, share: np.ndarray | float = 1.0) -> np.ndarray:
         """Bound on the second moment of an update whose noise variance is `share` of a message's."""
@@ -67,7 +67,7 @@ def fixed_window_dummies(
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
-    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
     formula.broadcast(num_clients=n, num_slots=m, check_in_prob=p0)
     with np.errstate(divide="ignore"):
         value = m * np.exp(n * np.log1p(-p0 / m))
@@ -86,7 +86,7 @@ def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> Publ
     n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
     formula.broadcast(num_clients=n, num_slots=m)
     if (m > n).any():
-        raise ValueError(f"num_slots={float(m.max())!r}: expected at most num_clients={float(n.min())!r}")
+        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
     with np.errstate(divide="ignore"):
         value = (n - m + 1) * np.exp(m * np.log1p(-1 / m))
     return _dummies(value, "Proposition 4.4")
@@ -110,7 +110,7 @@ def fixed_window_steps(
       ValueError, TypeError: an argument outside its range.
     """
     n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
-    p0 = formula.reals(0, 1, open_low=True, check_in_prob=check_in_prob)
+    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
     i = formula.wholes(1, formula.MAX_CLIENTS, step=step)
     formula.broadcast(num_clients=n, num_slots=m, check_in_prob=p0, step=i)
     _validate.instance(Problem, problem=problem)
@@ -186,7 +186,7 @@ def averaged_updates_smooth_risk(
     With G^2 = m p s^2 / n + L^2 and the constant step 1 / (beta + G sqrt(m) / R): no log m. Arguments and errors as
     `fixed_window_steps`; smoothness: beta >= 0.
     """
-    beta = _validate.real(0, math.inf, open_high=True, smoothness=smoothness)
+    beta = _validate.real(0, math.inf, "[)", smoothness=smoothness)
     n, m = formula.clients(num_clients), formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
     formula.broadcast(num_clients=n, num_slots=m)
     size = problem.diameter

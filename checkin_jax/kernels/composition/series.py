@@ -88,11 +88,6 @@ def _rounding(log_excess: Array, tab: OrderTable) -> Array:
     return 1e-12 + 1e-14 * tab.orders + 2e-15 * nats
 
 
-def ceil_messages(k: Array, epsilon0: Array) -> Array:
-    """kbar = floor((k - 1) / (2 e^eps0)) + 1 of Lemma 4, for k >= 1."""
-    return jnp.floor((k - 1.0) / (2.0 * jnp.exp(epsilon0))) + 1.0
-
-
 def lemma_4_weights(
     log_g: Array, log_kbar: Array, log_decay: Array, epsilon0: Array, tab: OrderTable
 ) -> Array:
@@ -113,8 +108,9 @@ def _weight(count: Array, n: Array) -> Array:
 
 def _count_weights(log_g: Array, k: Array, epsilon0: Array, tab: OrderTable) -> Array:
     """`lemma_4_weights` for counts k >= 1."""
-    decay = -(k - 1.0) / (8.0 * jnp.exp(epsilon0))
-    return lemma_4_weights(log_g, jnp.log(ceil_messages(k, epsilon0)), decay, epsilon0, tab)
+    big = jnp.exp(epsilon0)
+    log_kbar = jnp.log(_few_messages((k - 1.0) / (2.0 * big)))
+    return lemma_4_weights(log_g, log_kbar, -(k - 1.0) / (8.0 * big), epsilon0, tab)
 
 
 def _over_runs(log_sum, log_mass: Array, *columns: Array) -> Array:
@@ -174,7 +170,7 @@ def _powers(log_mass: Array, log_base: Array, tab: OrderTable) -> Array:
 
 @jax.custom_jvp
 def _few_messages(x: Array) -> Array:
-    """floor(x) + 1, whose derivative is that of the trend x + 1/2 from x = 1 on, and 0 before."""
+    """kbar = floor(x) + 1 of Lemma 4 at x = (k - 1) / (2 e^eps0); its derivative is 0 below 1, then that of x + 1/2."""
     return jnp.floor(x) + 1.0
 
 

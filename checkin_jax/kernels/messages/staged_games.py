@@ -231,11 +231,7 @@ def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
 
 
 def stage_law(
-    game: Laws,
-    played: Played,
-    allowed: Array,
-    per_node: int = _POINTS,
-    left_out: Array | float | None = None,
+    game: Laws, played: Played, allowed: Array, per_node: int = _POINTS, left_out: Array | float | None = None
 ) -> tuple[Array, Array]:
     """Law of a stage, [laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
 
@@ -280,12 +276,7 @@ class Staged(NamedTuple):
 
 
 def _binomial(
-    end: Staged,
-    clients: Array,
-    rate: Array,
-    before: Array,
-    x: Array,
-    shift: Array,
+    end: Staged, clients: Array, rate: Array, before: Array, x: Array, shift: Array
 ) -> tuple[Array, Array]:
     """Upper bounds on (E(x + S)_+ plus debts for S of K steps, K >= before; Pr[K < before]).
 

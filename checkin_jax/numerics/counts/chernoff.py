@@ -74,10 +74,8 @@ def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
             masses = np.exp(np.asarray(binomial.log_pmf(counts, number, middle[:, None])))
             fewer = np.where(counts < least[:, None], masses, 0.0).sum(axis=1)
             log_prob = np.log(fewer * (1.0 + _ROUNDED) + 1e-300)
-        low, high = (
-            np.where(log_prob <= -exponent, low, middle),
-            np.where(log_prob <= -exponent, middle, high),
-        )
+        rare = log_prob <= -exponent
+        low, high = np.where(rare, low, middle), np.where(rare, middle, high)
     return high
 
 

@@ -54,9 +54,9 @@ class ImageTraining(ImageSettings):
     tuning: str | None = None
 
     def __post_init__(self) -> None:
-        self.learning_rate = _validate.real(0, 1e30, open_low=True, learning_rate=self.learning_rate)
+        self.learning_rate = _validate.real(0, 1e30, "(]", learning_rate=self.learning_rate)
         _validate.choice(("linear", "constant"), decay=self.decay)
-        self.momentum = _validate.real(0, 1, open_high=True, momentum=self.momentum)
+        self.momentum = _validate.real(0, 1, "[)", momentum=self.momentum)
         self.local_steps = _validate.integer(1, 10**6, local_steps=self.local_steps)
         if (self.local_learning_rate is None) == (self.local_steps > 1):
             raise ValueError(
@@ -64,7 +64,7 @@ class ImageTraining(ImageSettings):
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
         if self.local_learning_rate is not None:
-            rate = _validate.real(0, 1e30, open_low=True, local_learning_rate=self.local_learning_rate)
+            rate = _validate.real(0, 1e30, "(]", local_learning_rate=self.local_learning_rate)
             self.local_learning_rate = rate
 
     @classmethod

@@ -215,9 +215,7 @@ class L2Messages(Mechanism):
         epsilon0 = _validate.real(noise.MIN_EPSILON0, MAX_EPSILON0, epsilon0=self.randomizer.epsilon0)
         least, distance = math.tanh(0.5 * epsilon0), self.randomizer.total_variation
         if distance < least * (1.0 - 1e-9):
-            raise ValueError(
-                f"total_variation={distance!r}: expected at least {least!r}, which the l2 mechanism has"
-            )
+            raise _validate.error(f"at least {least!r}, which the l2 mechanism has", total_variation=distance)
 
     def __str__(self) -> str:
         return f"l2 mechanism, epsilon0 = {self.randomizer.epsilon0:g} a message"

@@ -45,9 +45,7 @@ class Performance:
         if self.microbatch is not None:
             microbatch = _validate.integer(GROUP, MOST_AT_ONCE, microbatch=self.microbatch)
             if microbatch % GROUP:
-                raise ValueError(
-                    f"microbatch={_validate.shown(self.microbatch)}: expected a multiple of {GROUP}"
-                )
+                raise _validate.error(f"a multiple of {GROUP}", microbatch=self.microbatch)
             object.__setattr__(self, "microbatch", microbatch)
         if self.mesh is not None:
             axes = getattr(self.mesh, "axis_names", None), getattr(self.mesh, "axis_types", None)

@@ -144,7 +144,7 @@ def read(run_dir: str | Path) -> RecordedRun:
     values = {name: value for name, value in about.items() if name in fields}
     try:
         if "minibatch" in about:
-            raise ValueError(f"minibatch={about['minibatch']!r}: expected in the protocol")
+            raise _validate.error("in the protocol", minibatch=about["minibatch"])
         for name, base in (("protocol", CheckInProtocol), ("randomizer", Randomizer)):
             values[name] = from_plain(values[name], base, complete=False)
         values["before"] = [
@@ -225,7 +225,7 @@ def predictor(run_dir: str | Path, model: Model) -> Callable[..., Any]:
       ValueError: the model has no `apply`; and as `load`.
     """
     if model.apply is None:
-        raise ValueError(f"model={_validate.shown(model.name)}: expected one with `apply`, which is None")
+        raise _validate.error("one with `apply`, which is None", model=model.name)
     return jax.jit(functools.partial(model.apply, load(run_dir, model)))
 
 
@@ -277,7 +277,7 @@ def _report(file: Path, planned: int) -> dict[str, Any]:
         if report["accuracy"] is not None:
             _validate.real(0, 1, accuracy=report["accuracy"])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise ValueError(f"notes={_validate.shown(notes)}: expected texts")
+            raise _validate.error("texts", notes=notes)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return report
@@ -300,10 +300,10 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
                     if line[name][view] is not None:
-                        _validate.real(0, math.inf, open_high=True, **{name: line[name][view]})
+                        _validate.real(0, math.inf, "[)", **{name: line[name][view]})
             for name in ("update_norm", "noise_norm"):
                 if line.get(name) is not None:
-                    _validate.real(0, math.inf, open_high=True, **{name: line[name]})
+                    _validate.real(0, math.inf, "[)", **{name: line[name]})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return found

@@ -168,10 +168,7 @@ class Report:
         lines += [f"  note       {note}" for note in self.notes()]
         client = "the fastest client" if self.by_rate else "a client"
         if self.planned:
-            lines += [
-                "",
-                f"Over all {_allowed(run, settings):,} planned rounds (the figures to quote):",
-            ]
+            lines += ["", f"Over all {_allowed(run, settings):,} planned rounds (the figures to quote):"]
         for view in VIEWS:
             lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
             if view == "local":

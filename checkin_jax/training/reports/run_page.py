@@ -189,11 +189,7 @@ def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
     def draw(axis: Axes) -> None:
         axis.plot(rounds, [line["update_norm"] for line in lines], ".-", color="#123a6b", label="update")
         axis.plot(
-            rounds,
-            [line["noise_norm"] for line in lines],
-            "--",
-            color="#7f7f7f",
-            label="expected noise",
+            rounds, [line["noise_norm"] for line in lines], "--", color="#7f7f7f", label="expected noise"
         )
         axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
         axis.set(xlabel="round", ylabel="l2 norm")

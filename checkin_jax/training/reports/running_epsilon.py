@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 from typing import Any
 
 from checkin_jax._serialize import finite
@@ -18,7 +19,7 @@ MOST = 20
 _Figures = concurrent.futures.Future[dict[str, Guarantee]]
 
 
-class Spent:
+class Spent(contextlib.AbstractContextManager["Spent"]):
     """Bracket of epsilon over all rounds begun, in every view; use as a context manager.
 
     A thread computes the figures of the next evaluation while the rounds before it run. So the loop waits
@@ -40,9 +41,6 @@ class Spent:
         self._every = eval_every * -(-evaluations // MOST)
         self._found: dict[CheckInProtocol, _Figures] = {}
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "accounting")
-
-    def __enter__(self) -> Spent:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._thread.shutdown(cancel_futures=True)

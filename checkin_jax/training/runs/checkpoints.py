@@ -12,6 +12,7 @@ the one before is used. None is deleted before the run has finished.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import itertools
@@ -52,7 +53,7 @@ class Unusable(NamedTuple):
     name: str
 
 
-class Checkpoints:
+class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     """The checkpoints of one run; use as a context manager.
 
     Args:
@@ -86,9 +87,6 @@ class Checkpoints:
                 else ocp.options.MultiprocessingOptions(),
             ),
         )
-
-    def __enter__(self) -> Checkpoints:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._manager.close()

@@ -7,6 +7,7 @@ entropy, see `checkpoints`.) A process that writes to the folder holds a lock on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -34,7 +35,7 @@ class FinishedError(ResumeError):
     """A run to be resumed that has already finished."""
 
 
-class RunDirectory:
+class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
     """Creates the folder of one run, or continues it, and writes to it; use as a context manager.
 
     Args:
@@ -59,9 +60,6 @@ class RunDirectory:
         except OSError:
             self._unlock()
             raise
-
-    def __enter__(self) -> RunDirectory:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         try:
@@ -109,7 +107,8 @@ class RunDirectory:
         self, report: Mapping[str, Any], statement: str, parameters: Mapping[str, np.ndarray]
     ) -> None:
         """Writes parameters and report, the file that marks the run complete last; deletes `interrupted`."""
-        self.write_arrays("parameters.npz", parameters)
+        with replacing(self.path / "parameters.npz") as stream:
+            np.savez(stream, allow_pickle=False, **parameters)
         self.write_text("report.txt", statement)
         aside = self.path / _INTERRUPTED
         (delete if aside.is_dir() else delete_rest)(aside)
@@ -192,11 +191,6 @@ class RunDirectory:
         """Writes one UTF-8 text file."""
         with replacing(self.path / name) as stream:
             stream.write(text.encode())
-
-    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes one .npz file of named arrays."""
-        with replacing(self.path / name) as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
 
     def _check(self, resume: bool) -> None:
         if self.path.exists() and not self.path.is_dir():

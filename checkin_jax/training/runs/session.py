@@ -32,7 +32,7 @@ CHECKPOINTS = "checkpoints"
 INTERRUPTED = "interrupted"
 
 
-class Session:
+class Session(contextlib.AbstractContextManager["Session"]):
     """The state of a run beside the model, and its folder; use as a context manager.
 
     With several processes only the first one has a folder, and all use its entropy.
@@ -109,9 +109,6 @@ class Session:
                         checkpoints().Checkpoints(kept, of_all, keep=keep)
                     )
             self._opened = opened.pop_all()
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

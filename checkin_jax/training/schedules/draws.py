@@ -84,7 +84,7 @@ def source_name(source: EntropySource) -> str:
       TypeError: it is not callable.
     """
     if not callable(source):
-        raise TypeError(f"entropy={_validate.shown(source)}: expected a function of a number of bytes")
+        raise _validate.type_error("a function of a number of bytes", entropy=source)
     of = source if hasattr(source, "__qualname__") else type(source)
     return str(getattr(source, "name", f"{of.__module__}.{of.__qualname__}"))
 

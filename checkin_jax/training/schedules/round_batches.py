@@ -45,11 +45,9 @@ class Rounds(Schedule):
         """Rates and expected number of messages."""
         number, rate = self.check_ins
         unequal_rates = self.protocol.unequal_rates
-        how = (
-            f"rate {rate:.6g}"
-            if unequal_rates is None
-            else f"rates {unequal_rates.span}, each client its own"
-        )
+        how = f"rate {rate:.6g}"
+        if unequal_rates is not None:
+            how = f"rates {unequal_rates.span}, each client its own"
         return f"checking in at {how}: about {number * rate:,.0f} a round"
 
     def fewer_clients(self) -> ShuffledCheckIn | Shuffle:

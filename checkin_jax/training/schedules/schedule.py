@@ -63,11 +63,9 @@ class Schedule(abc.ABC):
     def fleet(self) -> Fleet | None:
         """The clients with their rates; None if all rates are equal."""
         unequal_rates = self.protocol.unequal_rates
-        return (
-            Fleet(unequal_rates.thinned(self.protocol.arrival_prob))
-            if isinstance(unequal_rates, Rates)
-            else None
-        )
+        if not isinstance(unequal_rates, Rates):
+            return None
+        return Fleet(unequal_rates.thinned(self.protocol.arrival_prob))
 
     @property
     def rounds_per_unit(self) -> int:
@@ -179,13 +177,9 @@ def schedule_of(protocol: Any) -> Schedule:
             "say how often each client comes"
         )
     if colluding := getattr(protocol, "num_colluding", 0):
-        raise ValueError(
-            f"num_colluding={colluding!r}: expected 0 for training; account for colluding clients apart"
-        )
+        raise _validate.error("0 for training; account for colluding clients apart", num_colluding=colluding)
     if floor := getattr(protocol, "min_reports", 0):
-        raise ValueError(
-            f"min_reports={floor!r}: expected 0 for training; account for batches of a fleet apart"
-        )
+        raise _validate.error("0 for training; account for batches of a fleet apart", min_reports=floor)
     return _SCHEDULES.of(protocol)(protocol=protocol)
 
 

@@ -107,7 +107,7 @@ class Shuffled(_OneRate):
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)
-        _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
+        _validate.real(0.0, 1.0, "(]", rate=self.rate)
 
     @property
     def everybody(self) -> float:
@@ -193,8 +193,8 @@ class UniformSlot(_InSlots):
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, slots=self.slots)
-        _validate.real(0.0, 1.0, open_low=True, use_prob=self.use_prob)
-        _validate.real(0.0, self.use_prob, open_low=True, use_prob_lower=self.use_prob_lower)
+        _validate.real(0.0, 1.0, "(]", use_prob=self.use_prob)
+        _validate.real(0.0, self.use_prob, "(]", use_prob_lower=self.use_prob_lower)
 
     def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         m = float(self.slots)
@@ -234,7 +234,7 @@ class Occupied(_InSlots):
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)
         _validate.integer(1, 2**42, num_slots=self.num_slots)
-        _validate.real(0.0, 1.0, open_low=True, prob=self.prob)
+        _validate.real(0.0, 1.0, "(]", prob=self.prob)
 
     @property
     def use_prob(self) -> float:

@@ -151,10 +151,7 @@ class _OneRecord(abc.ABC):
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
         up, down = lines(forward, above), lines(backward, -clients * np.expm1(-loss))
         difference, mass = down[0] / clients, down[1]
-        return (up[0] / clients, up[1]), (
-            difference,
-            (mass - difference) * (1.0 + 1e-15),
-        )
+        return (up[0] / clients, up[1]), (difference, (mass - difference) * (1.0 + 1e-15))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         forward, backward = self._lines

@@ -44,7 +44,7 @@ class KaryBound(HiddenSteps):
     neg_log_tail: float
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
         _validate.integer(2, 2**42, num_values=self.num_values)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 

@@ -16,13 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import AllCut, TabulatedMessages
-from checkin_jax.accounting.bounds.interface import (
-    LocalGaussian,
-    LocalMessages,
-    UnitBound,
-    Values,
-    Witness,
-)
+from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, Values, Witness
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawSlots, serves
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, end, log_square, spread
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, OneInSlots
@@ -54,11 +48,8 @@ _POOLED, _MOST_POOLED = (1.0, 2.0, 4.0, 10.0, 30.0), 0.8
 
 def alone(profile: Profile) -> LocalGaussian | LocalMessages:
     """Bound on one message by itself."""
-    return (
-        LocalGaussian(1.0, profile.mu)
-        if isinstance(profile, GaussianProfile)
-        else LocalMessages(1.0, profile)
-    )
+    gaussian = isinstance(profile, GaussianProfile)
+    return LocalGaussian(1.0, profile.mu) if gaussian else LocalMessages(1.0, profile)
 
 
 def _possible(profile: Profile, allowed: float) -> float:

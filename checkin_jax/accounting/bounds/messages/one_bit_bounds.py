@@ -85,12 +85,12 @@ class OneBitCheckIn(HiddenSteps):
     name = "own-laws (one bit)"
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
+        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
-        _validate.real(0.0, 1.0, open_low=True, differ=self.differ)
+        _validate.real(0.0, 1.0, "(]", differ=self.differ)
         if not isinstance(self.step_cover, ClientPool):
             cover = _validate.instance(Shuffled, step_cover=self.step_cover)
-            _validate.real(0.0, 1.0, open_low=True, open_high=True, rate=cover.rate)
+            _validate.real(0.0, 1.0, "()", rate=cover.rate)
 
     @property
     def law(self) -> equal_steps.StepLaw:

@@ -55,7 +55,7 @@ class HiddenMessages(HiddenSum):
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2.0**42, num_clients=self.num_clients)
-        _validate.real(0.0, 1.0, open_low=True, rate=self.rate)
+        _validate.real(0.0, 1.0, "(]", rate=self.rate)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property

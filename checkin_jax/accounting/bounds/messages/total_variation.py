@@ -77,43 +77,18 @@ def losses_of(
     return np.append(losses[losses < epsilon0], epsilon0)
 
 
-class DominatingSteps(abc.ABC):
-    """A symmetric bound made from one dominating step.
+class HiddenSteps(abc.ABC):
+    """A symmetric bound made from one dominating step and a cover.
 
-    Attributes of subclasses: epsilon0: nats, in (0, 50]. neg_log_tail: -log of the negligible mass.
+    Attributes of subclasses: step_cover: the cover. epsilon0: nats, in (0, 50]. neg_log_tail: -log of the
+    negligible mass.
     """
 
+    step_cover: StepCover
     epsilon0: float
     neg_log_tail: float
 
     sharp = True
-
-    @property
-    @abc.abstractmethod
-    def largest_loss(self) -> float: ...
-
-    @abc.abstractmethod
-    def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
-        """Losses from 0 to epsilon0, and upper bounds there."""
-
-    @functools.cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(losses, upper bounds), linear in e^loss between losses."""
-        losses, value = self.evaluated()
-        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
-        above, value = convex.full_hull(np.expm1(losses), value)
-        return np.log1p(above), value
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(
-            np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self.profile, np.asarray(loss))
-        )
-
-
-class HiddenSteps(DominatingSteps):
-    """A bound from a dominating step and a cover. Attributes of subclasses: step_cover: the cover."""
-
-    step_cover: StepCover
 
     @property
     @abc.abstractmethod
@@ -125,9 +100,21 @@ class HiddenSteps(DominatingSteps):
         return largest_loss(self.epsilon0, self.step_cover.use_prob)
 
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
+        """Losses from 0 to epsilon0, and upper bounds there."""
         step_counts = self.step_cover.sums(self.neg_log_tail)
         losses = losses_of(self.law, step_counts, self.epsilon0, self.neg_log_tail)
         return losses, self.step_cover.of_step(self.law, self.epsilon0, losses, self.neg_log_tail)
+
+    @functools.cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(losses, upper bounds), linear in e^loss between losses."""
+        losses, value = self.evaluated()
+        value = np.where(losses >= self.epsilon0, 0.0, np.minimum.accumulate(value))
+        above, value = convex.full_hull(np.expm1(losses), value)
+        return np.log1p(above), value
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        return np.where(np.asarray(loss) >= self.largest_loss, 0.0, convex.chords(*self.profile, loss))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +139,8 @@ class TotalVariationBound(HiddenSteps):
     witnesses: tuple[Witness, ...] = ()
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, open_low=True, epsilon0=self.epsilon0)
-        _validate.real(0.0, 1.0, open_low=True, total_variation=self.total_variation)
+        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
+        _validate.real(0.0, 1.0, "(]", total_variation=self.total_variation)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property

@@ -132,7 +132,7 @@ class Population:
 
 
 def population_of(
-    unit: Unit, unequal_rates: CheckInRates | None, num_clients: int, arrival_prob: float
+    unit: Unit, num_clients: int, unequal_rates: CheckInRates | None, arrival_prob: float
 ) -> Population | None:
     """The target's population; None if there is no other client or rates are equal."""
     rate, mass = unit.rate, unit.neg_log_tail
@@ -144,25 +144,15 @@ def population_of(
     if not isinstance(unequal_rates, Rates):
         return None
     others = unequal_rates.others(unequal_rates.fastest(unit.client_rate))
-    return (
-        None
-        if others is None
-        else Population(rate, unequal_rates.thinned(arrival_prob), others.thinned(arrival_prob), None, mass)
-    )
+    if others is None:
+        return None
+    return Population(rate, unequal_rates.thinned(arrival_prob), others.thinned(arrival_prob), None, mass)
 
 
 def covering_population(unit: Unit) -> Population | None:
     """The target's population in the unit's `unequal_cover`; None without one."""
-    return (
-        None
-        if unit.unequal_cover is None
-        else population_of(
-            unit,
-            unit.unequal_cover.unequal_rates,
-            unit.unequal_cover.num_clients,
-            unit.unequal_cover.arrival_prob,
-        )
-    )
+    cover = unit.unequal_cover
+    return None if cover is None else population_of(unit, *cover)
 
 
 def covers(unit: Unit) -> list[ClientPool]:
@@ -267,7 +257,7 @@ def choosing_population(unit: Unit) -> Population | None:
     choices = unit.protocol.unequal_used_slot_choices
     if choices is None or unit.slots is None or not unit.replaced:
         return None
-    return population_of(unit, choices.unequal_rates, choices.num_clients, 1.0)
+    return population_of(unit, choices.num_clients, choices.unequal_rates, 1.0)
 
 
 def _occupying_pools(found: Population) -> list[tuple[float, PoolSizes]]:
@@ -339,17 +329,12 @@ def t_star_h(unit: Unit) -> UnitBound | None:
 
 def g4h(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots of which only sums are observed; Gaussian noise; unequal rates."""
-    choices, mu, found = (
-        unit.protocol.unequal_averaged_slot_choices,
-        unit.randomizer.gaussian_mu,
-        covering_population(unit),
-    )
+    choices, mu = unit.protocol.unequal_averaged_slot_choices, unit.randomizer.gaussian_mu
+    found, mass = covering_population(unit), unit.neg_log_tail
     if choices is None or mu is None or found is None or unit.view != "aggregate":
         return None
     if found.limits is not None:
-        co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, unit.neg_log_tail)
+        co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, mass)
     else:
-        co_occupants = pools.sum_of(
-            found.others.values / choices.num_slots, found.others.counts, unit.neg_log_tail
-        )
-    return averaged(*choices[:2], found.rate, mu, unit.neg_log_tail, co_occupants)
+        co_occupants = pools.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
+    return averaged(*choices[:2], found.rate, mu, mass, co_occupants)

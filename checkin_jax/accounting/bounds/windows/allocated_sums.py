@@ -155,7 +155,6 @@ class G3Slots(_Allocation):
     """
 
     name = "allocation"
-    witnesses: tuple[Witness, ...] = ()
     shared = True
 
 

@@ -106,7 +106,6 @@ class _Displacing(AsymmetricBound):
 
     pair: OppositeRecords
     use_prob: float
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
@@ -182,7 +181,6 @@ class DisplacedAddRemove(AsymmetricBound):
     """
 
     common: _Common
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 
@@ -190,10 +188,7 @@ class DisplacedAddRemove(AsymmetricBound):
     def _both(self) -> tuple[AsymmetricBound, float]:
         (empty, few), (_, many), common = self.common.empty, self.common.filled, self.common
         alone = tuple(
-            (
-                each.weight,
-                AllocationGaussian(each.slots, each.use_prob, 0.5 * common.mu, common.neg_log_tail),
-            )
+            (each.weight, AllocationGaussian(each.slots, each.use_prob, 0.5 * common.mu, common.neg_log_tail))
             for each in empty
         )
         return TwoKinds(PublicMixture(alone), PublicMixture(common.displacing)), few + many

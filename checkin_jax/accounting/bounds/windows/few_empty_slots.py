@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import AsymmetricBound, Witness
+from checkin_jax.accounting.bounds.interface import AsymmetricBound
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, AllocationGaussian, G3Slots
 from checkin_jax.accounting.bounds.windows.public_mixture import TwoKinds
 from checkin_jax.numerics.counts import occupancy
@@ -68,7 +68,6 @@ class OccupiedAllocationGaussian(AsymmetricBound):
     sums: int | None = None
 
     name = "allocation"
-    witnesses: tuple[Witness, ...] = ()
 
     @functools.cached_property
     def _parts(self) -> tuple[tuple[AsymmetricBound, float], ...]:

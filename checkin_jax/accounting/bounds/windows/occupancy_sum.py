@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
@@ -47,7 +47,6 @@ class CompetingClients(AsymmetricBound):
     prob: float
     mu: float
     neg_log_tail: float
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 

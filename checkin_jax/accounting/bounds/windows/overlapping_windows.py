@@ -144,8 +144,7 @@ class Windows:
             if row.any():
                 # A level of small probability needs less accuracy.
                 mass = max(
-                    self.neg_log_tail + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0),
-                    _LEAST_MASS,
+                    self.neg_log_tail + min(math.log(max(share @ row, 1e-300)) + _MARGIN, 0.0), _LEAST_MASS
                 )
                 pair = _pair(int(level), self.mu, _ALIKE * math.ceil(mass / _ALIKE))
                 found.append((int(level), pair, row))

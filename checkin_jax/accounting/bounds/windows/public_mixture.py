@@ -6,13 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import (
-    MAX_LOSS,
-    AsymmetricBound,
-    UnitBound,
-    Witness,
-    upper_sides,
-)
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, upper_sides
 from checkin_jax.kernels import ROUNDING
 
 # Shares of the threshold that the first kind of slots gets.
@@ -29,7 +23,6 @@ class PublicMixture(AsymmetricBound):
     """
 
     parts: tuple[tuple[float, UnitBound], ...]
-    witnesses: tuple[Witness, ...] = ()
 
     @property
     def name(self) -> str:
@@ -45,11 +38,8 @@ class PublicMixture(AsymmetricBound):
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         found = np.zeros(np.shape(loss))
         for weight, part in self.parts:
-            alone = (
-                part.side(loss, backward)
-                if isinstance(part, AsymmetricBound)
-                else upper_sides(part, loss)[backward]
-            )
+            one_sided = isinstance(part, AsymmetricBound)
+            alone = part.side(loss, backward) if one_sided else upper_sides(part, loss)[backward]
             found = found + weight * np.asarray(alone)
         return found * (1.0 + ROUNDING)
 
@@ -68,7 +58,6 @@ class TwoKinds(AsymmetricBound):
 
     one: AsymmetricBound
     other: AsymmetricBound
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
 

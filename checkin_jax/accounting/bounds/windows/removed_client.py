@@ -14,7 +14,7 @@ import math
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, Witness
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, HiddenSum, WeightLaw, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.windows.contention import RivalEvent, rivalled, win_prob
@@ -142,7 +142,6 @@ class RemovedClient(AsymmetricBound):
     num_rivals: int = 0
     rival_prob: float = 0.0
     common: bool = False
-    witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
 

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     MOST_LATTICE_MU,
@@ -48,7 +48,6 @@ class ResampledNeighbours(AsymmetricBound):
     window: int
     mu: float
     neg_log_tail: float
-    witnesses: tuple[Witness, ...] = ()
 
     name = "allocation"
     # The spread is not known before the evaluation.
