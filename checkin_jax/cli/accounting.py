@@ -156,7 +156,8 @@ class Verify:
     """Re-checks certificates by a program that shares no code with the accountant: one line for each file.
 
     The line has the epsilon and delta that were checked, and everything taken on trust, or the step that does not hold.
-    Exit code 0: every file holds, except for what its line names; 1: a file is refuted; 2: a file is no certificate.
+    Exit code 0: every file holds, except for what its line names; 1: a file is refuted; 2: a file is no certificate,
+    or too large to be checked.
 
     Attributes:
       files: certificates that checkin epsilon --certificate wrote.
@@ -184,10 +185,13 @@ class Verify:
         refuted = False
         for path, text in texts.items():
             try:
+                part = "no certificate"
                 claim = verify.read(text)
+                # Such as one whose composition is too large.
+                part = "not checked"
                 steps, trusted = verify.check(text)
             except verify.Malformed as error:
-                raise UsageError(f"{path}: no certificate: {error}") from None
+                raise UsageError(f"{path}: {part}: {error}") from None
             except verify.Refuted as error:
                 refuted = True
                 say(f"{path}: refuted: {error}")

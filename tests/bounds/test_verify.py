@@ -307,19 +307,8 @@ def test_what_has_no_certificate_is_refused():
         cj.certificate(1.0)
 
 
-RUN = [
-    "epsilon",
-    "--num-clients",
-    "1000",
-    "--check-in-prob",
-    "0.1",
-    "--num-rounds",
-    "100",
-    "--epsilon0",
-    "2",
-    "--bounds",
-    "clones",
-]
+PROTOCOL = ["--num-clients", "1000", "--check-in-prob", "0.1", "--num-rounds", "100"]
+RUN = ["epsilon", *PROTOCOL, "--epsilon0", "2", "--bounds", "clones"]
 
 
 def _status(words):
@@ -351,6 +340,12 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     Path("none.json").write_text("{}")
     assert _status(["verify", "none.json"]) == 2
     assert capsys.readouterr().err == "checkin: none.json: no certificate: certificate: no field 'format'\n"
+    large = json.loads(json.dumps(good))
+    _scaled(large, "spacing", 2.0**-13)
+    large["units"][0]["knots"] = [index << 13 for index in large["units"][0]["knots"]]
+    Path("large.json").write_text(json.dumps(large))
+    assert _status(["verify", "large.json"]) == 2
+    assert capsys.readouterr().err.startswith("checkin: large.json: not checked: ")
     assert _status(["verify", "missing.json"]) == 2
     assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"
 
