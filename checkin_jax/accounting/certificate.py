@@ -32,7 +32,7 @@ Units = list[tuple[UnitBound, int]]
 
 
 def certificate(guarantee: Guarantee) -> dict[str, Any]:
-    """Certificate of the guarantee's upper end, for `json.dump` and `python -m checkin_jax.verify`.
+    """Certificate of the guarantee's upper end, for `json.dump` and `checkin verify`.
 
     Numbers are float64 as hexadecimal text, exact. Profiles are those of the composition, at multiples of one spacing.
     `model` names the pair if verify sums it itself; otherwise verify trusts the bound. docs/guarantees.md lists its

@@ -17,7 +17,7 @@ from checkin_jax import _startup
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
-from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck
+from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck, Verify
 from checkin_jax.cli.audit import AuditCommand
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain, FigureCommand
@@ -31,6 +31,7 @@ from checkin_jax.cli.training import TrainDigits, TrainMnist
 # Subcommands by name.
 COMMANDS: dict[str, type] = {
     "epsilon": Epsilon,
+    "verify": Verify,
     "calibrate": Calibrate,
     "plan": Plan,
     "compare": Compare,

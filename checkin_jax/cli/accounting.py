@@ -1,13 +1,17 @@
-"""`checkin epsilon`, `calibrate`, `compare` and `flower-check`: epsilon of a run, or of one message of Flower."""
+"""`checkin epsilon`, `verify`, `calibrate`, `compare`, `flower-check`: epsilon of a run, or of Flower's message."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
+from checkin_jax._files import naming, replacing
+from checkin_jax._optional import how_to_install
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._tables import columns, terminal_width
@@ -21,7 +25,7 @@ from checkin_jax.cli.options import (
     RunOptions,
     bounds_of,
 )
-from checkin_jax.cli.pages import say
+from checkin_jax.cli.pages import check_folder, say
 from checkin_jax.cli.parsing import UsageError
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
@@ -95,25 +99,35 @@ class Epsilon(_Question):
     Attributes:
       by_rate: with unequal rates: also print a table of epsilon by rate.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
+      certificate: also write the certificate of the first line's epsilon to this file, for checkin verify.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
+        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2 --certificate claim.json",
         "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --noise-multiplier 2 --view aggregate",
         "--protocol fixed-window --num-clients 1e5 --num-slots 1e4 --epsilon0 1 --verbose",
     )
 
     by_rate: Annotated[bool, OUTPUT] = False
     attack: Annotated[bool, OUTPUT] = False
+    certificate: Annotated[Path | None, OUTPUT] = None
 
     def run(self) -> None:
         """Prints the answer, and the other views below it."""
         from checkin_jax.accounting.account import account
+        from checkin_jax.accounting.certificate import certificate
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
         if self.by_rate and protocol.unequal_rates is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
+        if self.certificate is not None:
+            check_folder(self.certificate, "--certificate")
         answer = account(protocol, randomizer, **self.asked())
+        if self.certificate is not None:
+            text = json.dumps(certificate(answer), allow_nan=False)
+            with replacing(self.certificate) as file:
+                file.write(text.encode())
         shown = self.views_of(protocol)
         # Views whose statement, attack terms or JSON is requested.
         wanted = shown if self.view is None else (self.view,)
@@ -135,6 +149,59 @@ class Epsilon(_Question):
             return
         below = "\n".join(_notes(answer, attack=self.attack)) + _by_rate(tables[answer.view])
         say("", *([below.lstrip("\n"), ""] if below else []), MORE)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Verify:
+    """Re-checks certificates by a program that shares no code with the accountant: one line for each file.
+
+    The line has the epsilon and delta that were checked, and everything taken on trust, or the step that does not hold.
+    Exit code 0: every file holds, except for what its line names; 1: a file is refuted; 2: a file is no certificate,
+    or too large to be checked.
+
+    Attributes:
+      files: certificates that checkin epsilon --certificate wrote.
+      verbose: also print the claim in words, and each step that was checked.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("claim.json", "claims/*.json --verbose")
+    computing: ClassVar[str] = "checking; a certificate takes seconds, a large one a minute ..."
+
+    files: tuple[Path, ...] = dataclasses.field(kw_only=False)
+    verbose: Annotated[bool, OUTPUT] = False
+
+    def run(self) -> None:
+        """Prints the lines in the order of the files."""
+        try:
+            from checkin_jax import verify
+        except ModuleNotFoundError as error:
+            if error.name != "flint":
+                raise
+            raise UsageError(f"verify needs python-flint: {how_to_install('verify')}") from None
+        texts = {}
+        for path in self.files:
+            with naming(path), open(path, "rb") as file:
+                texts[path] = file.read(verify.MOST_BYTES + 1)
+        refuted = False
+        for path, text in texts.items():
+            try:
+                part = "no certificate"
+                claim = verify.read(text)
+                # Such as one whose composition is too large.
+                part = "not checked"
+                steps, trusted = verify.check(text)
+            except verify.Malformed as error:
+                raise UsageError(f"{path}: {part}: {error}") from None
+            except verify.Refuted as error:
+                refuted = True
+                say(f"{path}: refuted: {error}")
+                continue
+            epsilon, delta = up(float(claim.epsilon), 9), float(claim.delta)
+            say(f"{path}: epsilon <= {epsilon} at delta {delta!r} verified, except for: {'; '.join(trusted)}")
+            if self.verbose:
+                say(*(f"  {step}" for step in steps))
+        if refuted:
+            sys.exit(1)
 
 
 def _by_rate(table: Sequence[RateRow]) -> str:

@@ -14,9 +14,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import checkin_jax as cj
 from benchmarks.drawn_settings import answer
+from checkin_jax import cli
+from checkin_jax._rounding import up
 
 verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
 ball = verify.ball
@@ -301,6 +305,84 @@ def test_certificates_with_a_smaller_epsilon_are_refuted(name):
 def test_what_has_no_certificate_is_refused():
     with pytest.raises(TypeError, match="guarantee"):
         cj.certificate(1.0)
+
+
+PROTOCOL = ["--num-clients", "1000", "--check-in-prob", "0.1", "--num-rounds", "100"]
+RUN = ["epsilon", *PROTOCOL, "--epsilon0", "2", "--bounds", "clones"]
+
+
+def _status(words):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    return stop.value.code
+
+
+def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    cli.main([*RUN, "--certificate", "claim.json"])
+    shown = capsys.readouterr().out
+    good = json.loads(Path("claim.json").read_text())
+    assert f"epsilon <= {up(float.fromhex(good['claim']['epsilon']), 5)} " in shown
+    cli.main(["verify", "claim.json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        f"claim.json: epsilon <= {up(float.fromhex(good['claim']['epsilon']), 9)} at delta"
+    )
+    assert line.endswith("; the lower end")
+    cli.main(["verify", "claim.json", "--verbose"])
+    assert "129 knots holds (clones)" in capsys.readouterr().out
+    Path("low.json").write_text(json.dumps(_altered(good, "a value lowered")))
+    assert _status(["verify", "low.json", "claim.json"]) == 1
+    refuted, verified = capsys.readouterr().out.splitlines()
+    assert refuted.startswith("low.json: refuted: units[0]")
+    assert verified == line
+    Path("none.json").write_text("{}")
+    assert _status(["verify", "none.json"]) == 2
+    assert capsys.readouterr().err == "checkin: none.json: no certificate: certificate: no field 'format'\n"
+    large = json.loads(json.dumps(good))
+    _scaled(large, "spacing", 2.0**-13)
+    large["units"][0]["knots"] = [index << 13 for index in large["units"][0]["knots"]]
+    Path("large.json").write_text(json.dumps(large))
+    assert _status(["verify", "large.json"]) == 2
+    assert capsys.readouterr().err.startswith("checkin: large.json: not checked: ")
+    assert _status(["verify", "missing.json"]) == 2
+    assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"
+
+
+def test_a_certificate_that_cannot_be_written_is_refused_before_the_answer(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    assert _status([*RUN, "--certificate", str(tmp_path / "no" / "claim.json")]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "expected a file in an existing folder" in err
+
+
+SMALL = st.floats(1e-5, 0.5)
+LOOSE = 1e-6
+
+
+@given(st.sampled_from(["epsilon", "delta", "value", "rate", "count", "lower"]), st.integers(0, 9), SMALL)
+@settings(max_examples=60, deadline=None)
+def test_any_digit_that_matters_is_checked(field, place, by):
+    """Each change claims more by a share `by`; the lower end is checked against the upper one only."""
+    made = _own(_exact_epsilon() * (1 + LOOSE))
+    claim, unit = made["claim"], made["units"][0]
+    if field == "epsilon":
+        _scaled(claim, "epsilon", 1 - by)
+    elif field == "delta":
+        _scaled(claim, "delta", 1 - 10 * LOOSE * 14 - by / 2)
+    elif field == "value":
+        _value(unit, place, 1 - by)
+    elif field == "rate":
+        _scaled(unit["model"], "rate", 1 + by)
+    elif field == "count":
+        unit["count"] += 1 + place
+        claim["units"] = unit["count"]
+    else:
+        claim["lower"] = (float.fromhex(claim["epsilon"]) * (1 + by)).hex()
+    with pytest.raises(verify.Refuted):
+        _checked(made)
 
 
 CENSUS = Path(__file__).parents[2] / "docs" / "pictures" / "census.csv"

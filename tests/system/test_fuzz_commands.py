@@ -489,6 +489,21 @@ def asking_for_a_word(term):
 
 @case(
     CASES,
+    st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"[]", b"{}", b"[" * 2_000])), max_size=2),
+    covers=("verify",),
+    few=20,
+    many=1_000,
+)
+def asking_to_verify(contents):
+    pytest.importorskip("flint", reason="python-flint is not installed")
+    for place, content in enumerate(contents):
+        Path(f"{place}.json").write_bytes(content)
+    with pytest.raises(Refused):
+        run(["verify", *(f"{place}.json" for place in range(len(contents)))])
+
+
+@case(
+    CASES,
     st.tuples(weights, weights, weights, st.one_of(st.just("1e-5"), word)),
     covers=("flower-check",),
     few=20,
