@@ -4,8 +4,8 @@ It imports only the standard library and python-flint (`pip install 'checkin-jax
 
     python -m checkin_jax.verify FILE
 
-prints one line for each step, and then "verified except for: ..." or "refuted: ..."; `checkin verify` prints one line
-for each of several files. Real numbers are balls (Arb intervals) that contain them. Masses are whole multiples of
+prints one line for each step, and then "verified; taken on trust: ..." or "refuted: ..."; `checkin verify` prints one
+line for each of several files. Real numbers are balls (Arb intervals) that contain them. Masses are whole multiples of
 2^-bits, each rounded up. docs/guarantees.md describes the contents of a certificate.
 """
 
@@ -557,7 +557,7 @@ def check(text: bytes) -> tuple[list[str], list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 verified, except for named parts; 1 refuted; 2 no certificate."""
+    """Exit status: 0 verified, given what is named; 1 refuted; 2 no certificate."""
     if len(arguments) != 1:
         print("usage: python -m checkin_jax.verify FILE")
         return 2
@@ -575,7 +575,7 @@ def main(arguments: list[str]) -> int:
         print(f"refuted: {error}")
         return 1
     print("\n".join(lines))
-    print(f"verified except for: {'; '.join(trusted)}")
+    print(f"verified; taken on trust: {'; '.join(trusted)}")
     return 0
 
 

@@ -124,10 +124,13 @@ class Epsilon(_Question):
         if self.certificate is not None:
             check_folder(self.certificate, "--certificate")
         answer = account(protocol, randomizer, **self.asked())
+        self._print(protocol, answer)
         if self.certificate is not None:
             text = json.dumps(certificate(answer), allow_nan=False)
             with replacing(self.certificate) as file:
                 file.write(text.encode())
+
+    def _print(self, protocol: CheckInProtocol, answer: Guarantee) -> None:
         shown = self.views_of(protocol)
         # Views whose statement, attack terms or JSON is requested.
         wanted = shown if self.view is None else (self.view,)
@@ -156,8 +159,8 @@ class Verify:
     """Re-checks certificates by a program that shares no code with the accountant: one line for each file.
 
     The line has the epsilon and delta that were checked, and everything taken on trust, or the step that does not hold.
-    Exit code 0: every file holds, except for what its line names; 1: a file is refuted; 2: a file is no certificate,
-    or too large to be checked.
+    Exit code 0: every file is verified, given what its line takes on trust; 1: a file is refuted; 2: none is, but one
+    is no certificate, or too large to be checked.
 
     Attributes:
       files: certificates that checkin epsilon --certificate wrote.
@@ -182,26 +185,26 @@ class Verify:
         for path in self.files:
             with naming(path), open(path, "rb") as file:
                 texts[path] = file.read(verify.MOST_BYTES + 1)
-        refuted = False
+        refuted = unchecked = False
         for path, text in texts.items():
             try:
-                part = "no certificate"
                 claim = verify.read(text)
-                # Such as one whose composition is too large.
-                part = "not checked"
                 steps, trusted = verify.check(text)
             except verify.Malformed as error:
-                raise UsageError(f"{path}: {part}: {error}") from None
+                unchecked = True
+                say(f"{path}: not checked: {error}")
             except verify.Refuted as error:
                 refuted = True
                 say(f"{path}: refuted: {error}")
-                continue
-            epsilon, delta = up(float(claim.epsilon), 9), float(claim.delta)
-            say(f"{path}: epsilon <= {epsilon} at delta {delta!r} verified, except for: {'; '.join(trusted)}")
-            if self.verbose:
-                say(*(f"  {step}" for step in steps))
-        if refuted:
-            sys.exit(1)
+            else:
+                epsilon, delta = up(float(claim.epsilon), 9), float(claim.delta)
+                say(
+                    f"{path}: epsilon <= {epsilon} at delta {delta!r} verified; taken on trust: {'; '.join(trusted)}"
+                )
+                if self.verbose:
+                    say(*(f"  {step}" for step in steps))
+        if refuted or unchecked:
+            sys.exit(1 if refuted else 2)
 
 
 def _by_rate(table: Sequence[RateRow]) -> str:

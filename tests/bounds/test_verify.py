@@ -338,16 +338,32 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     assert refuted.startswith("low.json: refuted: units[0]")
     assert verified == line
     Path("none.json").write_text("{}")
-    assert _status(["verify", "none.json"]) == 2
-    assert capsys.readouterr().err == "checkin: none.json: no certificate: certificate: no field 'format'\n"
+    assert _status(["verify", "none.json", "claim.json"]) == 2
+    unread, verified = capsys.readouterr().out.splitlines()
+    assert unread == "none.json: not checked: certificate: no field 'format'"
+    assert verified == line
+    assert _status(["verify", "none.json", "low.json"]) == 1
+    capsys.readouterr()
     large = json.loads(json.dumps(good))
     _scaled(large, "spacing", 2.0**-13)
     large["units"][0]["knots"] = [index << 13 for index in large["units"][0]["knots"]]
     Path("large.json").write_text(json.dumps(large))
     assert _status(["verify", "large.json"]) == 2
-    assert capsys.readouterr().err.startswith("checkin: large.json: not checked: ")
+    assert capsys.readouterr().out.startswith(
+        "large.json: not checked: units[0].knots: more than 262144 places"
+    )
     assert _status(["verify", "missing.json"]) == 2
     assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"
+
+
+def test_an_answer_without_a_certificate_is_printed_all_the_same(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    run = ["epsilon", *PROTOCOL, "--noise-multiplier", "2", "--view", "local"]
+    assert _status([*run, "--certificate", str(tmp_path / "claim.json")]) == 2
+    out, err = capsys.readouterr()
+    assert "epsilon <= " in out
+    assert err.startswith("checkin: ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_certificate_that_cannot_be_written_is_refused_before_the_answer(monkeypatch, tmp_path, capsys):

@@ -258,9 +258,10 @@ def test_a_few_rare_losses_are_composed_exactly():
 def at_least(least: int, number: int, prob: float) -> mp.mpf:
     """Pr[Bin(number, prob) >= least]."""
     share = mp.mpf(prob)
-    return mp.fsum(
+    terms = (
         mp.binomial(number, k) * share**k * (1 - share) ** (number - k) for k in range(least, number + 1)
     )
+    return mp.mpf(mp.fsum(terms).real)
 
 
 @pytest.mark.parametrize(
