@@ -185,14 +185,13 @@ class Verify:
         for path in self.files:
             with naming(path), open(path, "rb") as file:
                 texts[path] = file.read(verify.MOST_BYTES + 1)
-        refuted = unchecked = False
+        refuted, unchecked = False, []
         for path, text in texts.items():
             try:
                 claim = verify.read(text)
                 steps, trusted = verify.check(text)
             except verify.Malformed as error:
-                unchecked = True
-                say(f"{path}: not checked: {error}")
+                unchecked.append(f"{path}: not checked: {error}")
             except verify.Refuted as error:
                 refuted = True
                 say(f"{path}: refuted: {error}")
@@ -203,8 +202,13 @@ class Verify:
                 )
                 if self.verbose:
                     say(*(f"  {step}" for step in steps))
-        if refuted or unchecked:
-            sys.exit(1 if refuted else 2)
+        unread = "; ".join(unchecked)
+        if refuted:
+            if unread:
+                print(unread, file=sys.stderr)
+            sys.exit(1)
+        if unread:
+            raise UsageError(unread)
 
 
 def _by_rate(table: Sequence[RateRow]) -> str:

@@ -339,19 +339,18 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     assert verified == line
     Path("none.json").write_text("{}")
     assert _status(["verify", "none.json", "claim.json"]) == 2
-    unread, verified = capsys.readouterr().out.splitlines()
-    assert unread == "none.json: not checked: certificate: no field 'format'"
-    assert verified == line
+    out, err = capsys.readouterr()
+    assert out == f"{line}\n"
+    assert err == "checkin: none.json: not checked: certificate: no field 'format'\n"
     assert _status(["verify", "none.json", "low.json"]) == 1
-    capsys.readouterr()
+    assert capsys.readouterr().err == "none.json: not checked: certificate: no field 'format'\n"
     large = json.loads(json.dumps(good))
     _scaled(large, "spacing", 2.0**-13)
     large["units"][0]["knots"] = [index << 13 for index in large["units"][0]["knots"]]
     Path("large.json").write_text(json.dumps(large))
     assert _status(["verify", "large.json"]) == 2
-    assert capsys.readouterr().out.startswith(
-        "large.json: not checked: units[0].knots: more than 262144 places"
-    )
+    told = "checkin: large.json: not checked: units[0].knots: more than 262144 places\n"
+    assert capsys.readouterr().err == told
     assert _status(["verify", "missing.json"]) == 2
     assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"
 

@@ -111,7 +111,7 @@ def test_help_is_a_word_too(capsys, args, same):
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        (["fly"], 'Unknown command "fly". Available commands: epsilon, calibrate, plan,'),
+        (["fly"], 'Unknown command "fly". Available commands: epsilon, verify, calibrate, plan,'),
         (_replaced(RUN, "--check-in-prob", "0.3%"), "0.3%: expected a number; did you mean 0.003?"),
         (_replaced(RUN, "--num-clients", "2,000,000"), "expected a whole number; did you mean 2000000?"),
         (_replaced(RUN, "--delta", "1/2000000"), "expected a number; did you mean 5e-07?"),
