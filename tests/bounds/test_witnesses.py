@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import types
 
 import mpmath as mp
 import numpy as np
@@ -301,6 +302,32 @@ def test_many_rare_losses_tell_more_than_one(count, shown, mass, delta):
     assert compose._so_many(1.1 * count // 1, np.array([shown]), np.array([mass]), delta) > truth
     assert compose._so_many(float(count), np.array([mass]), np.array([mass]), delta) <= 1e-12
     assert compose._so_many(float(count), np.array([shown]), np.array([0.0]), delta) == 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LooseEvent:
+    """Witness that knows only bounds on its event: 0.6 against 0.1, of which 0.1 is bounded by `mass`."""
+
+    mass: float
+
+    def lower(self, loss):
+        lines = np.full(loss.shape, 0.5), np.full(loss.shape, self.mass)
+        return lines, (np.zeros(loss.shape), np.ones(loss.shape))
+
+
+def test_numbers_of_rounds_whose_probabilities_are_loosely_bounded_tell_no_more_than_the_truth():
+    """(0.6, 0.1) raised to (0.9, 0.4) would tell 0.66 of two rounds, of which 0.5 is the delta at 0.59."""
+
+    def end(mass):
+        composer = types.SimpleNamespace(truncation_losses=[1.0], counts=[2.0], delta=0.5)
+        return compose._Composer._by_rare_losses(composer, [LooseEvent(mass)])
+
+    first, second = (
+        np.array([each**2, each * (1 - each), each * (1 - each), (1 - each) ** 2]) for each in (0.6, 0.1)
+    )
+    for mass in np.linspace(0.1, 0.99, 60):
+        assert np.maximum(first - math.exp(end(mass)) * second, 0.0).sum() >= 0.5
+    assert end(0.1) > 0.3
 
 
 def test_strong_messages_of_many_rounds_are_told_by_the_number_that_stand_out():

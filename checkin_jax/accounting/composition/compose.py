@@ -252,8 +252,8 @@ class _Composer(Search):
     def _by_rare_losses(self, witnesses: Sequence[Witness]) -> float:
         """Lower end by the number of units whose loss is large: for rare losses, for which no grid is fine enough.
 
-        P(A) - Q(A) of each unit is rounded down, Q(A) up: log((P - delta) / Q) of the event that so many are large
-        falls if both grow by the same amount, as long as it is positive.
+        P(A) - Q(A) of each unit is bounded from below, Q(A) from above by q: the event A, or a coin that raises Q to q,
+        has P - Q of at least the bound times 1 - q.
         """
         places = np.geomspace(1e-6, 1.0, _PLACES)
         lines = [
@@ -264,7 +264,7 @@ class _Composer(Search):
         for side in (0, 1):
             apart, mass = (np.stack([np.asarray(each[side][i]) for each in lines]) for i in (0, 1))
             mass = np.minimum(mass * (1.0 + ROUNDING), 1.0)
-            shown = np.minimum(apart * (1.0 - ROUNDING) + mass, 1.0)
+            shown = np.minimum(apart * (1.0 - ROUNDING) * (1.0 - mass) + mass, 1.0)
             with np.errstate(divide="ignore"):
                 first, second = (
                     np.log(-np.expm1(np.sum(counts[:, None] * np.log1p(-part), axis=0)))
