@@ -138,3 +138,10 @@ def test_two_records_of_large_epsilon0_among_few_messages(epsilon0):
     run = cj.FixedWindow(num_clients=344, num_slots=344, check_in_prob=0.1, num_epochs=1000)
     every = cj.PureLDP(epsilon0=one.epsilon0)
     assert _upper(run, "replace-one", one) <= _upper(run, "replace-one", every)
+
+
+def test_rivals_are_counted_at_large_epsilon0():
+    """Messages too few for the mechanism's own laws to show e^epsilon0 of them."""
+    one, run = cj.Laplace(epsilon0=4.0), cj.SlidingWindow(num_clients=3120, window=520)
+    known = cj.KnownProfile(function=one.profile, largest_loss=one.largest_loss)
+    assert _upper(run, "replace-one", one) <= _upper(run, "replace-one", known) * (1.0 + NEAR)

@@ -52,7 +52,7 @@ from checkin_jax.protocols import Slots
 
 # With visible slots a witness ignores the event, of probability exp(-_SELDOM), that unusually few are occupied.
 _SELDOM = 7.0
-# From so many slots on, or slots for each label of k-ary response, own-laws takes the place of R3 against rivals.
+# From so many slots on, and so many for each of k labels, or e^epsilon0 of them, own-laws replaces R3 against rivals.
 _OWN_LAWS, _EACH_LABEL = 256, 64
 # Rounding above this share of delta costs a witness more than contours do.
 _MATTERS = 1e-3
@@ -178,7 +178,9 @@ def _rivals(unit: Unit) -> bool:
         return False
     if randomizer.kary is not None:
         return unit.protocol.used_slot_choices is None and slots.number < _EACH_LABEL * randomizer.kary
-    return randomizer.step_set is None or slots.number < _OWN_LAWS
+    if randomizer.step_set is None:
+        return True
+    return slots.number < max(_OWN_LAWS, _EACH_LABEL * math.exp(randomizer.largest_loss))
 
 
 def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
