@@ -155,7 +155,7 @@ def log_moments(
 
 def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:
     """The same lanes with discretizations among a few, and `_ORDERS` orders each."""
-    alike: dict[kernels.Discretization, list[renyi_bounds.Lanes]] = {}
+    members_of: dict[kernels.Discretization, list[renyi_bounds.Lanes]] = {}
     for choice, lane, where in groups:
         if choice.buckets:
             buckets = next(size for size in _BUCKETS if size >= choice.buckets)
@@ -163,12 +163,12 @@ def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:
             choice = choice._replace(buckets=buckets, nodes=nodes)
         wide = np.minimum(np.arange(_ORDERS), where.shape[1] - 1)
         lane = lane._replace(orders=lane.orders[:, wide])
-        alike.setdefault(choice, []).append(renyi_bounds.Lanes(choice, lane, where[:, wide]))
+        members_of.setdefault(choice, []).append(renyi_bounds.Lanes(choice, lane, where[:, wide]))
     return [
         renyi_bounds.Lanes(
             choice,
             jax.tree.map(lambda *parts: np.concatenate(parts), *(each.lane for each in members)),
             np.concatenate([each.where for each in members]),
         )
-        for choice, members in alike.items()
+        for choice, members in members_of.items()
     ]

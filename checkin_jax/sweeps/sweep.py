@@ -153,7 +153,7 @@ def prepare(
             _validate.choice(formulas.BOUNDS, bound=bound)
     if block_rows is not None:
         size = _validate.integer(1, _MOST_ROWS, block_rows=block_rows)
-    elif _devices()[0].platform != "cpu" and curves.served(question, list(made.axes)):
+    elif curves.served(question, made.axes) and _devices()[0].platform != "cpu":
         size = _ON_ACCELERATORS
     else:
         size = question.kind.block_rows
