@@ -44,7 +44,7 @@ def evaluate(
         if devices[0].platform != "cpu" and curves.served(question, rows.inputs):
             served = curves.on_devices(rows.inputs, left, devices, results)
             done(len(served))
-            left = np.setdiff1d(left, served)
+            left = np.setdiff1d(left, served, assume_unique=True)
         parts = curves.parts(rows.inputs, left)
     elif question.what == "published":
         parts = formulas.parts(question, rows.inputs, left, devices[0].platform)

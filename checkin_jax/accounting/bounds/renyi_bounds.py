@@ -91,13 +91,13 @@ def lanes(
             np.where(few & (absent[s] > 0.0), SMALL, 1),
             np.where(few, 0, np.searchsorted(_DRIFTS, drift[s])),
             _next(wanted, _NODES),
-        ],
-        axis=1,
+        ]
     )
     found = []
-    for chosen in np.unique(choices, axis=0):
-        here = np.flatnonzero((choices == chosen).all(axis=1))
-        buckets, absences, offsets, nodes = chosen.tolist()
+    begin, size, order = alike(choices)
+    for start, end in zip(begin, begin + size):
+        here = order[start:end]
+        buckets, absences, offsets, nodes = choices[:, here[0]].tolist()
         columns = (epsilon0, mass[head], tilted + _BEYOND, fine)
         lane = moments.Lane(
             MixtureLaw(*(host(part[s[here], None]) for part in law)),
