@@ -56,7 +56,7 @@ _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 # -log of the probabilities that a number of summed messages is exceeded.
 _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 # -log of the probabilities that fewer messages are shown in colluders' slots.
-_SHOWN = np.array([0.2, 0.6, 1.5, 4.0, 12.0])
+_SHOWN = np.array([0.1, 0.35, 0.8, 1.6, 3.0, 6.0, 12.0])
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
 
@@ -100,11 +100,14 @@ def of_unit(
 
 
 def trusting(unit: Unit) -> Unit:
-    """The unit without collusion, if slots have colluders: they behave as honest clients, and reveal nothing."""
-    if unit.slots is not None or not unit.protocol.num_colluding:
+    """The unit without collusion, if slots have colluders: they stay away from common slots, or do as the others do."""
+    protocol = unit.protocol
+    if unit.slots is not None or not protocol.num_colluding:
         return unit
-    trusting = dataclasses.replace(unit, protocol=dataclasses.replace(unit.protocol, num_colluding=0))  # type: ignore[call-arg]
-    return unit if trusting.slots is None else trusting
+    common = protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
+    clients = protocol.honest if common else protocol.num_clients
+    trusting = dataclasses.replace(protocol, num_clients=clients, num_colluding=0)  # type: ignore[call-arg]
+    return unit if trusting.slots is None else dataclasses.replace(unit, protocol=trusting)
 
 
 def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
@@ -162,12 +165,12 @@ def _shown_by_honest(slots: int, honest: int, prob: float) -> list[tuple[int, fl
 
 
 def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:
-    """Witnesses of common slots with hidden dummies: a colluder in every slot, or in as many as there are.
+    """Witnesses of the honest clients' common slots with hidden dummies, a colluder in as many of them as there are.
 
     A message there that is not the colluder's is an honest client's. All honest clients are equally likely to have
     sent it. The other slots are not looked at.
     """
-    randomizer, mass, honest = unit.randomizer, unit.neg_log_tail, choices.num_clients - colluding
+    randomizer, mass, honest = unit.randomizer, unit.neg_log_tail, choices.num_clients
     if unit.summed_slots or not randomizer.messages_differ or honest < 2:
         return []
     numbers = _shown_by_honest(min(colluding, choices.num_slots), honest, choices.prob / choices.num_slots)
@@ -181,7 +184,7 @@ def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[
         laws.append(_binary(randomizer.largest_loss))
     return [
         witness
-        for law in laws
+        for law in map(_named_beside, laws)
         if not law.of_sums
         for witness in _by_number(
             numbers, honest, LabelProfile(law), mass, functools.partial(LabelsAtOneRecord, laws=law)

@@ -167,8 +167,9 @@ class CheckInProtocol(ByName, abc.ABC):
         if not self.num_colluding:
             return ()
         return (
-            f"at most {self.num_colluding:,} clients collude with the adversary, who knows when they check in and what "
-            "they send; their check-ins do not depend on other clients' data, choices or messages",
+            f"at most {self.num_colluding:,} clients collude with the adversary, who knows, or decides beforehand, "
+            "when they check in and what they send; their check-ins do not depend on other clients' data, choices or "
+            "messages",
             "a client that is kept from sending counts as one who colludes in that round, and who colludes is settled "
             "before a round's coins",
         )

@@ -18,6 +18,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
@@ -240,6 +241,47 @@ def test_windows_with_colluders_in_the_worst_slots(name):
             ]
             pairs += permutations(laws, 2)
         held_against(run, randomizer, pairs)
+
+
+@pytest.mark.parametrize("name", ["l2, line", "3-ary", "Hadamard"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_all_messages_of_the_slots_show_more_than_the_used_ones(name, slots):
+    """Averages are above windows with visible empty slots; their lower ends are not the windows'."""
+    randomizer, channel, _ = MECHANISMS[name]
+    run = cj.FixedWindow(num_clients=3, num_slots=slots, check_in_prob=0.6, empty_slots="visible")
+    averaged = Unit(run, randomizer, "messages", "replace-one", 20.0).averaged
+    assert averaged is not None
+    records, everywhere = range(len(channel)), [range(slots)] * 3
+    windows = []
+    for held in product(records, repeat=2):
+        laws = [exact.window(channel, (*held, x), [0.6] * 3, everywhere, range(slots), None) for x in records]
+        windows += permutations(laws, 2)
+    held_against(run, randomizer, windows, below=windows)
+    held_against(averaged.protocol, randomizer, windows)
+    with pytest.raises(AssertionError):
+        held_against(averaged.protocol, randomizer, windows, below=windows)
+
+
+def test_units_that_are_a_post_processing_of_averages():
+    def averaged(run, relation="replace-one", view="messages"):
+        found = Unit(run, cj.Gaussian(noise_multiplier=1.0), view, relation, 20.0).averaged
+        return None if found is None else (found.protocol, found.view)
+
+    same = {"num_clients": 9, "num_slots": 4, "check_in_prob": 0.3}
+    shown = cj.AveragedUpdates(**same), "messages"
+    assert averaged(cj.FixedWindow(**same, empty_slots="visible")) == shown
+    assert averaged(cj.FixedWindow(**same, empty_slots="visible", minibatch=2), view="aggregate") == shown
+    # Colluders hide nobody, and recognise dummies.
+    beside = {**same, "num_clients": 12, "num_colluding": 3}
+    assert (
+        averaged(cj.FixedWindow(**beside))
+        == averaged(cj.FixedWindow(**beside, empty_slots="visible"))
+        == shown
+    )
+    assert averaged(cj.FixedWindow(**same)) is None
+    assert averaged(cj.FixedWindow(**same), relation="add-or-remove-one") is None
+    assert averaged(cj.SlidingWindow(num_clients=9, window=4, num_colluding=2)) is None
+    assert averaged(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.3)) is None
 
 
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "Hadamard", "total variation"])

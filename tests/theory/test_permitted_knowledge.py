@@ -236,7 +236,9 @@ def knowing(run, relation, channel, *, counted=False, colluders=False):
 PERMITTED = {
     "how many messages arrive may be known": {"counted": True},
     "does not depend on anybody's data and may be known": {},
-    "collude with the adversary, who knows when they check in and what they send": {"colluders": True},
+    "collude with the adversary, who knows, or decides beforehand, when they check in and what they send": {
+        "colluders": True
+    },
     "every message has fresh public coins": {},
     "which others report may be known": {},
 }

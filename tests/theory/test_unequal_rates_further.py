@@ -1,4 +1,4 @@
-"""Sure clients (S, T1m), colluders (T2c) and sums of noise (G1h) against the mechanisms themselves."""
+"""Sure clients (S, T1m), colluders (R3c) and sums of noise (G1h) against the mechanisms themselves."""
 
 import math
 from itertools import product
@@ -10,13 +10,12 @@ from oracles import krr
 from oracles import unequal_rates as brute
 from scipy.stats import norm
 
+import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.unequal.always_present import (
-    AlwaysPresentOthers,
-    SlotsWithColluders,
-)
+from checkin_jax.accounting.bounds.profiles import MessageProfile
+from checkin_jax.accounting.bounds.unequal.always_present import AlwaysPresentOthers, HiddenWithColluders
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
@@ -90,16 +89,17 @@ def colluding_window(slots, used, colluding, p, c):
 
 
 @pytest.mark.parametrize(("slots", "colluding"), [(1, 1), (2, 1), (4, 1), (4, 3), (4, 4)])
-def test_t2c_is_above_a_window_with_colluders_and_t2_is_not(slots, colluding):
+def test_r3c_is_above_a_window_with_colluders_and_t2_is_not(slots, colluding):
     p, used = 3.0, 0.4
     cs = np.array([1.0, 1.2, 1.6, 2.2, 2.9])
     truth = np.array([colluding_window(slots, used, colluding, p, c) for c in cs])
     losses = np.log(cs)
-    not_below(SlotsWithColluders(slots, used, colluding, math.log(p), MASS).upper(losses), truth)
+    profile = MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
+    not_below(HiddenWithColluders(slots, used, colluding, profile, MASS).upper(losses), truth)
     naive = np.asarray(Clones(UniformSlot(slots, used, used), math.log(p), MASS).upper(losses))
     assert truth[-1] > 1.5 * naive[-1]
-    none = SlotsWithColluders(slots, used, 0, math.log(p), MASS).upper(losses)
-    np.testing.assert_allclose(none, naive, rtol=1e-7, atol=1e-300)
+    none = HiddenWithColluders(slots, used, 0, profile, MASS).upper(losses)
+    np.testing.assert_allclose(none, naive, rtol=0.01, atol=1e-300)
 
 
 def summed(records, rates, mu, grid):

@@ -15,6 +15,7 @@ from checkin_jax.accounting.bounds.interface import (
     Exact,
     LocalMessages,
     LocalOnly,
+    Minimum,
     UnitBound,
     minimum,
     neg_log_tail,
@@ -159,11 +160,19 @@ def unit_bound(
 def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound, UnitBound]]:
     """Bounds of the table that apply to a unit, without those that another one makes redundant.
 
+    Those on `unit.averaged` come without witnesses, which are not the unit's own.
+
     Raises:
       ValueError: words are requested, and none of them applies.
     """
     tried = [bound for bound in table.BOUNDS if _wanted(bound, bounds)]
     built = [(bound, made) for bound in tried if (made := bound.build(unit)) is not None]
+    if (averaged := unit.averaged) is not None:
+        built += [
+            (bound.on(averaged), Minimum((made,)))
+            for bound in tried
+            if (made := bound.build(averaged)) is not None
+        ]
     if not built and not isinstance(bounds, str):
         apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
         raise _validate.error(f"words that apply here: {', '.join(apply) or 'none does'}", bounds=bounds)

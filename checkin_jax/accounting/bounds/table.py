@@ -91,7 +91,7 @@ WORDS: dict[str, tuple[str, str]] = {
 
 # Word -> labels of its theorems in the proofs.
 _LABELS = {
-    "clones": "T1 T1h T1m T2 T2' T2'h T2c T3 T3h S A",
+    "clones": "T1 T1h T1m T2 T2' T2'h T3 T3h S A",
     "hexagon": "T1+ T1h+ T2+ T2++ Td",
     "own-laws": "t_k B B0 B0h",
     "profile": "T* T*' T*h T2r R3 R3c",
@@ -144,6 +144,12 @@ class Bound:
         """Assumptions about this unit besides the protocol's own."""
         theirs = self.assumes_of(unit) if self.assumes_of is not None else ()
         return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
+
+    def on(self, unit: Unit) -> Bound:
+        """The row with its assumptions about this unit, for a unit that is a post-processing of it."""
+        return dataclasses.replace(
+            self, caveat=None, assumes=self.needs(unit), assumes_of_sums=(), assumes_of=None
+        )
 
 
 def _row(
@@ -240,7 +246,6 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T2'h", 0.05, populations.t2_prime_h),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
-    _row("clones", "T2c", 0.02, populations.t2c),
     _row("profile", "R3c", 1.0, populations.r3c),
     _row("profile", "T*h", 3.0, populations.t_star_h),
     _row(

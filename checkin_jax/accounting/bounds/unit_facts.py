@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from checkin_jax.protocols import REPLACE, CheckInProtocol, Cover, Slots, UnequalCover
+from checkin_jax.protocols import REPLACE, AveragedUpdates, CheckInProtocol, Cover, Slots, UnequalCover
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer, pure_profile
 
 # A profile within this relative distance of the worst for its epsilon0 counts as the worst.
@@ -68,6 +68,25 @@ class Unit:
     def slots(self) -> Slots | None:
         """Slots of the target; None in the local view."""
         return None if self.view == "local" else self.protocol.slots_of(self.client_rate)
+
+    @property
+    def averaged(self) -> Unit | None:
+        """The unit that shows all messages of each common slot, of which this one is a post-processing.
+
+        None in windows of other kinds, and where dummies hide more than other messages do.
+        """
+        equal, unequal = self.protocol.used_slot_choices, self.protocol.unequal_used_slot_choices
+        slots = self.slots
+        if not self.replaced or (slots is not None and slots.hidden):
+            return None
+        if equal is not None:
+            clients, number, rates = equal
+        elif unequal is not None:
+            clients, number, rates = unequal
+        else:
+            return None
+        shown = AveragedUpdates(num_clients=clients, num_slots=number, check_in_prob=rates)
+        return dataclasses.replace(self, protocol=shown, view="messages")
 
     @property
     def summed_slots(self) -> bool:

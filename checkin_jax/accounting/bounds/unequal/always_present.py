@@ -1,4 +1,4 @@
-"""clones among clients of check-in rate 1 (T1m); clones and profile for slots with colluders (T2c, R3c).
+"""clones among clients of check-in rate 1 (T1m); profile for slots with colluders (R3c).
 
 Upper bounds only; witnesses are those of `pooled_clients` and `clones_bounds`. Proofs: docs/theory_rates.md, 2 and 3.
 """
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Mixture
-from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
+from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
@@ -168,49 +168,11 @@ class AlwaysPresentOthers(PooledClones):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SlotsWithColluders:
-    """T2c: hidden dummies, and colluders' messages in at most `colluding` of the target's `slots` slots.
-
-    H_c <= (rho x/m)(p-c)_+/(p+1) + E((1-rho)(1-c) + (rho/m) sum over m-x slots of t*)_+ : a slot with a known other
-    message hides nothing.
-
-    Attributes: slots: m >= 1. use_prob: rho in (0, 1]. colluding: x in [0, m].
-    """
-
-    slots: int
-    use_prob: float
-    colluding: int
-    epsilon0: float
-    neg_log_tail: float
-    witnesses: tuple[Witness, ...] = ()
-
-    name = "clones"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
-
-    @functools.cached_property
-    def _above(self) -> Mixture:
-        honest = self.slots - self.colluding
-        rest = 1.0 - self.use_prob * (self.colluding / self.slots)
-        used = min(self.use_prob * (honest / self.slots) / rest * (1.0 + 1e-15), 1.0)
-        parts = host([float(honest)]), host([used]), host([rest])
-        law = clones.slots_law(*parts, host(self.epsilon0), True)
-        return Mixture(law, self.epsilon0, self.neg_log_tail)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        met = self.use_prob * self.colluding / self.slots
-        found = np.zeros(np.shape(loss)) if self.colluding == self.slots else self._above.upper(loss)
-        return found + np.asarray(LocalPureLDP(met, self.epsilon0).upper(loss)) if met > 0 else found
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class HiddenWithColluders:
-    """R3c: as `SlotsWithColluders`, for messages of any privacy profile D. Symmetric.
+    """R3c: hidden dummies, and colluders in at most `colluding` of the target's `slots` slots. Symmetric.
 
-    A slot that a colluder is in shows the target's message at most half of the time. With y such slots and
-    k = 1 - rho y/(2 m), H_c is at most
+    Messages have the privacy profile D. A slot that a colluder is in shows the target's message at most half of the
+    time. With y such slots and k = 1 - rho y/(2 m), H_c is at most
 
         (rho y/(2 m)) D(c) + E(k (1 - c) + (rho/m) sum over m-y slots of (T* - (1 - c)))_+ ,
 

@@ -20,7 +20,6 @@ from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, 
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     HiddenWithColluders,
-    SlotsWithColluders,
 )
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
@@ -218,18 +217,10 @@ def t1m(unit: Unit) -> UnitBound | None:
     return AlwaysPresentOthers(first, unit.epsilon0, unit.neg_log_tail, always_present=sure)
 
 
-def t2c(unit: Unit) -> UnitBound | None:
-    """Needs: slots that all show a message, some of colluding clients; eps0-LDP messages; a record replaced."""
-    known = unit.protocol.known_slots
-    if known is None or unit.epsilon0 is None or not unit.replaced:
-        return None
-    return SlotsWithColluders(*known, unit.epsilon0, unit.neg_log_tail)
-
-
 def r3c(unit: Unit) -> UnitBound | None:
     """Needs: slots that all show a message, some of colluding clients; a privacy profile; a record replaced."""
     known, mu = unit.protocol.known_slots, unit.randomizer.gaussian_mu
-    if known is None or not unit.replaced or unit.worst_of_its_kind:
+    if known is None or not unit.replaced:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
