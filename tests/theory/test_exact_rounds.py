@@ -248,13 +248,13 @@ def test_windows_with_colluders_in_the_worst_slots(name):
 def test_all_messages_of_the_slots_show_more_than_the_used_ones(name, slots):
     """Averages are above windows with visible empty slots; their lower ends are not the windows'."""
     randomizer, channel, _ = MECHANISMS[name]
-    run = cj.FixedWindow(num_clients=3, num_slots=slots, check_in_prob=0.6, empty_slots="visible")
+    run = cj.FixedWindow(num_clients=3, num_slots=slots, check_in_prob=0.3, empty_slots="visible")
     averaged = Unit(run, randomizer, "messages", "replace-one", 20.0).averaged
     assert averaged is not None
     records, everywhere = range(len(channel)), [range(slots)] * 3
     windows = []
     for held in product(records, repeat=2):
-        laws = [exact.window(channel, (*held, x), [0.6] * 3, everywhere, range(slots), None) for x in records]
+        laws = [exact.window(channel, (*held, x), [0.3] * 3, everywhere, range(slots), None) for x in records]
         windows += permutations(laws, 2)
     held_against(run, randomizer, windows, below=windows)
     held_against(averaged.protocol, randomizer, windows)
@@ -282,6 +282,11 @@ def test_units_that_are_a_post_processing_of_averages():
     assert averaged(cj.FixedWindow(**same), relation="add-or-remove-one") is None
     assert averaged(cj.SlidingWindow(num_clients=9, window=4, num_colluding=2)) is None
     assert averaged(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.3)) is None
+    # Where clients share slots, the number of used messages says more.
+    assert (
+        averaged(cj.FixedWindow(num_clients=14, num_slots=4, check_in_prob=0.3, empty_slots="visible"))
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", ["l2, line", "3-ary", "Hadamard", "total variation"])

@@ -73,7 +73,8 @@ class Unit:
     def averaged(self) -> Unit | None:
         """The unit that shows all messages of each common slot, of which this one is a post-processing.
 
-        None in windows of other kinds, and where dummies hide more than other messages do.
+        None in windows of other kinds, where dummies hide more than other messages do, and where several clients share
+        a slot, since a bound that counts used messages is then smaller.
         """
         equal, unequal = self.protocol.used_slot_choices, self.protocol.unequal_used_slot_choices
         slots = self.slots
@@ -81,11 +82,13 @@ class Unit:
             return None
         if equal is not None:
             clients, number, rates = equal
+            if clients * rates > number:
+                return None
         elif unequal is not None:
             clients, number, rates = unequal
         else:
             return None
-        shown = AveragedUpdates(num_clients=clients, num_slots=number, check_in_prob=rates)
+        shown = AveragedUpdates(num_clients=clients, num_slots=number, check_in_prob=rates)  # type: ignore[arg-type]
         return dataclasses.replace(self, protocol=shown, view="messages")
 
     @property
