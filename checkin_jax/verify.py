@@ -11,6 +11,7 @@ line for each of several files. Real numbers are balls (Arb intervals) that cont
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from flint import arb, ctx, fmpq, fmpz_poly
 
+FORMAT = "checkin-jax certificate 2"
 PRECISION = 256
 # Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
@@ -46,41 +48,54 @@ class TooLarge(Exception):
     """An exact profile would take too long."""
 
 
-class CertificateUnit(NamedTuple):
-    """One kind of unit; losses are `knots` times the spacing, `forward` and `backward` profiles of P||Q and Q||P."""
+class Record(NamedTuple):
+    """A JSON object and its place in the file; each method returns a field of one kind, and refuses others."""
 
-    bound: str
-    model: dict[str, Any]
-    times: int
-    knots: list[int]
-    forward: list[Fraction]
-    backward: list[Fraction]
+    where: str
+    fields: dict[str, Any]
 
+    def field(self, name: str, kind: type) -> Any:
+        if name not in self.fields:
+            raise Malformed(f"{self.where}: no field {name!r}")
+        value = self.fields[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Malformed(f"{self.where}.{name}: expected {kind.__name__}, got {type(value).__name__}")
+        return value
 
-class Certificate(NamedTuple):
-    claim: str
-    epsilon: Fraction
-    lower: Fraction
-    delta: Fraction
-    spacing: Fraction
-    units: list[CertificateUnit]
+    def record(self, name: str) -> Record:
+        return Record(self._inside(name), self.field(name, dict))
 
+    def records(self, name: str, most: int) -> list[Record]:
+        values = self.field(name, list)
+        if not 1 <= len(values) <= most or not all(isinstance(each, dict) for each in values):
+            raise Malformed(f"{self.where}.{name}: expected from 1 to {most} objects")
+        return [Record(f"{self._inside(name)}[{i}]", each) for i, each in enumerate(values)]
 
-class LossLaw(NamedTuple):
-    """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded up."""
+    def _inside(self, name: str) -> str:
+        return name if self.where == "certificate" else f"{self.where}.{name}"
 
-    low: int
-    masses: list[int]
-    infinite: int
+    def text(self, name: str) -> str:
+        return _line(self.field(name, str))
 
+    def whole(self, name: str, least: int, most: int) -> int:
+        return _whole(f"{self.where}.{name}", self.field(name, int), least, most)
 
-def _field(where: str, record: Any, name: str, kind: type) -> Any:
-    if not isinstance(record, dict) or name not in record:
-        raise Malformed(f"{where}: no field {name!r}")
-    value = record[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise Malformed(f"{where}.{name}: expected {kind.__name__}, got {type(value).__name__}")
-    return value
+    def wholes(self, name: str, least: int, most: int, size: int | None = None) -> list[int]:
+        values = self._list(name, size)
+        return [_whole(f"{self.where}.{name}[{i}]", each, least, most) for i, each in enumerate(values)]
+
+    def number(self, name: str, least: float, most: float) -> Fraction:
+        return _number(f"{self.where}.{name}", self.field(name, str), least, most)
+
+    def numbers(self, name: str, least: float, most: float, size: int | None = None) -> list[Fraction]:
+        values = self._list(name, size)
+        return [_number(f"{self.where}.{name}[{i}]", each, least, most) for i, each in enumerate(values)]
+
+    def _list(self, name: str, size: int | None) -> list[Any]:
+        values = self.field(name, list)
+        if not 1 <= len(values) <= MOST_KNOTS or size not in (None, len(values)):
+            raise Malformed(f"{self.where}.{name}: expected {size or f'from 1 to {MOST_KNOTS}'} values")
+        return values
 
 
 def _whole(where: str, value: Any, least: int, most: int) -> int:
@@ -101,29 +116,77 @@ def _number(where: str, text: Any, least: float, most: float) -> Fraction:
     return Fraction(value)
 
 
-def _profile(where: str, values: list[Any], size: int) -> list[Fraction]:
-    if len(values) != size:
-        raise Malformed(f"{where}: expected {size} values, one for each knot")
-    return [_number(f"{where}[{i}]", each, 0.0, 2.0) for i, each in enumerate(values)]
-
-
-def _unit(where: str, record: Any) -> CertificateUnit:
-    index = _field(where, record, "knots", list)
-    if not 2 <= len(index) <= MOST_KNOTS:
-        raise Malformed(f"{where}.knots: expected from 2 to {MOST_KNOTS} knots")
-    index = [_whole(f"{where}.knots[{i}]", each, 0, 1 << 40) for i, each in enumerate(index)]
-    if index[0] != 0 or any(b <= a for a, b in itertools.pairwise(index)):
-        raise Malformed(f"{where}.knots: expected 0 first and then increasing numbers")
-    forward = _profile(f"{where}.forward", _field(where, record, "forward", list), len(index))
-    backward = _profile(f"{where}.backward", _field(where, record, "backward", list), len(index))
-    model = _field(where, record, "model", dict)
-    _field(f"{where}.model", model, "kind", str)
-    count = _whole(f"{where}.count", record.get("count"), 1, MOST_COUNT)
-    return CertificateUnit(_line(_field(where, record, "bound", str)), model, count, index, forward, backward)
-
-
 def _line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:500])
+
+
+class CertificateUnit(NamedTuple):
+    """One kind of unit; losses are `knots` times the spacing, `forward` and `backward` profiles of P||Q and Q||P."""
+
+    where: str
+    bound: str
+    model: Record
+    times: int
+    knots: list[int]
+    forward: list[Fraction]
+    backward: list[Fraction]
+
+    @property
+    def trusted(self) -> str:
+        return f"the profile of {self.where} ({self.bound})"
+
+
+class Composition(NamedTuple):
+    """Units whose losses are multiples of one spacing."""
+
+    spacing: Fraction
+    units: list[CertificateUnit]
+
+    @property
+    def count(self) -> int:
+        return sum(unit.times for unit in self.units)
+
+
+class Certificate(NamedTuple):
+    """Two compositions: of profiles that are not below the units', and of profiles that are not above them."""
+
+    claim: str
+    epsilon: Fraction
+    lower: Fraction
+    delta: Fraction
+    above: Composition
+    below: Composition | None
+
+
+class LossLaw(NamedTuple):
+    """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded."""
+
+    low: int
+    masses: list[int]
+    infinite: int
+
+
+def _unit(record: Record) -> CertificateUnit:
+    knots = record.wholes("knots", 0, 1 << 40)
+    if len(knots) < 2 or knots[0] != 0 or any(b <= a for a, b in itertools.pairwise(knots)):
+        raise Malformed(f"{record.where}.knots: expected 0 first and then increasing numbers")
+    if 2 * knots[-1] + 1 > MOST_PLACES:
+        raise Malformed(f"{record.where}.knots: more than {MOST_PLACES} places")
+    sides = [record.numbers(name, 0.0, 2.0, len(knots)) for name in ("forward", "backward")]
+    model = record.record("model")
+    model.text("kind")
+    times = record.whole("count", 1, MOST_COUNT)
+    return CertificateUnit(record.where, record.text("bound"), model, times, knots, *sides)
+
+
+def _composition(record: Record) -> Composition:
+    spacing = record.number("spacing", 1e-12, 1e4)
+    units = [_unit(each) for each in record.records("units", MOST_UNITS)]
+    if sum(len(unit.knots) for unit in units) > MOST_ALL_KNOTS:
+        raise Malformed(f"{record.where}.units: more than {MOST_ALL_KNOTS} knots")
+    if any(unit.knots[-1] * spacing > 700 for unit in units):
+        raise Malformed(f"{record.where}.spacing: knots beyond a loss of 700")
+    return Composition(spacing, units)
 
 
 def _no_constant(name: str) -> Any:
@@ -139,30 +202,28 @@ def read(text: bytes) -> Certificate:
     if len(text) > MOST_BYTES:
         raise Malformed(f"more than {MOST_BYTES} bytes")
     try:
-        whole = json.loads(text, parse_constant=_no_constant)
+        fields = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON ({type(error).__name__})") from None
-    if _field("certificate", whole, "format", str) != "checkin-jax certificate 1":
-        raise Malformed("certificate.format: expected 'checkin-jax certificate 1'")
-    claim = _field("certificate", whole, "claim", dict)
-    units = _field("certificate", whole, "units", list)
-    if not 1 <= len(units) <= MOST_UNITS:
-        raise Malformed(f"certificate.units: expected from 1 to {MOST_UNITS} units")
+    if not isinstance(fields, dict):
+        raise Malformed("certificate: expected an object")
+    whole = Record("certificate", fields)
+    if whole.text("format") != FORMAT:
+        raise Malformed(f"certificate.format: expected {FORMAT!r}")
+    claim = whole.record("claim")
     found = Certificate(
-        _line(_field("claim", claim, "words", str)),
-        _number("claim.epsilon", claim.get("epsilon"), 0.0, 1e9),
-        _number("claim.lower", claim.get("lower"), 0.0, 1e9),
-        _number("claim.delta", claim.get("delta"), 1e-300, 1.0),
-        _number("certificate.spacing", whole.get("spacing"), 1e-12, 1e4),
-        [_unit(f"units[{i}]", each) for i, each in enumerate(units)],
+        claim.text("words"),
+        claim.number("epsilon", 0.0, 1e9),
+        claim.number("lower", 0.0, 1e9),
+        claim.number("delta", 1e-300, 1.0),
+        _composition(whole),
+        _composition(whole.record("below")) if "below" in fields else None,
     )
-    rounds = _whole("claim.units", claim.get("units"), 1, MOST_COUNT)
-    if rounds != sum(unit.times for unit in found.units):
+    rounds = claim.whole("units", 1, MOST_COUNT)
+    if rounds != found.above.count:
         raise Refuted(f"count: the claim is about {rounds} units, the certificate composes others")
-    if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
-        raise Malformed(f"certificate.units: more than {MOST_ALL_KNOTS} knots")
-    if any(unit.knots[-1] * found.spacing > 700 for unit in found.units):
-        raise Malformed("certificate.spacing: knots beyond a loss of 700")
+    if found.below is not None and found.below.count > rounds:
+        raise Refuted(f"count: the claim is about {rounds} units, its lower end about more")
     if not found.lower <= found.epsilon:
         raise Refuted("claim: the lower end is above the upper one")
     return found
@@ -337,112 +398,221 @@ class ClonesPair:
         return total * self.scale / self.draws
 
 
-def model(unit: CertificateUnit, where: str) -> ClonesPair | None:
-    """Model of the unit's exact profile; None if the certificate names only a bound, which is then trusted."""
-    kind, about = unit.model["kind"], unit.model
-
-    def number(name: str, least: float, most: float) -> Fraction:
-        return _number(f"{where}.model.{name}", about.get(name), least, most)
-
+def _precision(unit: CertificateUnit) -> int:
+    """Bits after the point for 2^-60 of the unit's least positive value; sets the precision of balls."""
     positive = [value for value in unit.forward + unit.backward if value > 0]
     smallest = min(positive, default=Fraction(1))
     bits = 60 + max(0, smallest.denominator.bit_length() - smallest.numerator.bit_length())
     ctx.prec = PRECISION + bits
-    if kind == "trusted":
-        return None
-    epsilon0 = number("epsilon0", 1e-12, 50.0)
-    p = ball(epsilon0).exp()
-    if kind == "shuffled":
-        draws = _whole(f"{where}.model.clients", about.get("clients"), 1, 10**9)
-        rate = number("rate", 1e-30, 1.0)
-        absent = ball(1 - rate)
-        return ClonesPair(draws, ball(rate) / (p + 1), absent, arb(0), arb(1), epsilon0, bits)
-    if kind == "slots":
-        draws = _whole(f"{where}.model.slots", about.get("slots"), 1, 10**9)
-        used = number("used", 1e-30, 1.0)
-        constant = ball(draws * (1 - used) / used)
-        return ClonesPair(draws, 1 / (p + 1), arb(0), constant, ball(used), epsilon0, bits)
-    raise Malformed(f"{where}.model.kind: expected 'shuffled', 'slots' or 'trusted'")
+    return bits
 
 
-def check_profile(unit: CertificateUnit, spacing: Fraction, where: str) -> str:
+def clones_pair(model: Record, bits: int) -> ClonesPair:
+    """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
+
+    A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
+    """
+    draws, values = model.whole("draws", 1, MOST_COUNT), model.whole("values", 2, 1 << 42)
+    rate, used = model.number("rate", 1e-30, 1.0), model.number("used", 1e-30, 1.0)
+    epsilon0 = model.number("epsilon0", 1e-12, 50.0)
+    label = ball(rate) / (ball(epsilon0).exp() + values - 1)
+    constant = ball(draws * (1 - used) / used)
+    return ClonesPair(
+        draws, label, ball(1 - rate) + (values - 2) * label, constant, ball(used), epsilon0, bits
+    )
+
+
+def check_above(unit: CertificateUnit, spacing: Fraction) -> str:
     """Checks the profile at every knot in both directions; returns the name of a part that is trusted, or ""."""
-    trusted = f"the profile of {where} ({unit.bound})"
+    kind, bits = unit.model.text("kind"), _precision(unit)
+    if kind == "trusted":
+        return unit.trusted
+    if kind != "clones":
+        raise Malformed(f"{unit.where}.model.kind: expected 'clones' or 'trusted'")
     try:
-        exact = model(unit, where)
-        if exact is None:
-            return trusted
+        exact = clones_pair(unit.model, bits)
         for i, index in enumerate(unit.knots):
             # The radii of the balls are far below the rounding margin of any accountant.
             given = min(unit.forward[i], unit.backward[i])
             if not exact.upper(index * spacing).upper() <= ball(given):
                 raise Refuted(
-                    f"{where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
+                    f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
                 )
     except TooLarge:
-        return f"{trusted}, too large to be summed here"
+        return f"{unit.trusted}, too large to be summed here"
     return ""
 
 
-def slopes(values: list[Fraction], c: list[arb], where: str) -> list[arb]:
-    """Negative slopes in e^loss between knots, nonincreasing, of a convex function at or above the values."""
+def sums(model: Record, bits: int) -> tuple[list[int], list[int]]:
+    """Laws P and Q of the sum of whole scores of all labels, times 2^bits and rounded down; a sum is an observation.
+
+    Each of `draws` draws is sent with probability `rate`, else its score is 0. A label has the law `others`, but one
+    draw's is, with probability `used`, the target's: `other` + `apart` under P, `other` under Q.
+    """
+    draws, rate = model.whole("draws", 1, MOST_COUNT), model.number("rate", 1e-30, 1.0)
+    used = model.number("used", 1e-30, 1.0)
+    scores = model.wholes("scores", -MOST_PLACES, MOST_PLACES)
+    others, other = (model.numbers(name, 0.0, 1.0, len(scores)) for name in ("others", "other"))
+    apart = model.numbers("apart", -1.0, 1.0, len(scores))
+    low, high = min(*scores, 0), max(*scores, 0)
+
+    def law(masses: list[Fraction]) -> list[Fraction]:
+        """Of the score of a draw, minus `low`."""
+        if min(masses) < 0 or not sum(masses):
+            raise Malformed(f"{model.where}: a law with a negative mass, or without any")
+        found = [Fraction(0)] * (high - low + 1)
+        found[-low] = 1 - rate
+        for score, mass in zip(scores, masses):
+            found[score - low] += rate * mass / sum(masses)
+        return found
+
+    def rounded(masses: list[Fraction]) -> fmpz_poly:
+        return fmpz_poly([(mass.numerator << bits) // mass.denominator for mass in masses])
+
+    usual = law(others)
+    rest, one = fmpz_poly([1 << bits]), rounded(usual)
+    for digit in bin(draws - 1)[2:]:
+        for factor in (rest, one)[: 1 + int(digit)]:
+            rest = _without_zeros(rest * factor // (1 << bits))
+    found = []
+    for target in ([a + b for a, b in zip(other, apart)], other):
+        mixed = [used * mine + (1 - used) * theirs for mine, theirs in zip(law(target), usual)]
+        found.append([int(each) for each in (rest * rounded(mixed) // (1 << bits)).coeffs()])
+    size = max(map(len, found))
+    first, second = (each + [0] * (size - len(each)) for each in found)
+    return first, second
+
+
+def _without_zeros(masses: fmpz_poly) -> fmpz_poly:
+    """The polynomial divided by the power of x that divides it; P and Q are shifted alike."""
+    if masses.degree() > MOST_PLACES:
+        raise TooLarge
+    coefficients = masses.coeffs()
+    return fmpz_poly(coefficients[next((i for i, each in enumerate(coefficients) if each), 0) :])
+
+
+def check_below(unit: CertificateUnit, spacing: Fraction) -> str:
+    """Checks that each chord is below a line P(A) - c Q(A), A an event; returns a trusted part's name, or ""."""
+    kind, bits = unit.model.text("kind"), _precision(unit)
+    if kind == "trusted":
+        return unit.trusted
+    if kind != "labels":
+        raise Malformed(f"{unit.where}.model.kind: expected 'labels' or 'trusted'")
+    bits += 20 + 2 * MOST_PLACES.bit_length() + unit.model.whole("draws", 1, MOST_COUNT).bit_length()
+    ctx.prec = PRECISION + bits
+    try:
+        first, second = sums(unit.model, bits)
+    except TooLarge:
+        return f"{unit.trusted}, too large to be summed here"
+    c = [ball(index * spacing).exp() for index in unit.knots]
+    for values, p, q in ((unit.forward, first, second), (unit.backward, second, first)):
+        curve = Events(p, q, bits)
+        for i, slope in enumerate(slopes(values, c, False, unit.where)):
+            ends = [(c[j], ball(values[j] * (1 << bits))) for j in (i, i + 1)]
+            tried = [curve.of_mass(integer((slope * (1 << bits)).lower().floor()))]
+            tried += [curve.beyond(float(unit.knots[j] * spacing)) for j in (i, i + 1)]
+            if not any(all(near - at * far >= value for at, value in ends) for near, far in tried):
+                raise Refuted(f"{unit.where}: profile at knot {i}: no event is surely as likely")
+    return ""
+
+
+class Events:
+    """(P(A), Q(A)), from below and from above, times 2^bits, of events A of likely outcomes under P."""
+
+    def __init__(self, p: list[int], q: list[int], bits: int) -> None:
+        outcomes = [(_log(b) - _log(a), a, b) for a, b in zip(p, q) if a or b]
+        outcomes.sort()
+        self.order = [minus_loss for minus_loss, _, _ in outcomes]
+        self.near = list(itertools.accumulate((a for _, a, _ in outcomes), initial=0))
+        # Mass of Q that was rounded away may be anywhere; the empty event has none.
+        missing = (1 << bits) - sum(q)
+        self.far = [0, *(missing + total for total in itertools.accumulate(b for _, _, b in outcomes))]
+
+    def beyond(self, loss: float) -> tuple[int, int]:
+        place = bisect.bisect_left(self.order, -loss)
+        return self.near[place], self.far[place]
+
+    def of_mass(self, far: int) -> tuple[int, int]:
+        """The event with this probability under Q; it has a part of its last outcome."""
+        last = bisect.bisect_right(self.far, far) - 1
+        if last == len(self.order):
+            return self.near[last], self.far[last]
+        part = Fraction(far - self.far[last], self.far[last + 1] - self.far[last])
+        return self.near[last] + math.floor(part * (self.near[last + 1] - self.near[last])), far
+
+
+def _log(mass: int) -> float:
+    return math.log(mass) if mass else -math.inf
+
+
+def slopes(values: list[Fraction], c: list[arb], above: bool, where: str) -> list[arb]:
+    """Negative slopes in e^loss between knots, nonincreasing, of a convex function at or above (below) the values."""
     found = []
     for i in range(1, len(values)):
         if values[i] > values[i - 1]:
             raise Refuted(f"{where}[{i}]: the profile rises")
         found.append(ball(values[i - 1] - values[i]) / (c[i] - c[i - 1]))
+    if not above:
+        return list(itertools.accumulate(found, arb.min))
+    found = list(itertools.accumulate(reversed(found), arb.max))[::-1]
     value = ball(values[-1])
     for i in reversed(range(len(found))):
-        if i + 1 < len(found):
-            found[i] = found[i].max(found[i + 1])
         value = value + found[i] * (c[i + 1] - c[i])
         if value > ball(values[i] * (1 + ROUNDED)):
             raise Refuted(f"{where}[{i}]: the profile is not convex")
     return found
 
 
-def law_of(unit: CertificateUnit, spacing: Fraction, bits: int, where: str) -> LossLaw:
-    """Law of the loss under P whose hockey-stick divergences are at least the unit's at every c > 0.
+def law_of(unit: CertificateUnit, spacing: Fraction, bits: int, above: bool) -> LossLaw:
+    """Law of the loss under P whose hockey-stick divergences are at least (at most) the unit's at every c > 0.
 
     At c >= 1 the masses at positive losses give the chords of the forward profile. At c < 1 the masses at negative
     losses give c times the chords of the backward profile, plus P's total mass minus c times Q's total mass. This
-    suffices if P's mass is at least 1 and at least Q's mass. So the forward side is scaled until its value at c = 1 is
-    at least the backward one's, and the mass missing to 1 is put at loss 0. Rounding up a mass raises every divergence.
+    suffices above if P's mass is at least 1 and at least Q's mass, and below if it is at most both. So the forward side
+    is scaled until its value at c = 1 is at least (at most) the backward one's, and the mass missing to 1 is put at
+    loss 0. Rounding up (down) a mass raises (lowers) every divergence.
     """
     c = [ball(index * spacing).exp() for index in unit.knots]
     sides = []
     for name, values in (("forward", unit.forward), ("backward", unit.backward)):
-        found = slopes(values, c, f"{where}.{name}")
+        found = slopes(values, c, above, f"{unit.where}.{name}")
         far = [here - after for here, after in zip(found, [*found[1:], arb(0)])]
         at_one = ball(values[-1]) + sum((s * (c[i + 1] - c[i]) for i, s in enumerate(found)), arb(0))
         sides.append((far, at_one))
     (far, at_one), (below, at_one_below) = sides
     scale = arb(1)
     infinite = ball(unit.forward[-1])
+    if not above and (unit.forward[-1] > 0 or unit.backward[-1] > 0):
+        raise Refuted(f"{unit.where}: the profile from below is not 0 at the last knot")
     if unit.forward[0] > 0 and unit.forward != unit.backward:
-        scale = (at_one_below / at_one).max(arb(1))
-    elif unit.forward[0] == 0:
+        scale = (at_one_below / at_one).max(arb(1)) if above else (at_one_below / at_one).min(arb(1))
+    elif unit.forward[0] == 0 and above:
         infinite = at_one_below
     near = [scale * mass * c[i + 1] for i, mass in enumerate(far)]
     infinite = scale * infinite
     centre = (1 - sum(near, arb(0)) - sum(below, arb(0)) - infinite).max(arb(0))
     whole = arb(2) ** bits
+    if not above:
+        whole = whole / (sum(near, arb(0)) + sum(below, arb(0))).max(arb(1))
     last = unit.knots[-1]
-    if 2 * last + 1 > MOST_PLACES:
-        raise Malformed(f"{where}.knots: more than {MOST_PLACES} places")
     masses = [0] * (2 * last + 1)
-    masses[last] = at_most(centre * whole)
+    masses[last] = _rounded(centre * whole, above)
     for i, index in enumerate(unit.knots[1:]):
-        masses[last + index] = max(at_most(near[i] * whole), 0)
-        masses[last - index] = max(at_most(below[i] * whole), 0)
-    return LossLaw(-last, masses, at_most(infinite * whole))
+        masses[last + index] = _rounded(near[i] * whole, above)
+        masses[last - index] = _rounded(below[i] * whole, above)
+    return LossLaw(-last, masses, _rounded(infinite * whole, above))
+
+
+def _rounded(value: arb, above: bool) -> int:
+    """A whole number >= 0 that is certainly at least (at most) the value."""
+    return max(at_most(value) if above else integer(value.lower().floor()), 0)
 
 
 def window(
-    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, claim: Certificate
+    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, epsilon: float, delta: float
 ) -> tuple[int, int]:
     """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
-    epsilon, log_far = float(claim.epsilon), math.log(claim.delta) - 30.0
+    log_far = math.log(delta) - 30.0
     atoms = []
     for law in laws:
         scaled = [(law.low + i, mass / (1 << bits)) for i, mass in enumerate(law.masses) if mass]
@@ -463,39 +633,49 @@ def window(
     return math.floor(low / spacing), math.ceil(high / spacing)
 
 
-def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) -> LossLaw:
-    """The law in this window: mass above it moves to infinity, mass below it to its first place."""
-    first, last = kept
-    if low + len(masses) - 1 > last:
-        cut = max(last - low + 1, 0)
-        infinite += sum(masses[cut:])
+class Rounding(NamedTuple):
+    """How laws are multiplied: masses are multiples of 2^-bits, kept from the first to the last place."""
+
+    bits: int
+    first: int
+    last: int
+    above: bool
+
+    def kept(self, masses: list[int], low: int, infinite: int) -> LossLaw:
+        """The law in the window.
+
+        Above: mass beyond it moves to infinity, mass below it to its first place. Below: mass beyond it moves to its
+        last place, mass below it is dropped.
+        """
+        cut = max(self.last - low + 1, 0)
+        beyond = sum(masses[cut:])
         masses = masses[:cut]
-    if low < first and masses:
-        cut = min(first - low, len(masses))
-        lump = sum(masses[:cut])
-        masses = masses[cut:] or [0]
-        masses[0] += lump
-        low = first
-    return LossLaw(low, masses or [0], infinite)
+        start = min(max(self.first - low, 0), len(masses))
+        lump = sum(masses[:start])
+        masses = masses[start:] or [0]
+        masses[0] += lump if self.above else 0
+        masses[-1] += 0 if self.above else beyond
+        return LossLaw(max(low, self.first), masses, infinite + (beyond if self.above else 0))
 
+    def product(self, one: LossLaw, other: LossLaw) -> LossLaw:
+        """Law of the sum of two losses, each mass rounded."""
+        masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
+        a, b = sum(one.masses), sum(other.masses)
+        infinite = one.infinite * (b + other.infinite) + a * other.infinite
+        wide = self.kept(masses, one.low + other.low, infinite)
+        return LossLaw(wide.low, [self._down(each) for each in wide.masses], self._down(wide.infinite))
 
-def product(one: LossLaw, other: LossLaw, bits: int, kept: tuple[int, int]) -> LossLaw:
-    """Law of the sum of two losses, each mass rounded up."""
-    masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
-    a, b = sum(one.masses), sum(other.masses)
-    infinite = one.infinite * (b + other.infinite) + a * other.infinite
-    wide = raised(masses, one.low + other.low, infinite, kept)
-    return LossLaw(wide.low, [-(-each >> bits) for each in wide.masses], -(-wide.infinite >> bits))
+    def _down(self, value: int) -> int:
+        return -(-value >> self.bits) if self.above else value >> self.bits
 
-
-def power(law: LossLaw, count: int, bits: int, kept: tuple[int, int]) -> LossLaw:
-    law = raised(law.masses, law.low, law.infinite, kept)
-    found = law
-    for digit in bin(count)[3:]:
-        found = product(found, found, bits, kept)
-        if digit == "1":
-            found = product(found, law, bits, kept)
-    return found
+    def power(self, law: LossLaw, count: int) -> LossLaw:
+        law = self.kept(law.masses, law.low, law.infinite)
+        found = law
+        for digit in bin(count)[3:]:
+            found = self.product(found, found)
+            if digit == "1":
+                found = self.product(found, law)
+        return found
 
 
 def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> arb:
@@ -509,49 +689,60 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
     return (arb(sum(above)) - value + law.infinite) / arb(2) ** bits
 
 
-def check(text: bytes) -> tuple[list[str], list[str]]:
-    """(lines, trusted): a line for every step that holds, and the names of the parts that are trusted.
-
-    Raises:
-      Malformed, Refuted: the bytes are no certificate, or a step does not hold.
-    """
-    ctx.prec = PRECISION
-    found = read(text)
-    lines, trusted = [f"claim: {found.claim}"], []
-    for i, unit in enumerate(found.units):
-        where = f"units[{i}]"
-        on_trust = check_profile(unit, found.spacing, where)
-        if on_trust:
-            trusted.append(on_trust)
-        else:
-            lines.append(
-                f"{where}: profile of {unit.times:,} units at {len(unit.knots):,} knots holds ({unit.bound})"
-            )
-    counts = [unit.times for unit in found.units]
+def composed_delta(units: list[CertificateUnit], found: Certificate, spacing: Fraction, above: bool) -> arb:
+    """Ball of the composed law's delta at the upper (lower) end, of laws rounded up (down)."""
+    epsilon = found.epsilon if above else found.lower
+    counts = [unit.times for unit in units]
     small = max(0, found.delta.denominator.bit_length() - found.delta.numerator.bit_length())
     bits = 60 + small + sum(counts).bit_length() + MOST_PLACES.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
-    orders = [found.units]
-    if any(unit.forward != unit.backward for unit in found.units):
-        orders.append([unit._replace(forward=unit.backward, backward=unit.forward) for unit in found.units])
-    for units in orders:
-        laws = [law_of(unit, found.spacing, bits, f"units[{i}]") for i, unit in enumerate(units)]
-        kept = window(laws, counts, float(found.spacing), bits, found)
-        products = sum(2 * count.bit_length() for count in counts)
-        if products * bits * (kept[1] - kept[0]) > MOST_WORK:
-            raise Malformed("certificate: too large to be composed here")
-        composed = LossLaw(0, [1 << bits], 0)
-        for law, count in zip(laws, counts):
-            composed = product(composed, power(law, count, bits, kept), bits, kept)
-        delta = delta_at(composed, found.epsilon, found.spacing, bits)
-        shown = f"{sum(counts):,} units composed have delta <= {float(delta.upper()):.9g}"
+    laws = [law_of(unit, spacing, bits, above) for unit in units]
+    first, last = window(laws, counts, float(spacing), bits, float(epsilon), float(found.delta))
+    products = sum(2 * count.bit_length() for count in counts)
+    if products * bits * (last - first) > MOST_WORK:
+        raise Malformed("certificate: too large to be composed here")
+    rounding = Rounding(bits, first, last, above)
+    composed = LossLaw(0, [1 << bits], 0)
+    for law, count in zip(laws, counts):
+        composed = rounding.product(composed, rounding.power(law, count))
+    return delta_at(composed, epsilon, spacing, bits)
+
+
+def check(found: Certificate) -> tuple[list[str], list[str]]:
+    """(lines, trusted): a line for every step that holds, and the names of the parts that are trusted.
+
+    Raises:
+      Malformed, Refuted: a limit is exceeded, or a step does not hold.
+    """
+    lines, trusted = [f"claim: {found.claim}"], []
+    for side, checked in ((found.above, check_above), (found.below, check_below)):
+        for unit in side.units if side else []:
+            on_trust = checked(unit, side.spacing)
+            if on_trust:
+                trusted.append(on_trust)
+            else:
+                lines.append(
+                    f"{unit.where}: profile of {unit.times:,} units at {len(unit.knots):,} knots holds ({unit.bound})"
+                )
+    (spacing, units), orders = found.above, [found.above.units]
+    if any(unit.forward != unit.backward for unit in units):
+        orders.append([unit._replace(forward=unit.backward, backward=unit.forward) for unit in units])
+    for order in orders:
+        delta = composed_delta(order, found, spacing, True)
+        shown = f"{found.above.count:,} units composed have delta <= {float(delta.upper()):.9g}"
         if not delta.upper() <= ball(found.delta):
             raise Refuted(
                 f"epsilon: {shown} at epsilon {float(found.epsilon)!r}, more than {float(found.delta)!r}"
             )
         lines.append(f"knots are convex, and {shown} at epsilon {float(found.epsilon)!r}")
     trusted.append("that the words of the claim and its theorems fit the units")
-    if found.lower > 0:
+    if found.below is not None:
+        delta = composed_delta(found.below.units, found, found.below.spacing, False)
+        shown = f"{found.below.count:,} units composed have delta >= {float(delta.lower()):.9g}"
+        if not delta.lower() >= ball(found.delta):
+            raise Refuted(f"lower end: {shown} at epsilon {float(found.lower)!r}, not {float(found.delta)!r}")
+        lines.append(f"lower end: {shown} at epsilon {float(found.lower)!r}")
+    elif found.lower > 0:
         trusted.append("the lower end")
     return lines, trusted
 
@@ -564,7 +755,7 @@ def main(arguments: list[str]) -> int:
     try:
         with open(arguments[0], "rb") as file:
             text = file.read(MOST_BYTES + 1)
-        lines, trusted = check(text)
+        lines, trusted = check(read(text))
     except OSError as error:
         print(f"not read: {_line(str(error))}")
         return 2

@@ -6,6 +6,7 @@ A certificate has the dominating profile of each unit at the knots of its compos
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,21 +14,30 @@ import numpy as np
 
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.interface import LocalOnly, LocalPureLDP, UnitBound
+from checkin_jax.accounting.bounds.interface import (
+    LocalOnly,
+    LocalPureLDP,
+    UnitBound,
+    Values,
+    neg_log_tail,
+)
+from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
+from checkin_jax.accounting.composition.search import SHRINK
 from checkin_jax.accounting.composition.single import name_at
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
-FORMAT = "checkin-jax certificate 1"
+FORMAT = "checkin-jax certificate 2"
 # Relative difference up to which an end on a grid counts as the guarantee's.
 _SAME = 1e-12
 # Bound on the rounding of a closed form; share of delta that all units may hold at infinite loss.
 _EXACT, _NOTHING = 1e-14, 2.0**-36
+# Margins of a lower end, and of profiles from below, for the rounding of their evaluation.
+_SHOWN, _LOWERED = 1e-5, 1e-6
 Units = list[tuple[UnitBound, int]]
 
 
@@ -58,19 +68,21 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
                 [(one, count) for one, count in units if one.largest_loss > 0 and count > 0], g
             )
             if composed is not None:
-                return {"format": FORMAT, "version": __version__, "claim": _claim(g, composed), **composed}
+                lower, below = _below(run.units, g)
+                claim = _claim(g, composed, lower)
+                return {"format": FORMAT, "version": __version__, "claim": claim, **composed, **below}
     raise ValueError(
         f"guarantee.method={g.method!r}: expected an end found by composing profiles on a grid; "
         "this one is proved otherwise, and has no certificate"
     )
 
 
-def _claim(g: Guarantee, composed: dict[str, Any]) -> dict[str, Any]:
+def _claim(g: Guarantee, composed: dict[str, Any], lower: float) -> dict[str, Any]:
     return {
         "words": f"epsilon <= {g.epsilon!r} at delta {g.delta!r}, {g.neighboring_relation}, view {g.view!r}: "
         f"{g.protocol!r}, {g.randomizer!r}",
         "epsilon": g.epsilon.hex(),
-        "lower": float(g.lower).hex(),
+        "lower": lower.hex(),
         "delta": float(g.delta).hex(),
         "units": sum(unit["count"] for unit in composed["units"]),
         "method": g.method,
@@ -89,29 +101,75 @@ def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
     spacing, indices = found
     described = []
     for (one, count), index in zip(units, indices):
-        losses = np.array([_below(int(i) * Fraction(spacing)) for i in index])
+        losses = np.array([_down(int(i) * Fraction(spacing)) for i in index])
         if isinstance(one, LocalPureLDP):
             # The accountant composes such units exactly, without the rounding margin of their profile.
             forward = np.array([one.rate * math.tanh(0.5 * one.epsilon0) * (1.0 + _EXACT), 0.0])
             backward = forward
         else:
             plus, minus = sides_above(one, losses)
-            forward = _profile(losses, plus)
-            backward = forward if minus is plus else _profile(losses, minus)
+            forward = _profile(losses, plus.far, float(plus.lost))
+            backward = forward if minus is plus else _profile(losses, minus.far, float(minus.lost))
         # Smaller values are raised to this.
         least = g.delta * _NOTHING / sum(count for _, count in units)
         forward, backward = np.maximum(forward, least), np.maximum(backward, least)
-        described.append(
-            {
-                "bound": name_at(one, losses),
-                "model": _model(one),
-                "count": int(count),
-                "knots": [int(i) for i in index],
-                "forward": [float(value).hex() for value in forward],
-                "backward": [float(value).hex() for value in backward],
-            }
-        )
+        described.append(_described(name_at(one, losses), _model(one), count, index, (forward, backward)))
     return {"spacing": float(spacing).hex(), "units": described}
+
+
+def _described(
+    name: str, model: dict[str, Any], count: int, index: np.ndarray, sides: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    forward, backward = (_hexadecimal(side.tolist()) for side in sides)
+    return {
+        "bound": name,
+        "model": {field: _hexadecimal(value) for field, value in model.items()},
+        "count": int(count),
+        "knots": index.tolist(),
+        "forward": forward,
+        "backward": backward,
+    }
+
+
+def _hexadecimal(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hexadecimal(each) for each in value]
+    return value.hex() if isinstance(value, float) else value
+
+
+def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
+    """Lower end, and the composition of concrete pairs that shows it; the guarantee's end, and none, without a grid.
+
+    The end of the pairs may be below the guarantee's, whose events are finer.
+    """
+    named = [
+        (next((each for each in one.witnesses if each.name in g.lower_method), None), count)
+        for one, count in units
+    ]
+    used = sum(count for witness, count in named if witness is not None)
+    if not used or not 0.0 < g.lower < math.inf:
+        return float(g.lower), {}
+    tail = neg_log_tail(used, g.delta)
+    witnesses = [
+        (label_sum(witness, tail) or witness, count) for witness, count in named if witness is not None
+    ]
+    found, reverse = compose.knots_below(witnesses, g.delta)
+    lower = min(float(g.lower), found.epsilon * (1.0 - _SHOWN))
+    if not lower > 0.0:
+        return float(g.lower), {}
+    spacing = float(found.losses[0][1]) * SHRINK
+    described = []
+    for (one, count), at, masses in zip(witnesses, found.losses, np.asarray(found.atoms.masses)):
+        last = len(at) - 1
+        near, far = masses[last + 1 :], masses[:last][::-1]
+        sides = [
+            _profile(at * SHRINK, near * np.exp(-at[1:] * SHRINK), 0.0) * (1.0 - _LOWERED),
+            _profile(at * SHRINK, far, 0.0) * (1.0 - _LOWERED),
+        ]
+        model = one.model(reverse) if isinstance(one, LabelSum) else {"kind": "trusted"}
+        index = np.rint(at * SHRINK / spacing).astype(np.int64)
+        described.append(_described(one.name, model, count, index, sides))
+    return lower, {"below": {"spacing": spacing.hex(), "units": described}}
 
 
 def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
@@ -136,17 +194,16 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     return (spacing, indices) if on_grid else None
 
 
-def _below(exact: Fraction) -> float:
+def _down(exact: Fraction) -> float:
     """Largest float64 that is not above the number."""
     found = float(exact)
     return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
 
 
-def _profile(losses: np.ndarray, side: pld.Side) -> np.ndarray:
-    """Convex profile, at the knots, of the masses of the composition."""
-    slopes = np.cumsum(np.asarray(side.far)[::-1])[::-1]
+def _profile(losses: np.ndarray, far: Values, lost: float) -> np.ndarray:
+    """Convex profile, at the knots, of masses under the second measure, and of one under the first at infinite loss."""
+    slopes = np.cumsum(np.asarray(far)[::-1])[::-1]
     falls = slopes * np.exp(losses[:-1]) * np.expm1(np.diff(losses))
-    lost = float(side.lost)
     return np.append(lost + np.cumsum(falls[::-1])[::-1], lost)
 
 
@@ -154,15 +211,20 @@ def _model(one: UnitBound) -> dict[str, Any]:
     """Description of the pair whose exact profile the bound is, if verify knows it."""
     if isinstance(one, LocalOnly):
         return _model(one.local)
-    cover = one.cover if isinstance(one, Clones) else None
-    if isinstance(one, Clones) and isinstance(cover, Shuffled):
-        model: dict[str, Any] = {"kind": "shuffled", "clients": int(cover.num_clients), "rate": cover.rate}
-        model["epsilon0"] = one.epsilon0
-    elif isinstance(one, Clones) and isinstance(cover, UniformSlot):
-        model = {"kind": "slots", "slots": int(cover.slots), "used": cover.use_prob, "epsilon0": one.epsilon0}
-    elif isinstance(one, LocalPureLDP):
-        # One client alone.
-        model = {"kind": "shuffled", "clients": 1, "rate": one.rate, "epsilon0": one.epsilon0}
-    else:
-        model = {"kind": "trusted"}
-    return {name: value.hex() if isinstance(value, float) else value for name, value in model.items()}
+    if isinstance(one, LocalPureLDP):
+        return _clones(Shuffled(1, one.rate), one.epsilon0, 2)
+    if isinstance(one, Clones) and isinstance(one.cover, Shuffled | UniformSlot):
+        return _clones(one.cover, one.epsilon0, 2)
+    return {"kind": "trusted"}
+
+
+def _clones(cover: Shuffled | UniformSlot, epsilon0: float, values: int) -> dict[str, Any]:
+    shuffled = isinstance(cover, Shuffled)
+    return {
+        "kind": "clones",
+        "draws": int(cover.num_clients if shuffled else cover.slots),
+        "rate": cover.rate if shuffled else 1.0,
+        "used": cover.use_prob,
+        "epsilon0": epsilon0,
+        "values": values,
+    }

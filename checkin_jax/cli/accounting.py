@@ -189,7 +189,7 @@ class Verify:
         for path, text in texts.items():
             try:
                 claim = verify.read(text)
-                steps, trusted = verify.check(text)
+                steps, trusted = verify.check(claim)
             except verify.Malformed as error:
                 unchecked.append(f"{path}: not checked: {error}")
             except verify.Refuted as error:
