@@ -12,6 +12,7 @@ line for each of several files. Real numbers are balls (Arb intervals) that cont
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import json
 import math
@@ -30,7 +31,7 @@ MOST_PLACES, MOST_ALL_KNOTS = 1 << 18, 1 << 16
 # Most bits of all polynomials of a composition together.
 MOST_WORK = 3 * 10**9
 # Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
-MOST_ENTRIES, MOST_STEPS = 3_000_000, 12_000_000
+MOST_ENTRIES, MOST_STEPS = 3_000_000, 8_000_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
 # Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
@@ -45,7 +46,7 @@ class Refuted(Exception):
 
 
 class TooLarge(Exception):
-    """An exact profile would take too long."""
+    """A sum would take too long."""
 
 
 class Record(NamedTuple):
@@ -78,42 +79,36 @@ class Record(NamedTuple):
         return _line(self.field(name, str))
 
     def whole(self, name: str, least: int, most: int) -> int:
-        return _whole(f"{self.where}.{name}", self.field(name, int), least, most)
-
-    def wholes(self, name: str, least: int, most: int, size: int | None = None) -> list[int]:
-        values = self._list(name, size)
-        return [_whole(f"{self.where}.{name}[{i}]", each, least, most) for i, each in enumerate(values)]
+        value = self.field(name, int)
+        if not least <= value <= most:
+            raise Malformed(f"{self.where}.{name}: expected a whole number in [{least}, {most}]")
+        return value
 
     def number(self, name: str, least: float, most: float) -> Fraction:
-        return _number(f"{self.where}.{name}", self.field(name, str), least, most)
+        text, value = self.field(name, str), math.inf
+        if not FLOAT.fullmatch(text):
+            raise Malformed(f"{self.where}.{name}: expected a hexadecimal float such as '0x1.8p+1'")
+        with contextlib.suppress(OverflowError):
+            value = float.fromhex(text)
+        if not least <= value <= most:
+            raise Malformed(f"{self.where}.{name}: expected a number in [{least}, {most}]")
+        return Fraction(value)
 
-    def numbers(self, name: str, least: float, most: float, size: int | None = None) -> list[Fraction]:
-        values = self._list(name, size)
-        return [_number(f"{self.where}.{name}[{i}]", each, least, most) for i, each in enumerate(values)]
+    def wholes(self, name: str, least: int, most: int) -> list[int]:
+        values = self._list(name)
+        return [values.whole(str(i), least, most) for i in range(len(values.fields))]
 
-    def _list(self, name: str, size: int | None) -> list[Any]:
+    def numbers(self, name: str, least: float, most: float, size: int) -> list[Fraction]:
+        values = self._list(name)
+        if len(values.fields) != size:
+            raise Malformed(f"{values.where}: expected {size} values")
+        return [values.number(str(i), least, most) for i in range(size)]
+
+    def _list(self, name: str) -> Record:
         values = self.field(name, list)
-        if not 1 <= len(values) <= MOST_KNOTS or size not in (None, len(values)):
-            raise Malformed(f"{self.where}.{name}: expected {size or f'from 1 to {MOST_KNOTS}'} values")
-        return values
-
-
-def _whole(where: str, value: Any, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise Malformed(f"{where}: expected a whole number in [{least}, {most}]")
-    return value
-
-
-def _number(where: str, text: Any, least: float, most: float) -> Fraction:
-    if not isinstance(text, str) or not FLOAT.fullmatch(text):
-        raise Malformed(f"{where}: expected a hexadecimal float such as '0x1.8p+1'")
-    try:
-        value = float.fromhex(text)
-    except OverflowError:
-        value = math.inf
-    if not least <= value <= most:
-        raise Malformed(f"{where}: expected a number in [{least}, {most}]")
-    return Fraction(value)
+        if not 1 <= len(values) <= MOST_KNOTS:
+            raise Malformed(f"{self.where}.{name}: expected from 1 to {MOST_KNOTS} values")
+        return Record(self._inside(name), {str(i): each for i, each in enumerate(values)})
 
 
 def _line(text: str) -> str:
@@ -130,10 +125,6 @@ class CertificateUnit(NamedTuple):
     knots: list[int]
     forward: list[Fraction]
     backward: list[Fraction]
-
-    @property
-    def trusted(self) -> str:
-        return f"the profile of {self.where} ({self.bound})"
 
 
 class Composition(NamedTuple):
@@ -173,20 +164,18 @@ def _unit(record: Record) -> CertificateUnit:
     if 2 * knots[-1] + 1 > MOST_PLACES:
         raise Malformed(f"{record.where}.knots: more than {MOST_PLACES} places")
     sides = [record.numbers(name, 0.0, 2.0, len(knots)) for name in ("forward", "backward")]
-    model = record.record("model")
-    model.text("kind")
-    times = record.whole("count", 1, MOST_COUNT)
+    times, model = record.whole("count", 1, MOST_COUNT), record.record("model")
     return CertificateUnit(record.where, record.text("bound"), model, times, knots, *sides)
 
 
 def _composition(record: Record) -> Composition:
     spacing = record.number("spacing", 1e-12, 1e4)
-    units = [_unit(each) for each in record.records("units", MOST_UNITS)]
-    if sum(len(unit.knots) for unit in units) > MOST_ALL_KNOTS:
+    found = Composition(spacing, [_unit(each) for each in record.records("units", MOST_UNITS)])
+    if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
         raise Malformed(f"{record.where}.units: more than {MOST_ALL_KNOTS} knots")
-    if any(unit.knots[-1] * spacing > 700 for unit in units):
+    if any(unit.knots[-1] * spacing > 700 for unit in found.units):
         raise Malformed(f"{record.where}.spacing: knots beyond a loss of 700")
-    return Composition(spacing, units)
+    return found
 
 
 def _no_constant(name: str) -> Any:
@@ -205,9 +194,7 @@ def read(text: bytes) -> Certificate:
         fields = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON ({type(error).__name__})") from None
-    if not isinstance(fields, dict):
-        raise Malformed("certificate: expected an object")
-    whole = Record("certificate", fields)
+    whole = Record("certificate", fields if isinstance(fields, dict) else {})
     if whole.text("format") != FORMAT:
         raise Malformed(f"certificate.format: expected {FORMAT!r}")
     claim = whole.record("claim")
@@ -234,6 +221,11 @@ def ball(value: Fraction | int) -> arb:
     return arb(fmpq(value.numerator, value.denominator))
 
 
+def zeros(value: Fraction) -> int:
+    """Number of binary zeros behind the point, about."""
+    return max(0, value.denominator.bit_length() - value.numerator.bit_length())
+
+
 def integer(value: arb) -> int:
     """The only whole number in a ball; raises TooLarge if there are several."""
     found = value.unique_fmpz()
@@ -247,120 +239,85 @@ def at_most(value: arb) -> int:
     return integer(value.upper().ceil())
 
 
-class Binomial(NamedTuple):
-    """Probabilities of low, low + 1, ... successes; bounds on Pr[X < low], Pr[X > high] and E (X - high)_+."""
+class Binomial:
+    """Bin(draws, prob), prob in (0, 1): probabilities of low, low + 1, ..., high successes, all that are above 2^-bits.
 
-    low: int
-    masses: list[arb]
-    fewer: arb
-    more: arb
-    excess: arb
+    fewer, more: bounds on Pr[X < low] and Pr[X > high]. excess: bound on E (X - high)_+.
+    """
 
-    @property
-    def high(self) -> int:
-        return self.low + len(self.masses) - 1
+    def __init__(self, draws: int, prob: arb, bits: int) -> None:
+        mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
+        ways = arb(draws + 1).lgamma() - arb(mode + 1).lgamma() - arb(draws - mode + 1).lgamma()
+        peak = (ways + mode * prob.log() + (draws - mode) * (1 - prob).log()).exp()
+        if not peak.is_finite():
+            raise TooLarge
+        least, odds = arb(2) ** -bits, prob / (1 - prob)
+        up, self.more, self.excess = _beyond(draws, mode, odds, peak, least)
+        # Fewer successes are more failures.
+        down, self.fewer, _ = _beyond(draws, draws - mode, 1 / odds, peak, least)
+        self.low, self.high, self.masses = mode - len(down), mode + len(up), [*down[::-1], peak, *up]
+        tails = itertools.accumulate(reversed(self.masses), initial=arb(0).union(self.more))
+        self.tails = list(tails)[::-1]
 
-
-def binomial(draws: int, prob: arb, bits: int) -> Binomial:
-    """Bin(draws, prob) for prob in (0, 1), on the values with probability above 2^-bits."""
-    mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
-    peak = (
-        arb(draws + 1).lgamma()
-        - arb(mode + 1).lgamma()
-        - arb(draws - mode + 1).lgamma()
-        + mode * prob.log()
-        + (draws - mode) * (1 - prob).log()
-    ).exp()
-    if not peak.is_finite():
-        raise TooLarge
-    least, odds = arb(2) ** -bits, prob / (1 - prob)
-    up, more, excess = _beyond(draws, mode, odds, peak, least)
-    # Fewer successes are more failures.
-    down, fewer, _ = _beyond(draws, draws - mode, 1 / odds, peak, least)
-    return Binomial(mode - len(down), [*down[::-1], peak, *up], fewer, more, excess)
+    def tail(self, k: int) -> arb:
+        """Pr[X >= k]."""
+        if k < self.low:
+            return self.tails[0] + arb(0).union(self.fewer)
+        return self.tails[min(k - self.low, len(self.masses))]
 
 
 def _beyond(draws: int, mode: int, odds: arb, peak: arb, least: arb) -> tuple[list[arb], arb, arb]:
     """Probabilities of mode + 1, ... successes down to `least`; bounds on Pr[X > last] and E (X - last)_+."""
-    found, value, k = list[arb](), peak, mode
-    while k < draws:
-        value = value * odds * (draws - k) / (k + 1)
-        k += 1
-        if value < least:
-            # Later ratios are smaller, so a geometric series bounds the tail from above.
-            ratio = (odds * (draws - k) / (k + 1)).upper()
-            if ratio < 1:
-                return found, value / (1 - ratio), value / (1 - ratio) ** 2
+    found, value = list[arb](), peak
+    for k in range(mode + 1, draws + 1):
+        value = value * odds * (draws - k + 1) / k
+        # Later ratios are smaller, so a geometric series bounds the tail from above.
+        ratio = (odds * (draws - k) / (k + 1)).upper()
+        if value < least and ratio < 1:
+            return found, value / (1 - ratio), value / (1 - ratio) ** 2
         found.append(value)
     return found, arb(0), arb(0)
-
-
-class BinomialTail:
-    """Pr[X >= k] of a binomial law, as balls."""
-
-    def __init__(self, law: Binomial) -> None:
-        self.low = law.low
-        total = arb(0).union(law.more)
-        found = [total]
-        for mass in reversed(law.masses):
-            total = total + mass
-            found.append(total)
-        self.values = found[::-1]
-        self.below = total + arb(0).union(law.fewer)
-
-    def __call__(self, k: int) -> arb:
-        if k < self.low:
-            return self.below
-        return self.values[min(k - self.low, len(self.values) - 1)]
 
 
 class ClonesPair:
     """Pair (P, Q) of `draws` draws, one of them the target's: it shows label 0 or 1 at odds p : 1, or is absent.
 
-    Each draw shows label 0 or label 1 with probability `label` each, is absent with probability `absent`, and otherwise
-    carries no information. With the numbers N0, N1 and Z of these, and B = `constant`,
-      dP/dF = scale (p N0 + N1 + Z + B) / draws,  dQ/dF = scale (N0 + p N1 + Z + B) / draws,
-    so that H_c = scale / draws E (a N0 - b N1 - d (Z + B))_+ for a = p - c, b = c p - 1, d = c - 1. Given N = N0 + N1,
-    N0 is Bin(N, 1/2), and Z is binomial and independent of N0. The profile is a sum over N and N0, with E (z - Z)_+
+    Each draw shows label 0 or label 1 with probability `label` each, is an absence, or a label of equal odds, with
+    probability `equal`, and is otherwise no label of the target's. With the numbers N0, N1 and Z of these, w = `weight`
+    and B = `constant`,
+      dP/dF = (p N0 + N1 + w Z + B) / (draws + B),  dQ/dF = (N0 + p N1 + w Z + B) / (draws + B),
+    so that H_c = E (a N0 - b N1 - d (w Z + B))_+ / (draws + B) for a = p - c, b = c p - 1, d = c - 1. Given N = N0 +
+    N1, N0 is Bin(N, 1/2), and Z is binomial and independent of N0. The profile is a sum over N and N0, with E (z - Z)_+
     from tables of the law of Z.
     """
 
     def __init__(
-        self, draws: int, label: arb, absent: arb, constant: arb, scale: arb, epsilon0: Fraction, bits: int
-    ):
-        self.draws, self.constant, self.scale, self.epsilon0 = draws, constant, scale, epsilon0
+        self, draws: int, label: arb, equal: arb, weight: arb, constant: arb, epsilon0: Fraction, bits: int
+    ) -> None:
+        self.draws, self.weight, self.constant, self.epsilon0 = draws, weight, constant, epsilon0
         self.p, self.steps = ball(epsilon0).exp(), 0
         self.largest = (self.p * draws + constant) / (draws + constant)
-        self.shown = binomial(draws, 2 * label, bits)
-        low, high = self.shown.low, self.shown.high
-        self.numbers = range(max(low, 1), high + 1)
-        with_absent = absent > 0
-        of_rest = absent / (1 - 2 * label)
+        self.shown = Binomial(draws, 2 * label, bits)
+        self.numbers = range(max(self.shown.low, 1), self.shown.high + 1)
         # About 12 standard deviations on either side.
-        widths = math.sqrt(high) + (2.0 * math.sqrt(draws * float(absent.mid())) if with_absent else 0.0)
+        widths = math.sqrt(self.shown.high) + 2.0 * math.sqrt(draws * float(equal.mid()))
         if len(self.numbers) * widths * math.sqrt(1.4 * bits) > MOST_ENTRIES:
             raise TooLarge
-        half = arb(1) / 2
-        self.fair = {n: binomial(n, half, bits) for n in range(max(low, 1), high + 1)}
-        self.tails = {n: BinomialTail(law) for n, law in self.fair.items()}
-        self.tails[low - 1 if low > 1 else 0] = BinomialTail(binomial(max(low - 1, 0), half, bits))
-        self.absent: dict[int, Binomial] = {}
-        self.lacking: dict[int, BinomialTail] = {}
-        self.mean: dict[int, arb] = {}
-        if with_absent:
-            for n in range(max(low, 1), min(high + 1, draws) + 1):
-                self.absent[n] = binomial(draws - n, of_rest, bits)
-                self.lacking[n] = BinomialTail(self.absent[n])
-                self.mean[n] = (draws - n) * of_rest
+        self.of_rest, half = equal / (1 - 2 * label), arb(1) / 2
+        self.fair = {n: Binomial(n, half, bits) for n in range(self.numbers[0] - 1, self.numbers[-1] + 1)}
+        self.equal: dict[int, Binomial] = {}
+        if equal > 0:
+            numbers = range(self.numbers[0], min(self.numbers[-1] + 1, draws) + 1)
+            self.equal = {n: Binomial(draws - n, self.of_rest, bits) for n in numbers}
 
     def _below(self, n: int, z: arb) -> arb:
-        """Upper bound on E (z - Z)_+, Z the number of absent draws among draws - n."""
+        """Upper bound on E (z - Z)_+, Z the number of equal odds among draws - n."""
         z = z.upper()
         j = integer(z.floor())
         # E (z - Z)_+ = z - E Z + E (Z - z)_+, and Z Pr[Z] is the mean times the law of one draw fewer.
-        over = self.lacking[n](j + 1)
-        further = self.lacking[n + 1](j) if n < self.draws else arb(0)
-        return z - self.mean[n] + self.mean[n] * further - z * over
+        over, mean = self.equal[n].tail(j + 1), (self.draws - n) * self.of_rest
+        further = self.equal[n + 1].tail(j) if n < self.draws else arb(0)
+        return z - mean + mean * further - z * over
 
     def upper(self, loss: Fraction) -> arb:
         """Ball whose upper end is at least the profile at e^loss, loss >= 0."""
@@ -371,38 +328,38 @@ class ClonesPair:
         both, total = a + b, arb(0)
         self.steps += len(self.numbers)
         for n in self.numbers:
-            law, tail, fewer = self.fair[n], self.tails[n], self.tails[n - 1]
+            law = self.fair[n]
             first, mean, some = b * n + d * self.constant, arb(0), arb(0)
             threshold = first / both
             k_full = at_most(threshold)
             # Covers the case that the threshold is just above a whole number.
             some += 2 * both * threshold.rad()
-            if loss > 0 and n in self.absent:
-                others = self.absent[n]
-                k_full = at_most((first + d * others.high) / both)
-                least = integer(((first + d * others.low) / both).lower().floor()) + 1
-                mean = d * self.mean[n]
+            if loss > 0 and n in self.equal:
+                others, each = self.equal[n], d * self.weight
+                k_full = at_most((first + each * others.high) / both)
+                least = integer(((first + each * others.low) / both).lower().floor()) + 1
+                mean = each * (self.draws - n) * self.of_rest
                 self.steps += max(min(k_full, law.high) - max(least, law.low), 0)
                 for k in range(max(least, law.low), min(k_full - 1, law.high) + 1):
-                    some += law.masses[k - law.low] * d * self._below(n, (both * k - first) / d)
+                    some += law.masses[k - law.low] * each * self._below(n, (both * k - first) / each)
                 # Contribution beyond the tables of Z, and beyond those of N0 unless `tail` contains it.
-                some += d * (others.excess + self.draws * others.fewer)
+                some += each * (others.excess + self.draws * others.fewer)
                 some += a * n * (law.more + (law.fewer if least < law.low else 0))
             # Sum of k over k >= k_full is n / 2 times a tail of n - 1.
             if self.steps > MOST_STEPS:
                 raise TooLarge
-            full = both * n / 2 * fewer(k_full - 1) - (first + mean) * tail(k_full)
+            full = both * n / 2 * self.fair[n - 1].tail(k_full - 1) - (first + mean) * law.tail(k_full)
             total += self.shown.masses[n - self.shown.low] * (full + some)
         more = self.shown.more * self.shown.high + self.shown.excess
         total += a * (more + self.shown.low * self.shown.fewer)
-        return total * self.scale / self.draws
+        return total / (self.draws + self.constant)
 
 
 def _precision(unit: CertificateUnit) -> int:
     """Bits after the point for 2^-60 of the unit's least positive value; sets the precision of balls."""
-    positive = [value for value in unit.forward + unit.backward if value > 0]
-    smallest = min(positive, default=Fraction(1))
-    bits = 60 + max(0, smallest.denominator.bit_length() - smallest.numerator.bit_length())
+    bits = 60 + zeros(
+        min((value for value in unit.forward + unit.backward if value > 0), default=Fraction(1))
+    )
     ctx.prec = PRECISION + bits
     return bits
 
@@ -411,36 +368,32 @@ def clones_pair(model: Record, bits: int) -> ClonesPair:
     """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
 
     A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
+    With a total variation every draw is sent, and shows a record with odds p : 1, both p times as likely, or neither.
     """
-    draws, values = model.whole("draws", 1, MOST_COUNT), model.whole("values", 2, 1 << 42)
-    rate, used = model.number("rate", 1e-30, 1.0), model.number("used", 1e-30, 1.0)
+    draws, used = model.whole("draws", 1, MOST_COUNT), model.number("used", 1e-30, 1.0)
     epsilon0 = model.number("epsilon0", 1e-12, 50.0)
-    label = ball(rate) / (ball(epsilon0).exp() + values - 1)
+    p = ball(epsilon0).exp()
+    if model.text("kind") == "total variation":
+        label, weight = ball(model.number("total_variation", 1e-30, 1.0)) / (p - 1), p
+        equal = ((1 - (p + 1) * label) / p).max(arb(0))
+    else:
+        rate, values = model.number("rate", 1e-30, 1.0), model.whole("values", 2, 1 << 42)
+        label, weight = ball(rate) / (p + values - 1), arb(1)
+        equal = ball(1 - rate) + (values - 2) * label
     constant = ball(draws * (1 - used) / used)
-    return ClonesPair(
-        draws, label, ball(1 - rate) + (values - 2) * label, constant, ball(used), epsilon0, bits
-    )
+    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits)
 
 
-def check_above(unit: CertificateUnit, spacing: Fraction) -> str:
-    """Checks the profile at every knot in both directions; returns the name of a part that is trusted, or ""."""
-    kind, bits = unit.model.text("kind"), _precision(unit)
-    if kind == "trusted":
-        return unit.trusted
-    if kind != "clones":
-        raise Malformed(f"{unit.where}.model.kind: expected 'clones' or 'trusted'")
-    try:
-        exact = clones_pair(unit.model, bits)
-        for i, index in enumerate(unit.knots):
-            # The radii of the balls are far below the rounding margin of any accountant.
-            given = min(unit.forward[i], unit.backward[i])
-            if not exact.upper(index * spacing).upper() <= ball(given):
-                raise Refuted(
-                    f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
-                )
-    except TooLarge:
-        return f"{unit.trusted}, too large to be summed here"
-    return ""
+def check_clones(unit: CertificateUnit, spacing: Fraction) -> None:
+    """Checks that the profile is not below the exact one at any knot, in both directions."""
+    exact = clones_pair(unit.model, _precision(unit))
+    for i, index in enumerate(unit.knots):
+        # The radii of the balls are far below the rounding margin of any accountant.
+        given = min(unit.forward[i], unit.backward[i])
+        if not exact.upper(index * spacing).upper() <= ball(given):
+            raise Refuted(
+                f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
+            )
 
 
 def sums(model: Record, bits: int) -> tuple[list[int], list[int]]:
@@ -491,19 +444,11 @@ def _without_zeros(masses: fmpz_poly) -> fmpz_poly:
     return fmpz_poly(coefficients[next((i for i, each in enumerate(coefficients) if each), 0) :])
 
 
-def check_below(unit: CertificateUnit, spacing: Fraction) -> str:
-    """Checks that each chord is below a line P(A) - c Q(A), A an event; returns a trusted part's name, or ""."""
-    kind, bits = unit.model.text("kind"), _precision(unit)
-    if kind == "trusted":
-        return unit.trusted
-    if kind != "labels":
-        raise Malformed(f"{unit.where}.model.kind: expected 'labels' or 'trusted'")
-    bits += 20 + 2 * MOST_PLACES.bit_length() + unit.model.whole("draws", 1, MOST_COUNT).bit_length()
-    ctx.prec = PRECISION + bits
-    try:
-        first, second = sums(unit.model, bits)
-    except TooLarge:
-        return f"{unit.trusted}, too large to be summed here"
+def check_labels(unit: CertificateUnit, spacing: Fraction) -> None:
+    """Checks that each chord of the profile is below a line P(A) - c Q(A), A an event, in both directions."""
+    bits = _precision(unit) + 20 + 2 * MOST_PLACES.bit_length() + MOST_COUNT.bit_length()
+    ctx.prec += bits
+    first, second = sums(unit.model, bits)
     c = [ball(index * spacing).exp() for index in unit.knots]
     for values, p, q in ((unit.forward, first, second), (unit.backward, second, first)):
         curve = Events(p, q, bits)
@@ -513,7 +458,6 @@ def check_below(unit: CertificateUnit, spacing: Fraction) -> str:
             tried += [curve.beyond(float(unit.knots[j] * spacing)) for j in (i, i + 1)]
             if not any(all(near - at * far >= value for at, value in ends) for near, far in tried):
                 raise Refuted(f"{unit.where}: profile at knot {i}: no event is surely as likely")
-    return ""
 
 
 class Events:
@@ -613,10 +557,10 @@ def window(
 ) -> tuple[int, int]:
     """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
     log_far = math.log(delta) - 30.0
-    atoms = []
-    for law in laws:
-        scaled = [(law.low + i, mass / (1 << bits)) for i, mass in enumerate(law.masses) if mass]
-        atoms.append([(place * spacing, math.log(mass)) for place, mass in scaled if mass > 0.0])
+    atoms = [
+        [((law.low + i) * spacing, _log(mass) - _log(1 << bits)) for i, mass in enumerate(law.masses) if mass]
+        for law in laws
+    ]
     best = math.inf
     for step in range(48):
         t = 0.05 * 1.3**step
@@ -662,11 +606,9 @@ class Rounding(NamedTuple):
         masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
         a, b = sum(one.masses), sum(other.masses)
         infinite = one.infinite * (b + other.infinite) + a * other.infinite
-        wide = self.kept(masses, one.low + other.low, infinite)
-        return LossLaw(wide.low, [self._down(each) for each in wide.masses], self._down(wide.infinite))
-
-    def _down(self, value: int) -> int:
-        return -(-value >> self.bits) if self.above else value >> self.bits
+        low, masses, infinite = self.kept(masses, one.low + other.low, infinite)
+        up = (1 << self.bits) - 1 if self.above else 0
+        return LossLaw(low, [(each + up) >> self.bits for each in masses], (infinite + up) >> self.bits)
 
     def power(self, law: LossLaw, count: int) -> LossLaw:
         law = self.kept(law.masses, law.low, law.infinite)
@@ -689,15 +631,13 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
     return (arb(sum(above)) - value + law.infinite) / arb(2) ** bits
 
 
-def composed_delta(units: list[CertificateUnit], found: Certificate, spacing: Fraction, above: bool) -> arb:
-    """Ball of the composed law's delta at the upper (lower) end, of laws rounded up (down)."""
-    epsilon = found.epsilon if above else found.lower
-    counts = [unit.times for unit in units]
-    small = max(0, found.delta.denominator.bit_length() - found.delta.numerator.bit_length())
-    bits = 60 + small + sum(counts).bit_length() + MOST_PLACES.bit_length()
+def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
+    """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
+    counts = [unit.times for unit in side.units]
+    bits = 60 + zeros(delta) + side.count.bit_length() + MOST_PLACES.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
-    laws = [law_of(unit, spacing, bits, above) for unit in units]
-    first, last = window(laws, counts, float(spacing), bits, float(epsilon), float(found.delta))
+    laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
+    first, last = window(laws, counts, float(side.spacing), bits, float(epsilon), float(delta))
     products = sum(2 * count.bit_length() for count in counts)
     if products * bits * (last - first) > MOST_WORK:
         raise Malformed("certificate: too large to be composed here")
@@ -705,7 +645,29 @@ def composed_delta(units: list[CertificateUnit], found: Certificate, spacing: Fr
     composed = LossLaw(0, [1 << bits], 0)
     for law, count in zip(laws, counts):
         composed = rounding.product(composed, rounding.power(law, count))
-    return delta_at(composed, epsilon, spacing, bits)
+    return delta_at(composed, epsilon, side.spacing, bits)
+
+
+# By the kinds of models from above and from below.
+CHECKS = {"clones": check_clones, "total variation": check_clones}, {"labels": check_labels}
+
+
+def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], trusted: list[str]) -> None:
+    """Checks the profiles of all units, and adds to the lines of what holds and to the parts that are trusted."""
+    for unit in side.units:
+        kind, size = unit.model.text("kind"), ""
+        if kind not in ("trusted", *checks):
+            raise Malformed(f"{unit.where}.model.kind: expected 'trusted' or {', '.join(map(repr, checks))}")
+        try:
+            if kind in checks:
+                checks[kind](unit, side.spacing)
+        except TooLarge:
+            kind, size = "trusted", ", too large to be summed here"
+        if kind == "trusted":
+            trusted.append(f"the profile of {unit.where} ({unit.bound}){size}")
+        else:
+            about = f"{unit.times:,} units at {len(unit.knots):,} knots"
+            lines.append(f"{unit.where}: profile of {about} holds ({unit.bound})")
 
 
 def check(found: Certificate) -> tuple[list[str], list[str]]:
@@ -714,35 +676,26 @@ def check(found: Certificate) -> tuple[list[str], list[str]]:
     Raises:
       Malformed, Refuted: a limit is exceeded, or a step does not hold.
     """
-    lines, trusted = [f"claim: {found.claim}"], []
-    for side, checked in ((found.above, check_above), (found.below, check_below)):
-        for unit in side.units if side else []:
-            on_trust = checked(unit, side.spacing)
-            if on_trust:
-                trusted.append(on_trust)
-            else:
-                lines.append(
-                    f"{unit.where}: profile of {unit.times:,} units at {len(unit.knots):,} knots holds ({unit.bound})"
-                )
-    (spacing, units), orders = found.above, [found.above.units]
-    if any(unit.forward != unit.backward for unit in units):
-        orders.append([unit._replace(forward=unit.backward, backward=unit.forward) for unit in units])
-    for order in orders:
-        delta = composed_delta(order, found, spacing, True)
-        shown = f"{found.above.count:,} units composed have delta <= {float(delta.upper()):.9g}"
-        if not delta.upper() <= ball(found.delta):
-            raise Refuted(
-                f"epsilon: {shown} at epsilon {float(found.epsilon)!r}, more than {float(found.delta)!r}"
-            )
-        lines.append(f"knots are convex, and {shown} at epsilon {float(found.epsilon)!r}")
+    lines, trusted = [f"claim: {found.claim}"], list[str]()
+    for side, checks in zip((found.above, found.below), CHECKS):
+        if side is not None:
+            check_profiles(side, checks, lines, trusted)
+    upper, lower = found.above, found.below
+    orders = [(upper, found.epsilon, True)]
+    if any(unit.forward != unit.backward for unit in upper.units):
+        swapped = [unit._replace(forward=unit.backward, backward=unit.forward) for unit in upper.units]
+        orders.append((upper._replace(units=swapped), found.epsilon, True))
+    if lower is not None:
+        orders.append((lower, found.lower, False))
+    for side, epsilon, above in orders:
+        delta = composed_delta(side, epsilon, found.delta, above)
+        bound, end = (delta.upper(), "upper") if above else (delta.lower(), "lower")
+        shown = f"{end} end: {side.count:,} units composed have delta {'<=' if above else '>='} {float(bound):.9g}"
+        if not (bound <= ball(found.delta) if above else bound >= ball(found.delta)):
+            raise Refuted(f"{shown} at epsilon {float(epsilon)!r}, not {float(found.delta)!r}")
+        lines.append(f"{shown} at epsilon {float(epsilon)!r}")
     trusted.append("that the words of the claim and its theorems fit the units")
-    if found.below is not None:
-        delta = composed_delta(found.below.units, found, found.below.spacing, False)
-        shown = f"{found.below.count:,} units composed have delta >= {float(delta.lower()):.9g}"
-        if not delta.lower() >= ball(found.delta):
-            raise Refuted(f"lower end: {shown} at epsilon {float(found.lower)!r}, not {float(found.delta)!r}")
-        lines.append(f"lower end: {shown} at epsilon {float(found.lower)!r}")
-    elif found.lower > 0:
+    if lower is None and found.lower > 0:
         trusted.append("the lower end")
     return lines, trusted
 

@@ -5,6 +5,7 @@ A certificate has the dominating profile of each unit at the knots of its compos
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,29 +16,44 @@ import numpy as np
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import (
+    LocalMessages,
     LocalOnly,
     LocalPureLDP,
+    Minimum,
     UnitBound,
     Values,
     neg_log_tail,
 )
 from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, most_total_variation
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
-from checkin_jax.accounting.composition.search import SHRINK
+from checkin_jax.accounting.composition.search import SHRINK, Found
 from checkin_jax.accounting.composition.single import name_at
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.randomizers import KaryResponse
 
 FORMAT = "checkin-jax certificate 2"
 # Relative difference up to which an end on a grid counts as the guarantee's.
 _SAME = 1e-12
 # Bound on the rounding of a closed form; share of delta that all units may hold at infinite loss.
 _EXACT, _NOTHING = 1e-14, 2.0**-36
+# Bounds that are never below the exact profile of those of a kind, on the same unit.
+_WEAKER: dict[type, tuple[type, ...]] = {
+    KaryBound: (TotalVariationBound, Clones, LocalMessages, LocalPureLDP),
+    TotalVariationBound: (Clones, LocalPureLDP),
+    Clones: (LocalPureLDP,),
+    LocalMessages: (LocalPureLDP,),
+    LocalPureLDP: (),
+}
 # Margins of a lower end, and of profiles from below, for the rounding of their evaluation.
 _SHOWN, _LOWERED = 1e-5, 1e-6
+# Most multiples of the spacing up to the last knot that verify takes.
+_MOST_PLACES = (1 << 17) - 1
 Units = list[tuple[UnitBound, int]]
 
 
@@ -77,6 +93,10 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
     )
 
 
+def _places(found: Found) -> float:
+    return max(float(losses[-1] / losses[1]) for losses in found.losses)
+
+
 def _claim(g: Guarantee, composed: dict[str, Any], lower: float) -> dict[str, Any]:
     return {
         "words": f"epsilon <= {g.epsilon!r} at delta {g.delta!r}, {g.neighboring_relation}, view {g.view!r}: "
@@ -113,7 +133,9 @@ def _composed(units: Units, g: Guarantee) -> dict[str, Any] | None:
         # Smaller values are raised to this.
         least = g.delta * _NOTHING / sum(count for _, count in units)
         forward, backward = np.maximum(forward, least), np.maximum(backward, least)
-        described.append(_described(name_at(one, losses), _model(one), count, index, (forward, backward)))
+        described.append(
+            _described(name_at(one, losses), _model(one, losses, least), count, index, (forward, backward))
+        )
     return {"spacing": float(spacing).hex(), "units": described}
 
 
@@ -154,8 +176,14 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
         (label_sum(witness, tail) or witness, count) for witness, count in named if witness is not None
     ]
     found, reverse = compose.knots_below(witnesses, g.delta)
+    if _places(found) > _MOST_PLACES:
+        witnesses = [
+            (dataclasses.replace(one, follows_outcomes=False) if isinstance(one, LabelSum) else one, count)
+            for one, count in witnesses
+        ]
+        found, reverse = compose.knots_below(witnesses, g.delta)
     lower = min(float(g.lower), found.epsilon * (1.0 - _SHOWN))
-    if not lower > 0.0:
+    if not lower > 0.0 or _places(found) > _MOST_PLACES:
         return float(g.lower), {}
     spacing = float(found.losses[0][1]) * SHRINK
     described = []
@@ -207,15 +235,40 @@ def _profile(losses: np.ndarray, far: Values, lost: float) -> np.ndarray:
     return np.append(lost + np.cumsum(falls[::-1])[::-1], lost)
 
 
-def _model(one: UnitBound) -> dict[str, Any]:
-    """Description of the pair whose exact profile the bound is, if verify knows it."""
+def _model(one: UnitBound, losses: np.ndarray, least: float) -> dict[str, Any]:
+    """Description of a pair that is below the bound, or below `least`, at all losses, if verify can sum its profile."""
     if isinstance(one, LocalOnly):
-        return _model(one.local)
+        return _model(one.local, losses, least)
+    bounds = one.bounds if isinstance(one, Minimum) else (one,)
+    for kind, weaker in _WEAKER.items():
+        model = next((_exact(each) for each in bounds if isinstance(each, kind)), None)
+        if model is None:
+            continue
+        known = [i for i, each in enumerate(bounds) if isinstance(each, (kind, *weaker))]
+        if len(known) == len(bounds):
+            return model
+        values = np.maximum(one.values(losses), least)
+        if (values[known].min(axis=0) <= values.min(axis=0)).all():
+            return model
+    return {"kind": "trusted"}
+
+
+def _exact(one: UnitBound) -> dict[str, Any] | None:
+    """The pair whose profile the bound is; None for others."""
     if isinstance(one, LocalPureLDP):
         return _clones(Shuffled(1, one.rate), one.epsilon0, 2)
-    if isinstance(one, Clones) and isinstance(one.cover, Shuffled | UniformSlot):
-        return _clones(one.cover, one.epsilon0, 2)
-    return {"kind": "trusted"}
+    if isinstance(one, LocalMessages):
+        randomizer = getattr(one.profile, "randomizer", None)
+        if isinstance(randomizer, KaryResponse):
+            return _clones(Shuffled(1, one.rate), randomizer.epsilon0, randomizer.num_values)
+        return None
+    cover = one.cover if isinstance(one, Clones) else one.step_cover
+    if type(cover) not in (Shuffled, UniformSlot):
+        return None
+    if isinstance(one, TotalVariationBound) and one.total_variation < most_total_variation(one.epsilon0):
+        model = _clones(cover, one.epsilon0, 2) | {"total_variation": one.total_variation}
+        return model | {"kind": "total variation"} if model["rate"] == 1.0 else None
+    return _clones(cover, one.epsilon0, one.num_values if isinstance(one, KaryBound) else 2)
 
 
 def _clones(cover: Shuffled | UniformSlot, epsilon0: float, values: int) -> dict[str, Any]:

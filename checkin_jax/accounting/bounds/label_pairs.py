@@ -30,12 +30,17 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.randomizers import LabelLaws
 
-# Places of the law of a sum, and most of them, where scores are coarsest; standard deviations that these hold.
-_PLACES, _MOST_PLACES, _DEVIATIONS = 1 << 16, 1 << 18, 28.0
+# Places of the law of a sum, and most of them, where scores are coarsest; standard deviations and
+# largest scores that these hold.
+_PLACES, _MOST_PLACES, _DEVIATIONS, _MOST_SCORES = 1 << 16, 1 << 18, 28.0, 16.0
 # Largest multiple of the least score in laws whose scores are whole multiples, and their relative rounding.
 _MULTIPLES, _WHOLE = 64, 1e-9
 # Shares of the largest mass that count as rounding of a transform, for each draw and in all; and of every mass.
 _NOISE_DRAW, _NOISE, _ROUNDED = 2e-16, 1e-15, 1e-12
+# Expected number of messages that are few, and the share of the sum of their likelihood ratios in scores.
+_FEW, _MIXED = 30.0, 0.3137
+# Logarithm of a large moment of a move, to which draws that do not move add nothing.
+_LARGE = 300.0
 # Standard deviations of the sum between the tilts at which its law is evaluated, and of the window beside them; share
 # of the negligible mass, as -log, up to which there are tilts; most growth, as log, of a mass between two tilts.
 _TILT_STEP, _WIDTH, _FAR, _GROWTH = 2.0, 4.0, 60.0, 1.0
@@ -46,7 +51,8 @@ class LabelSum:
     """Witness: the sum of whole scores of all labels.
 
     Each of `draws` draws is sent with probability `rate`. With probability `used` one of them is the target's, whose
-    label has the law `target` or `other`; all others have the law `others`.
+    label has the law `target` or `other`; all others have the law `others`. follows_outcomes: False for grids that do
+    not follow the losses of few outcomes, which have fewer places.
     """
 
     name: str
@@ -55,6 +61,7 @@ class LabelSum:
     used: float
     laws: LabelLaws
     neg_log_tail: float
+    follows_outcomes: bool = True
 
     symmetric = False
     below_grid_bound = True
@@ -73,18 +80,27 @@ class LabelSum:
 
     @functools.cached_property
     def scores(self) -> np.ndarray:
-        """About proportional to the difference of the likelihood ratios; [labels]."""
+        """About proportional to the difference of the likelihood ratios, of few messages to another mixture; [labels].
+
+        The sum of few messages' scores then tells all labels apart.
+        """
         apart, others = self._apart, self._others
+        few = self.laws.others is not None and self.draws * self.rate < _FEW
+        numerator = apart + (_MIXED * (apart + 2.0 * (np.asarray(self.laws.other) - others)) if few else 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(apart == 0.0, 0.0, apart / others)
+            ratio = np.where(numerator == 0.0, 0.0, numerator / others)
         size = np.abs(ratio[ratio != 0.0])
         multiples = ratio / size.min()
-        if np.all(np.abs(multiples - np.rint(multiples)) < _WHOLE) and np.abs(multiples).max() <= _MULTIPLES:
+        if (
+            not few
+            and np.all(np.abs(multiples - np.rint(multiples)) < _WHOLE)
+            and np.abs(multiples).max() <= _MULTIPLES
+        ):
             return np.rint(multiples).astype(np.int64)
         most = float(size[np.isfinite(size)].max())
         ratio = np.clip(ratio, -2.0 * most, 2.0 * most)
         deviation = math.sqrt(self.draws * self.rate * float(np.sum(others * np.square(ratio))))
-        scale = max(_PLACES / (_DEVIATIONS * deviation + 4.0 * most), 1.0 / most)
+        scale = max(_PLACES / (_DEVIATIONS * deviation + _MOST_SCORES * most), 1.0 / most)
         return np.rint(ratio * scale).astype(np.int64)
 
     @property
@@ -130,7 +146,7 @@ class LabelSum:
     @property
     def loss_support(self) -> np.ndarray:
         losses = np.abs(self._events[0][0])
-        return losses if np.isfinite(losses).all() else np.zeros(0)
+        return losses if self.follows_outcomes and np.isfinite(losses).all() else np.zeros(0)
 
     @property
     def largest_loss(self) -> float:
@@ -181,12 +197,17 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
     tilts, beyond = [_tilted(masses, moves, count, 0.0)], 0.0
     for sign in (1.0, -1.0):
         here = tilts[0]
-        far = here.mean + sign * _PLACES
-        while here.deviation > 0.0 and here.rarity < neg_log_tail + _FAR and sign * (far - here.mean) > 0.0:
+        far, end = here.mean + sign * _PLACES, count * sign * max(float((sign * moves).max()), 0.0)
+        while (
+            abs(end - here.mean) > 0.5
+            and here.rarity < neg_log_tail + _FAR
+            and sign * (far - here.mean) > 0.0
+        ):
             step = min(_TILT_STEP / here.deviation, _GROWTH / max(float((sign * moves).max()), 1.0))
             here = _tilted(masses, moves, count, here.order + sign * step)
             tilts.append(here)
-        beyond += 2.0 * math.exp(-here.rarity)
+        if abs(end - here.mean) > 0.5:
+            beyond += 2.0 * math.exp(-here.rarity)
     low = max(min(here.mean - _WIDTH * here.deviation for here in tilts), count * min(moves.min(), 0))
     high = min(max(here.mean + _WIDTH * here.deviation for here in tilts), count * max(moves.max(), 0))
     sums = np.arange(math.floor(low), math.ceil(high) + 1)
@@ -222,8 +243,11 @@ class _Tilted(NamedTuple):
 
 
 def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> _Tilted:
-    with np.errstate(over="ignore"):
+    most = max(float((order * moves).max()), 0.0)
+    if most < _LARGE:
         log_one = math.log1p(float(masses @ np.expm1(order * moves)))
+    else:
+        log_one = most + math.log(float(masses @ np.exp(order * moves - most)))
     tilted = masses * np.exp(order * moves - log_one)
     mean = float(tilted @ moves)
     variance = float(tilted @ np.square(moves - mean)) + max(1.0 - float(tilted.sum()), 0.0) * mean**2
