@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 from flint import arb, ctx, fmpq, fmpz_poly
 
 FORMAT = "checkin-jax certificate 2"
-PRECISION = 256
+PRECISION = 128
 # Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
-MOST_PLACES, MOST_ALL_KNOTS = 1 << 18, 1 << 16
+MOST_PLACES, MOST_ALL_KNOTS = 1 << 20, 1 << 16
 # Most bits of all polynomials of a composition together.
 MOST_WORK = 3 * 10**9
 # Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
-MOST_ENTRIES, MOST_STEPS = 3_000_000, 8_000_000
+MOST_ENTRIES, MOST_STEPS = 3_000_000, 10_000_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
 # Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
@@ -426,7 +426,7 @@ def sums(model: Record, bits: int) -> tuple[list[int], list[int]]:
     rest, one = fmpz_poly([1 << bits]), rounded(usual)
     for digit in bin(draws - 1)[2:]:
         for factor in (rest, one)[: 1 + int(digit)]:
-            rest = _without_zeros(rest * factor // (1 << bits))
+            rest = _without_zeros(rest * factor // (1 << bits), bits)
     found = []
     for target in ([a + b for a, b in zip(other, apart)], other):
         mixed = [used * mine + (1 - used) * theirs for mine, theirs in zip(law(target), usual)]
@@ -436,9 +436,9 @@ def sums(model: Record, bits: int) -> tuple[list[int], list[int]]:
     return first, second
 
 
-def _without_zeros(masses: fmpz_poly) -> fmpz_poly:
+def _without_zeros(masses: fmpz_poly, bits: int) -> fmpz_poly:
     """The polynomial divided by the power of x that divides it; P and Q are shifted alike."""
-    if masses.degree() > MOST_PLACES:
+    if 32 * masses.degree() * bits > MOST_WORK:
         raise TooLarge
     coefficients = masses.coeffs()
     return fmpz_poly(coefficients[next((i for i, each in enumerate(coefficients) if each), 0) :])

@@ -53,7 +53,7 @@ _WEAKER: dict[type, tuple[type, ...]] = {
 # Margins of a lower end, and of profiles from below, for the rounding of their evaluation.
 _SHOWN, _LOWERED = 1e-5, 1e-6
 # Most multiples of the spacing up to the last knot that verify takes.
-_MOST_PLACES = (1 << 17) - 1
+_MOST_PLACES = (1 << 19) - 1
 Units = list[tuple[UnitBound, int]]
 
 

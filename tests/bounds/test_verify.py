@@ -369,6 +369,13 @@ SETTINGS = {
     "shuffled once": (cj.Shuffle(num_clients=1_000), PURE, {"bounds": "clones"}, (True, True)),
     "local": (cj.ShuffledCheckIn(**SMALL), PURE, {"view": "local"}, (True, True)),
     "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "profile"}, (False, True)),
+    "t_k": (
+        cj.Shuffle(num_clients=2_000, num_rounds=20),
+        cj.KaryResponse(epsilon0=2.0, num_values=8),
+        {},
+        (True, True),
+    ),
+    "A": (cj.Shuffle(num_clients=300, num_rounds=20), cj.HadamardResponse(epsilon0=1.0), {}, (True, True)),
     "G1": (
         cj.ShuffledCheckIn(**SMALL),
         cj.Gaussian(noise_multiplier=4.0),
@@ -458,11 +465,11 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     assert _status(["verify", "none.json", "low.json"]) == 1
     assert capsys.readouterr().err == "none.json: not checked: certificate: no field 'format'\n"
     large = json.loads(json.dumps(good))
-    _scaled(large, "spacing", 2.0**-13)
-    large["units"][0]["knots"] = [index << 13 for index in large["units"][0]["knots"]]
+    _scaled(large, "spacing", 2.0**-15)
+    large["units"][0]["knots"] = [index << 15 for index in large["units"][0]["knots"]]
     Path("large.json").write_text(json.dumps(large))
     assert _status(["verify", "large.json"]) == 2
-    told = "checkin: large.json: not checked: units[0].knots: more than 262144 places\n"
+    told = f"checkin: large.json: not checked: units[0].knots: more than {verify.MOST_PLACES} places\n"
     assert capsys.readouterr().err == told
     assert _status(["verify", "missing.json"]) == 2
     assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"

@@ -27,6 +27,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.randomizers import LabelLaws
 
@@ -215,7 +216,10 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
     best, found, noise = np.full(sums.size, np.inf), np.zeros(sums.size), np.zeros(sums.size)
     for tilt in tilts:
         step = np.fft.rfft(np.bincount(moves % size, tilt.masses, size)) - tilt.masses.sum()
-        here = np.fft.irfft(np.exp(count * np.log1p(step)), size)[sums % size]
+        # A zero of the transform has no logarithm.
+        some = step != -1.0
+        power = np.where(some, np.exp(count * np.log1p(np.where(some, step, 0.0))), 0.0)
+        here = np.fft.irfft(power, size)[sums % size]
         bound = tilt.log_total - tilt.order * sums
         chosen, scale = bound < best, np.exp(np.minimum(bound, 0.0))
         unclear = (_NOISE + _NOISE_DRAW * count * tilt.masses.sum()) * float(here.max()) + _ROUNDED * here
@@ -294,6 +298,9 @@ def _laws_of(witness: Witness) -> LabelLaws | None:
         return _kary(witness.epsilon0, 2)
     if isinstance(witness, OfMixture) and witness.name == THIRD_RECORD:
         return _kary(witness.mixture.epsilon0, 3)
+    if isinstance(witness, OfMixture) and witness.name == FAIR_BITS:
+        bits = _kary(witness.mixture.epsilon0, 2)
+        return bits._replace(others=np.full(2, 0.5))
     if isinstance(witness, OfMixture):
         for bound in _every(witness.grid_bound):
             if isinstance(bound, KaryBound) and witness.name.startswith("k-ary"):
