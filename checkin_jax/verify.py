@@ -6,7 +6,7 @@ It imports only the standard library and python-flint (`pip install 'checkin-jax
 
 prints one line for each step, and then "verified; taken on trust: ..." or "refuted: ..."; `checkin verify` prints one
 line for each of several files. Real numbers are balls (Arb intervals) that contain them. Masses are whole multiples of
-2^-bits, each rounded up. docs/guarantees.md describes the contents of a certificate.
+2^-bits, each rounded up, or down for lower ends. docs/guarantees.md describes the contents of a certificate.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TooLarge(Exception):
     """A sum would take too long."""
 
 
-class Record(NamedTuple):
+class JsonObject(NamedTuple):
     """A JSON object and its place in the file; each method returns a field of one kind, and refuses others."""
 
     where: str
@@ -63,14 +63,14 @@ class Record(NamedTuple):
             raise Malformed(f"{self.where}.{name}: expected {kind.__name__}, got {type(value).__name__}")
         return value
 
-    def record(self, name: str) -> Record:
-        return Record(self._inside(name), self.field(name, dict))
+    def record(self, name: str) -> JsonObject:
+        return JsonObject(self._inside(name), self.field(name, dict))
 
-    def records(self, name: str, most: int) -> list[Record]:
+    def records(self, name: str, most: int) -> list[JsonObject]:
         values = self.field(name, list)
         if not 1 <= len(values) <= most or not all(isinstance(each, dict) for each in values):
             raise Malformed(f"{self.where}.{name}: expected from 1 to {most} objects")
-        return [Record(f"{self._inside(name)}[{i}]", each) for i, each in enumerate(values)]
+        return [JsonObject(f"{self._inside(name)}[{i}]", each) for i, each in enumerate(values)]
 
     def _inside(self, name: str) -> str:
         return name if self.where == "certificate" else f"{self.where}.{name}"
@@ -104,11 +104,11 @@ class Record(NamedTuple):
             raise Malformed(f"{values.where}: expected {size} values")
         return [values.number(str(i), least, most) for i in range(size)]
 
-    def _list(self, name: str) -> Record:
+    def _list(self, name: str) -> JsonObject:
         values = self.field(name, list)
         if not 1 <= len(values) <= MOST_KNOTS:
             raise Malformed(f"{self.where}.{name}: expected from 1 to {MOST_KNOTS} values")
-        return Record(self._inside(name), {str(i): each for i, each in enumerate(values)})
+        return JsonObject(self._inside(name), {str(i): each for i, each in enumerate(values)})
 
 
 def _line(text: str) -> str:
@@ -120,7 +120,7 @@ class CertificateUnit(NamedTuple):
 
     where: str
     bound: str
-    model: Record
+    model: JsonObject
     times: int
     knots: list[int]
     forward: list[Fraction]
@@ -157,7 +157,7 @@ class LossLaw(NamedTuple):
     infinite: int
 
 
-def _unit(record: Record) -> CertificateUnit:
+def _unit(record: JsonObject) -> CertificateUnit:
     knots = record.wholes("knots", 0, 1 << 40)
     if len(knots) < 2 or knots[0] != 0 or any(b <= a for a, b in itertools.pairwise(knots)):
         raise Malformed(f"{record.where}.knots: expected 0 first and then increasing numbers")
@@ -168,7 +168,7 @@ def _unit(record: Record) -> CertificateUnit:
     return CertificateUnit(record.where, record.text("bound"), model, times, knots, *sides)
 
 
-def _composition(record: Record) -> Composition:
+def _composition(record: JsonObject) -> Composition:
     spacing = record.number("spacing", 1e-12, 1e4)
     found = Composition(spacing, [_unit(each) for each in record.records("units", MOST_UNITS)])
     if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
@@ -194,7 +194,7 @@ def read(text: bytes) -> Certificate:
         fields = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON ({type(error).__name__})") from None
-    whole = Record("certificate", fields if isinstance(fields, dict) else {})
+    whole = JsonObject("certificate", fields if isinstance(fields, dict) else {})
     if whole.text("format") != FORMAT:
         raise Malformed(f"certificate.format: expected {FORMAT!r}")
     claim = whole.record("claim")
@@ -364,7 +364,7 @@ def _precision(unit: CertificateUnit) -> int:
     return bits
 
 
-def clones_pair(model: Record, bits: int) -> ClonesPair:
+def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
     """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
 
     A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
@@ -396,7 +396,7 @@ def check_clones(unit: CertificateUnit, spacing: Fraction) -> None:
             )
 
 
-def sums(model: Record, bits: int) -> tuple[list[int], list[int]]:
+def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
     """Laws P and Q of the sum of whole scores of all labels, times 2^bits and rounded down; a sum is an observation.
 
     Each of `draws` draws is sent with probability `rate`, else its score is 0. A label has the law `others`, but one

@@ -1,6 +1,7 @@
-"""Certificates: data with which the independent program `checkin_jax.verify` checks the upper end of a guarantee.
+"""Certificates: data with which the independent program `checkin_jax.verify` checks both ends of a guarantee.
 
-A certificate has the dominating profile of each unit at the knots of its composition, and the numbers of units.
+A certificate has the dominating profile of each unit at the knots of its composition, the numbers of units, and for the
+lower end concrete pairs with profiles that are not above theirs.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ Units = list[tuple[UnitBound, int]]
 
 
 def certificate(guarantee: Guarantee) -> dict[str, Any]:
-    """Certificate of the guarantee's upper end, for `json.dump` and `checkin verify`.
+    """Certificate of the guarantee's ends, for `json.dump` and `checkin verify`.
 
-    Numbers are float64 as hexadecimal text, exact. Profiles are those of the composition, at multiples of one spacing.
-    `model` names the pair if verify sums it itself; otherwise verify trusts the bound. docs/guarantees.md lists its
-    checks.
+    Numbers are float64 as hexadecimal text, exact. Profiles are those of the compositions, at multiples of one spacing.
+    `model` names the pair if verify sums it itself; otherwise verify trusts the profile. The lower end may be below the
+    guarantee's, up to what the pairs in `below` show. docs/guarantees.md lists the checks.
 
     Raises:
       TypeError: `guarantee` is no Guarantee.

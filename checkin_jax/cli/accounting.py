@@ -197,8 +197,10 @@ class Verify:
                 say(f"{path}: refuted: {error}")
             else:
                 epsilon, delta = up(float(claim.epsilon), 9), float(claim.delta)
+                lower = "" if claim.below is None else f" and >= {down(float(claim.lower), 9)}"
                 say(
-                    f"{path}: epsilon <= {epsilon} at delta {delta!r} verified; taken on trust: {'; '.join(trusted)}"
+                    f"{path}: epsilon <= {epsilon} at delta {delta!r}{lower} verified; "
+                    f"taken on trust: {'; '.join(trusted)}"
                 )
                 if self.verbose:
                     say(*(f"  {step}" for step in steps))

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from checkin_jax.accounting.bounds.label_pairs import LabelSum, _power
+from checkin_jax.accounting.bounds.interface import LocalLabels, LocalPureLDP
+from checkin_jax.accounting.bounds.label_pairs import LabelSum, _power, label_sum
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers import LabelLaws
 
@@ -102,3 +103,12 @@ def test_events_of_a_sum_are_below_the_pair_and_near_it(name, draws, rate, used)
             value = above - math.expm1(loss) * far
             assert value <= exact * (1 + 1e-12) + 1e-15
             assert value >= exact * (1 - 1e-9) - 1e-12
+
+
+def test_a_law_whose_mass_is_missing_is_no_sum():
+    """It would be made a law of larger masses."""
+    laws = LAWS["at one of the two records"]
+    less = laws._replace(target=0.5 * laws.target, other=0.5 * laws.other)
+    bound = LocalPureLDP(0.5, 2.0)
+    assert label_sum(LocalLabels(bound, 0.5, laws), 40.0) is not None
+    assert label_sum(LocalLabels(bound, 0.5, less), 40.0) is None

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import checkin_jax as cj
 from benchmarks.drawn_settings import answer
 from checkin_jax import cli
-from checkin_jax._rounding import up
+from checkin_jax._rounding import down, up
 
 verify = pytest.importorskip("checkin_jax.verify", reason="python-flint is not installed")
 ball = verify.ball
@@ -65,7 +65,7 @@ def test_a_total_variation_is_a_sum_over_all_outcomes():
     high = (1 - (p + 1) * pair) / p
     model = {"kind": "total variation", "draws": m, "total_variation": beta.hex()}
     model |= {"used": used.hex(), "epsilon0": epsilon0.hex()}
-    found = verify.clones_pair(verify.Record("model", model), 120)
+    found = verify.clones_pair(verify.JsonObject("model", model), 120)
     for loss in (0.0, 0.01, 0.1, 0.3):
         c, exact = math.exp(loss), 0.0
         for first, second, both in itertools.product(range(m + 1), repeat=3):
@@ -213,7 +213,7 @@ def test_sums_of_scores_are_sums_over_all_outcomes():
     model |= {"scores": scores, "other": [float(x).hex() for x in laws[1]]}
     model |= {"apart": [float(a - b).hex() for a, b in zip(laws[0], laws[1])]}
     model |= {"others": [float(x).hex() for x in laws[2]]}
-    found = verify.sums(verify.Record("model", model), bits)
+    found = verify.sums(verify.JsonObject("model", model), bits)
     for law, exact in zip(found, _sums_over_all_outcomes(4, rate, used, laws, scores)):
         assert len(law) == 17
         for place, mass in enumerate(law):
@@ -447,7 +447,8 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     cli.main(["verify", "claim.json"])
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(
-        f"claim.json: epsilon <= {up(float.fromhex(good['claim']['epsilon']), 9)} at delta"
+        f"claim.json: epsilon <= {up(float.fromhex(good['claim']['epsilon']), 9)} at delta 1e-06 "
+        f"and >= {down(float.fromhex(good['claim']['lower']), 9)} verified; "
     )
     assert line.endswith("taken on trust: that the words of the claim and its theorems fit the units")
     cli.main(["verify", "claim.json", "--verbose"])

@@ -263,6 +263,9 @@ def label_sum(witness: Witness, neg_log_tail: float) -> LabelSum | None:
     laws, drawn = _laws_of(witness), _drawn_of(witness)
     if laws is None or drawn is None or laws.revealed or not np.any(laws.difference):
         return None
+    if max(abs(float(np.sum(law)) - 1.0) for law in laws[:2]) > _WHOLE:
+        # Some mass is missing, which is of equal odds.
+        return None
     found = LabelSum(witness.name, *drawn, laws, neg_log_tail)
     return found if found.spread * _DEVIATIONS < _MOST_PLACES else None
 
