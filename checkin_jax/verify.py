@@ -6,11 +6,13 @@ It imports only the standard library and python-flint (`pip install 'checkin-jax
 
 prints one line for each step, and then "verified; taken on trust: ..." or "refuted: ..."; `checkin verify` prints one
 line for each of several files. Real numbers are balls (Arb intervals) that contain them. Masses are whole multiples of
-2^-bits, each rounded up. docs/guarantees.md describes the contents of a certificate.
+2^-bits, each rounded up, or down for lower ends. docs/guarantees.md describes the contents of a certificate.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import itertools
 import json
 import math
@@ -21,14 +23,15 @@ from typing import Any, NamedTuple
 
 from flint import arb, ctx, fmpq, fmpz_poly
 
-PRECISION = 256
+FORMAT = "checkin-jax certificate 2"
+PRECISION = 128
 # Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
-MOST_PLACES, MOST_ALL_KNOTS = 1 << 18, 1 << 16
+MOST_PLACES, MOST_ALL_KNOTS = 1 << 20, 1 << 16
 # Most bits of all polynomials of a composition together.
 MOST_WORK = 3 * 10**9
 # Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
-MOST_ENTRIES, MOST_STEPS = 3_000_000, 12_000_000
+MOST_ENTRIES, MOST_STEPS = 3_000_000, 10_000_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
 # Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
@@ -43,87 +46,136 @@ class Refuted(Exception):
 
 
 class TooLarge(Exception):
-    """An exact profile would take too long."""
+    """A sum would take too long."""
+
+
+class JsonObject(NamedTuple):
+    """A JSON object and its place in the file; each method returns a field of one kind, and refuses others."""
+
+    where: str
+    fields: dict[str, Any]
+
+    def field(self, name: str, kind: type) -> Any:
+        if name not in self.fields:
+            raise Malformed(f"{self.where}: no field {name!r}")
+        value = self.fields[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Malformed(f"{self.where}.{name}: expected {kind.__name__}, got {type(value).__name__}")
+        return value
+
+    def record(self, name: str) -> JsonObject:
+        return JsonObject(self._inside(name), self.field(name, dict))
+
+    def records(self, name: str, most: int) -> list[JsonObject]:
+        values = self.field(name, list)
+        if not 1 <= len(values) <= most or not all(isinstance(each, dict) for each in values):
+            raise Malformed(f"{self.where}.{name}: expected from 1 to {most} objects")
+        return [JsonObject(f"{self._inside(name)}[{i}]", each) for i, each in enumerate(values)]
+
+    def _inside(self, name: str) -> str:
+        return name if self.where == "certificate" else f"{self.where}.{name}"
+
+    def text(self, name: str) -> str:
+        return _line(self.field(name, str))
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        value = self.field(name, int)
+        if not least <= value <= most:
+            raise Malformed(f"{self.where}.{name}: expected a whole number in [{least}, {most}]")
+        return value
+
+    def number(self, name: str, least: float, most: float) -> Fraction:
+        text, value = self.field(name, str), math.inf
+        if not FLOAT.fullmatch(text):
+            raise Malformed(f"{self.where}.{name}: expected a hexadecimal float such as '0x1.8p+1'")
+        with contextlib.suppress(OverflowError):
+            value = float.fromhex(text)
+        if not least <= value <= most:
+            raise Malformed(f"{self.where}.{name}: expected a number in [{least}, {most}]")
+        return Fraction(value)
+
+    def wholes(self, name: str, least: int, most: int) -> list[int]:
+        values = self._list(name)
+        return [values.whole(str(i), least, most) for i in range(len(values.fields))]
+
+    def numbers(self, name: str, least: float, most: float, size: int) -> list[Fraction]:
+        values = self._list(name)
+        if len(values.fields) != size:
+            raise Malformed(f"{values.where}: expected {size} values")
+        return [values.number(str(i), least, most) for i in range(size)]
+
+    def _list(self, name: str) -> JsonObject:
+        values = self.field(name, list)
+        if not 1 <= len(values) <= MOST_KNOTS:
+            raise Malformed(f"{self.where}.{name}: expected from 1 to {MOST_KNOTS} values")
+        return JsonObject(self._inside(name), {str(i): each for i, each in enumerate(values)})
+
+
+def _line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text[:500])
 
 
 class CertificateUnit(NamedTuple):
     """One kind of unit; losses are `knots` times the spacing, `forward` and `backward` profiles of P||Q and Q||P."""
 
+    where: str
     bound: str
-    model: dict[str, Any]
+    model: JsonObject
     times: int
     knots: list[int]
     forward: list[Fraction]
     backward: list[Fraction]
 
 
+class Composition(NamedTuple):
+    """Units whose losses are multiples of one spacing."""
+
+    spacing: Fraction
+    units: list[CertificateUnit]
+
+    @property
+    def count(self) -> int:
+        return sum(unit.times for unit in self.units)
+
+
 class Certificate(NamedTuple):
+    """Two compositions: of profiles that are not below the units', and of profiles that are not above them."""
+
     claim: str
     epsilon: Fraction
     lower: Fraction
     delta: Fraction
-    spacing: Fraction
-    units: list[CertificateUnit]
+    above: Composition
+    below: Composition | None
 
 
 class LossLaw(NamedTuple):
-    """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded up."""
+    """Law of the loss under P: masses at (low + i) times the spacing, and at infinity, times 2^bits, rounded."""
 
     low: int
     masses: list[int]
     infinite: int
 
 
-def _field(where: str, record: Any, name: str, kind: type) -> Any:
-    if not isinstance(record, dict) or name not in record:
-        raise Malformed(f"{where}: no field {name!r}")
-    value = record[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise Malformed(f"{where}.{name}: expected {kind.__name__}, got {type(value).__name__}")
-    return value
+def _unit(record: JsonObject) -> CertificateUnit:
+    knots = record.wholes("knots", 0, 1 << 40)
+    if len(knots) < 2 or knots[0] != 0 or any(b <= a for a, b in itertools.pairwise(knots)):
+        raise Malformed(f"{record.where}.knots: expected 0 first and then increasing numbers")
+    if 2 * knots[-1] + 1 > MOST_PLACES:
+        raise Malformed(f"{record.where}.knots: more than {MOST_PLACES} places")
+    sides = [record.numbers(name, 0.0, 2.0, len(knots)) for name in ("forward", "backward")]
+    times, model = record.whole("count", 1, MOST_COUNT), record.record("model")
+    return CertificateUnit(record.where, record.text("bound"), model, times, knots, *sides)
 
 
-def _whole(where: str, value: Any, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise Malformed(f"{where}: expected a whole number in [{least}, {most}]")
-    return value
-
-
-def _number(where: str, text: Any, least: float, most: float) -> Fraction:
-    if not isinstance(text, str) or not FLOAT.fullmatch(text):
-        raise Malformed(f"{where}: expected a hexadecimal float such as '0x1.8p+1'")
-    try:
-        value = float.fromhex(text)
-    except OverflowError:
-        value = math.inf
-    if not least <= value <= most:
-        raise Malformed(f"{where}: expected a number in [{least}, {most}]")
-    return Fraction(value)
-
-
-def _profile(where: str, values: list[Any], size: int) -> list[Fraction]:
-    if len(values) != size:
-        raise Malformed(f"{where}: expected {size} values, one for each knot")
-    return [_number(f"{where}[{i}]", each, 0.0, 2.0) for i, each in enumerate(values)]
-
-
-def _unit(where: str, record: Any) -> CertificateUnit:
-    index = _field(where, record, "knots", list)
-    if not 2 <= len(index) <= MOST_KNOTS:
-        raise Malformed(f"{where}.knots: expected from 2 to {MOST_KNOTS} knots")
-    index = [_whole(f"{where}.knots[{i}]", each, 0, 1 << 40) for i, each in enumerate(index)]
-    if index[0] != 0 or any(b <= a for a, b in itertools.pairwise(index)):
-        raise Malformed(f"{where}.knots: expected 0 first and then increasing numbers")
-    forward = _profile(f"{where}.forward", _field(where, record, "forward", list), len(index))
-    backward = _profile(f"{where}.backward", _field(where, record, "backward", list), len(index))
-    model = _field(where, record, "model", dict)
-    _field(f"{where}.model", model, "kind", str)
-    count = _whole(f"{where}.count", record.get("count"), 1, MOST_COUNT)
-    return CertificateUnit(_line(_field(where, record, "bound", str)), model, count, index, forward, backward)
-
-
-def _line(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text[:500])
+def _composition(record: JsonObject) -> Composition:
+    spacing = record.number("spacing", 1e-12, 1e4)
+    found = Composition(spacing, [_unit(each) for each in record.records("units", MOST_UNITS)])
+    if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
+        raise Malformed(f"{record.where}.units: more than {MOST_ALL_KNOTS} knots")
+    if any(unit.knots[-1] * spacing > 700 for unit in found.units):
+        raise Malformed(f"{record.where}.spacing: knots beyond a loss of 700")
+    return found
 
 
 def _no_constant(name: str) -> Any:
@@ -139,30 +191,26 @@ def read(text: bytes) -> Certificate:
     if len(text) > MOST_BYTES:
         raise Malformed(f"more than {MOST_BYTES} bytes")
     try:
-        whole = json.loads(text, parse_constant=_no_constant)
+        fields = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON ({type(error).__name__})") from None
-    if _field("certificate", whole, "format", str) != "checkin-jax certificate 1":
-        raise Malformed("certificate.format: expected 'checkin-jax certificate 1'")
-    claim = _field("certificate", whole, "claim", dict)
-    units = _field("certificate", whole, "units", list)
-    if not 1 <= len(units) <= MOST_UNITS:
-        raise Malformed(f"certificate.units: expected from 1 to {MOST_UNITS} units")
+    whole = JsonObject("certificate", fields if isinstance(fields, dict) else {})
+    if whole.text("format") != FORMAT:
+        raise Malformed(f"certificate.format: expected {FORMAT!r}")
+    claim = whole.record("claim")
     found = Certificate(
-        _line(_field("claim", claim, "words", str)),
-        _number("claim.epsilon", claim.get("epsilon"), 0.0, 1e9),
-        _number("claim.lower", claim.get("lower"), 0.0, 1e9),
-        _number("claim.delta", claim.get("delta"), 1e-300, 1.0),
-        _number("certificate.spacing", whole.get("spacing"), 1e-12, 1e4),
-        [_unit(f"units[{i}]", each) for i, each in enumerate(units)],
+        claim.text("words"),
+        claim.number("epsilon", 0.0, 1e9),
+        claim.number("lower", 0.0, 1e9),
+        claim.number("delta", 1e-300, 1.0),
+        _composition(whole),
+        _composition(whole.record("below")) if "below" in fields else None,
     )
-    rounds = _whole("claim.units", claim.get("units"), 1, MOST_COUNT)
-    if rounds != sum(unit.times for unit in found.units):
+    rounds = claim.whole("units", 1, MOST_COUNT)
+    if rounds != found.above.count:
         raise Refuted(f"count: the claim is about {rounds} units, the certificate composes others")
-    if sum(len(unit.knots) for unit in found.units) > MOST_ALL_KNOTS:
-        raise Malformed(f"certificate.units: more than {MOST_ALL_KNOTS} knots")
-    if any(unit.knots[-1] * found.spacing > 700 for unit in found.units):
-        raise Malformed("certificate.spacing: knots beyond a loss of 700")
+    if found.below is not None and found.below.count > rounds:
+        raise Refuted(f"count: the claim is about {rounds} units, its lower end about more")
     if not found.lower <= found.epsilon:
         raise Refuted("claim: the lower end is above the upper one")
     return found
@@ -171,6 +219,11 @@ def read(text: bytes) -> Certificate:
 def ball(value: Fraction | int) -> arb:
     value = Fraction(value)
     return arb(fmpq(value.numerator, value.denominator))
+
+
+def zeros(value: Fraction) -> int:
+    """Number of binary zeros behind the point, about."""
+    return max(0, value.denominator.bit_length() - value.numerator.bit_length())
 
 
 def integer(value: arb) -> int:
@@ -186,120 +239,85 @@ def at_most(value: arb) -> int:
     return integer(value.upper().ceil())
 
 
-class Binomial(NamedTuple):
-    """Probabilities of low, low + 1, ... successes; bounds on Pr[X < low], Pr[X > high] and E (X - high)_+."""
+class Binomial:
+    """Bin(draws, prob), prob in (0, 1): probabilities of low, low + 1, ..., high successes, all that are above 2^-bits.
 
-    low: int
-    masses: list[arb]
-    fewer: arb
-    more: arb
-    excess: arb
+    fewer, more: bounds on Pr[X < low] and Pr[X > high]. excess: bound on E (X - high)_+.
+    """
 
-    @property
-    def high(self) -> int:
-        return self.low + len(self.masses) - 1
+    def __init__(self, draws: int, prob: arb, bits: int) -> None:
+        mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
+        ways = arb(draws + 1).lgamma() - arb(mode + 1).lgamma() - arb(draws - mode + 1).lgamma()
+        peak = (ways + mode * prob.log() + (draws - mode) * (1 - prob).log()).exp()
+        if not peak.is_finite():
+            raise TooLarge
+        least, odds = arb(2) ** -bits, prob / (1 - prob)
+        up, self.more, self.excess = _beyond(draws, mode, odds, peak, least)
+        # Fewer successes are more failures.
+        down, self.fewer, _ = _beyond(draws, draws - mode, 1 / odds, peak, least)
+        self.low, self.high, self.masses = mode - len(down), mode + len(up), [*down[::-1], peak, *up]
+        tails = itertools.accumulate(reversed(self.masses), initial=arb(0).union(self.more))
+        self.tails = list(tails)[::-1]
 
-
-def binomial(draws: int, prob: arb, bits: int) -> Binomial:
-    """Bin(draws, prob) for prob in (0, 1), on the values with probability above 2^-bits."""
-    mode = min(max(integer((prob * (draws + 1)).mid().floor()), 0), draws)
-    peak = (
-        arb(draws + 1).lgamma()
-        - arb(mode + 1).lgamma()
-        - arb(draws - mode + 1).lgamma()
-        + mode * prob.log()
-        + (draws - mode) * (1 - prob).log()
-    ).exp()
-    if not peak.is_finite():
-        raise TooLarge
-    least, odds = arb(2) ** -bits, prob / (1 - prob)
-    up, more, excess = _beyond(draws, mode, odds, peak, least)
-    # Fewer successes are more failures.
-    down, fewer, _ = _beyond(draws, draws - mode, 1 / odds, peak, least)
-    return Binomial(mode - len(down), [*down[::-1], peak, *up], fewer, more, excess)
+    def tail(self, k: int) -> arb:
+        """Pr[X >= k]."""
+        if k < self.low:
+            return self.tails[0] + arb(0).union(self.fewer)
+        return self.tails[min(k - self.low, len(self.masses))]
 
 
 def _beyond(draws: int, mode: int, odds: arb, peak: arb, least: arb) -> tuple[list[arb], arb, arb]:
     """Probabilities of mode + 1, ... successes down to `least`; bounds on Pr[X > last] and E (X - last)_+."""
-    found, value, k = list[arb](), peak, mode
-    while k < draws:
-        value = value * odds * (draws - k) / (k + 1)
-        k += 1
-        if value < least:
-            # Later ratios are smaller, so a geometric series bounds the tail from above.
-            ratio = (odds * (draws - k) / (k + 1)).upper()
-            if ratio < 1:
-                return found, value / (1 - ratio), value / (1 - ratio) ** 2
+    found, value = list[arb](), peak
+    for k in range(mode + 1, draws + 1):
+        value = value * odds * (draws - k + 1) / k
+        # Later ratios are smaller, so a geometric series bounds the tail from above.
+        ratio = (odds * (draws - k) / (k + 1)).upper()
+        if value < least and ratio < 1:
+            return found, value / (1 - ratio), value / (1 - ratio) ** 2
         found.append(value)
     return found, arb(0), arb(0)
-
-
-class BinomialTail:
-    """Pr[X >= k] of a binomial law, as balls."""
-
-    def __init__(self, law: Binomial) -> None:
-        self.low = law.low
-        total = arb(0).union(law.more)
-        found = [total]
-        for mass in reversed(law.masses):
-            total = total + mass
-            found.append(total)
-        self.values = found[::-1]
-        self.below = total + arb(0).union(law.fewer)
-
-    def __call__(self, k: int) -> arb:
-        if k < self.low:
-            return self.below
-        return self.values[min(k - self.low, len(self.values) - 1)]
 
 
 class ClonesPair:
     """Pair (P, Q) of `draws` draws, one of them the target's: it shows label 0 or 1 at odds p : 1, or is absent.
 
-    Each draw shows label 0 or label 1 with probability `label` each, is absent with probability `absent`, and otherwise
-    carries no information. With the numbers N0, N1 and Z of these, and B = `constant`,
-      dP/dF = scale (p N0 + N1 + Z + B) / draws,  dQ/dF = scale (N0 + p N1 + Z + B) / draws,
-    so that H_c = scale / draws E (a N0 - b N1 - d (Z + B))_+ for a = p - c, b = c p - 1, d = c - 1. Given N = N0 + N1,
-    N0 is Bin(N, 1/2), and Z is binomial and independent of N0. The profile is a sum over N and N0, with E (z - Z)_+
+    Each draw shows label 0 or label 1 with probability `label` each, is an absence, or a label of equal odds, with
+    probability `equal`, and is otherwise no label of the target's. With the numbers N0, N1 and Z of these, w = `weight`
+    and B = `constant`,
+      dP/dF = (p N0 + N1 + w Z + B) / (draws + B),  dQ/dF = (N0 + p N1 + w Z + B) / (draws + B),
+    so that H_c = E (a N0 - b N1 - d (w Z + B))_+ / (draws + B) for a = p - c, b = c p - 1, d = c - 1. Given N = N0 +
+    N1, N0 is Bin(N, 1/2), and Z is binomial and independent of N0. The profile is a sum over N and N0, with E (z - Z)_+
     from tables of the law of Z.
     """
 
     def __init__(
-        self, draws: int, label: arb, absent: arb, constant: arb, scale: arb, epsilon0: Fraction, bits: int
-    ):
-        self.draws, self.constant, self.scale, self.epsilon0 = draws, constant, scale, epsilon0
+        self, draws: int, label: arb, equal: arb, weight: arb, constant: arb, epsilon0: Fraction, bits: int
+    ) -> None:
+        self.draws, self.weight, self.constant, self.epsilon0 = draws, weight, constant, epsilon0
         self.p, self.steps = ball(epsilon0).exp(), 0
         self.largest = (self.p * draws + constant) / (draws + constant)
-        self.shown = binomial(draws, 2 * label, bits)
-        low, high = self.shown.low, self.shown.high
-        self.numbers = range(max(low, 1), high + 1)
-        with_absent = absent > 0
-        of_rest = absent / (1 - 2 * label)
+        self.shown = Binomial(draws, 2 * label, bits)
+        self.numbers = range(max(self.shown.low, 1), self.shown.high + 1)
         # About 12 standard deviations on either side.
-        widths = math.sqrt(high) + (2.0 * math.sqrt(draws * float(absent.mid())) if with_absent else 0.0)
+        widths = math.sqrt(self.shown.high) + 2.0 * math.sqrt(draws * float(equal.mid()))
         if len(self.numbers) * widths * math.sqrt(1.4 * bits) > MOST_ENTRIES:
             raise TooLarge
-        half = arb(1) / 2
-        self.fair = {n: binomial(n, half, bits) for n in range(max(low, 1), high + 1)}
-        self.tails = {n: BinomialTail(law) for n, law in self.fair.items()}
-        self.tails[low - 1 if low > 1 else 0] = BinomialTail(binomial(max(low - 1, 0), half, bits))
-        self.absent: dict[int, Binomial] = {}
-        self.lacking: dict[int, BinomialTail] = {}
-        self.mean: dict[int, arb] = {}
-        if with_absent:
-            for n in range(max(low, 1), min(high + 1, draws) + 1):
-                self.absent[n] = binomial(draws - n, of_rest, bits)
-                self.lacking[n] = BinomialTail(self.absent[n])
-                self.mean[n] = (draws - n) * of_rest
+        self.of_rest, half = equal / (1 - 2 * label), arb(1) / 2
+        self.fair = {n: Binomial(n, half, bits) for n in range(self.numbers[0] - 1, self.numbers[-1] + 1)}
+        self.equal: dict[int, Binomial] = {}
+        if equal > 0:
+            numbers = range(self.numbers[0], min(self.numbers[-1] + 1, draws) + 1)
+            self.equal = {n: Binomial(draws - n, self.of_rest, bits) for n in numbers}
 
     def _below(self, n: int, z: arb) -> arb:
-        """Upper bound on E (z - Z)_+, Z the number of absent draws among draws - n."""
+        """Upper bound on E (z - Z)_+, Z the number of equal odds among draws - n."""
         z = z.upper()
         j = integer(z.floor())
         # E (z - Z)_+ = z - E Z + E (Z - z)_+, and Z Pr[Z] is the mean times the law of one draw fewer.
-        over = self.lacking[n](j + 1)
-        further = self.lacking[n + 1](j) if n < self.draws else arb(0)
-        return z - self.mean[n] + self.mean[n] * further - z * over
+        over, mean = self.equal[n].tail(j + 1), (self.draws - n) * self.of_rest
+        further = self.equal[n + 1].tail(j) if n < self.draws else arb(0)
+        return z - mean + mean * further - z * over
 
     def upper(self, loss: Fraction) -> arb:
         """Ball whose upper end is at least the profile at e^loss, loss >= 0."""
@@ -310,143 +328,239 @@ class ClonesPair:
         both, total = a + b, arb(0)
         self.steps += len(self.numbers)
         for n in self.numbers:
-            law, tail, fewer = self.fair[n], self.tails[n], self.tails[n - 1]
+            law = self.fair[n]
             first, mean, some = b * n + d * self.constant, arb(0), arb(0)
             threshold = first / both
             k_full = at_most(threshold)
             # Covers the case that the threshold is just above a whole number.
             some += 2 * both * threshold.rad()
-            if loss > 0 and n in self.absent:
-                others = self.absent[n]
-                k_full = at_most((first + d * others.high) / both)
-                least = integer(((first + d * others.low) / both).lower().floor()) + 1
-                mean = d * self.mean[n]
+            if loss > 0 and n in self.equal:
+                others, each = self.equal[n], d * self.weight
+                k_full = at_most((first + each * others.high) / both)
+                least = integer(((first + each * others.low) / both).lower().floor()) + 1
+                mean = each * (self.draws - n) * self.of_rest
                 self.steps += max(min(k_full, law.high) - max(least, law.low), 0)
                 for k in range(max(least, law.low), min(k_full - 1, law.high) + 1):
-                    some += law.masses[k - law.low] * d * self._below(n, (both * k - first) / d)
+                    some += law.masses[k - law.low] * each * self._below(n, (both * k - first) / each)
                 # Contribution beyond the tables of Z, and beyond those of N0 unless `tail` contains it.
-                some += d * (others.excess + self.draws * others.fewer)
+                some += each * (others.excess + self.draws * others.fewer)
                 some += a * n * (law.more + (law.fewer if least < law.low else 0))
             # Sum of k over k >= k_full is n / 2 times a tail of n - 1.
             if self.steps > MOST_STEPS:
                 raise TooLarge
-            full = both * n / 2 * fewer(k_full - 1) - (first + mean) * tail(k_full)
+            full = both * n / 2 * self.fair[n - 1].tail(k_full - 1) - (first + mean) * law.tail(k_full)
             total += self.shown.masses[n - self.shown.low] * (full + some)
         more = self.shown.more * self.shown.high + self.shown.excess
         total += a * (more + self.shown.low * self.shown.fewer)
-        return total * self.scale / self.draws
+        return total / (self.draws + self.constant)
 
 
-def model(unit: CertificateUnit, where: str) -> ClonesPair | None:
-    """Model of the unit's exact profile; None if the certificate names only a bound, which is then trusted."""
-    kind, about = unit.model["kind"], unit.model
-
-    def number(name: str, least: float, most: float) -> Fraction:
-        return _number(f"{where}.model.{name}", about.get(name), least, most)
-
-    positive = [value for value in unit.forward + unit.backward if value > 0]
-    smallest = min(positive, default=Fraction(1))
-    bits = 60 + max(0, smallest.denominator.bit_length() - smallest.numerator.bit_length())
+def _precision(unit: CertificateUnit) -> int:
+    """Bits after the point for 2^-60 of the unit's least positive value; sets the precision of balls."""
+    bits = 60 + zeros(
+        min((value for value in unit.forward + unit.backward if value > 0), default=Fraction(1))
+    )
     ctx.prec = PRECISION + bits
-    if kind == "trusted":
-        return None
-    epsilon0 = number("epsilon0", 1e-12, 50.0)
+    return bits
+
+
+def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
+    """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
+
+    A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
+    With a total variation every draw is sent, and shows a record with odds p : 1, both p times as likely, or neither.
+    """
+    draws, used = model.whole("draws", 1, MOST_COUNT), model.number("used", 1e-30, 1.0)
+    epsilon0 = model.number("epsilon0", 1e-12, 50.0)
     p = ball(epsilon0).exp()
-    if kind == "shuffled":
-        draws = _whole(f"{where}.model.clients", about.get("clients"), 1, 10**9)
-        rate = number("rate", 1e-30, 1.0)
-        absent = ball(1 - rate)
-        return ClonesPair(draws, ball(rate) / (p + 1), absent, arb(0), arb(1), epsilon0, bits)
-    if kind == "slots":
-        draws = _whole(f"{where}.model.slots", about.get("slots"), 1, 10**9)
-        used = number("used", 1e-30, 1.0)
-        constant = ball(draws * (1 - used) / used)
-        return ClonesPair(draws, 1 / (p + 1), arb(0), constant, ball(used), epsilon0, bits)
-    raise Malformed(f"{where}.model.kind: expected 'shuffled', 'slots' or 'trusted'")
+    if model.text("kind") == "total variation":
+        label, weight = ball(model.number("total_variation", 1e-30, 1.0)) / (p - 1), p
+        equal = ((1 - (p + 1) * label) / p).max(arb(0))
+    else:
+        rate, values = model.number("rate", 1e-30, 1.0), model.whole("values", 2, 1 << 42)
+        label, weight = ball(rate) / (p + values - 1), arb(1)
+        equal = ball(1 - rate) + (values - 2) * label
+    constant = ball(draws * (1 - used) / used)
+    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits)
 
 
-def check_profile(unit: CertificateUnit, spacing: Fraction, where: str) -> str:
-    """Checks the profile at every knot in both directions; returns the name of a part that is trusted, or ""."""
-    trusted = f"the profile of {where} ({unit.bound})"
-    try:
-        exact = model(unit, where)
-        if exact is None:
-            return trusted
-        for i, index in enumerate(unit.knots):
-            # The radii of the balls are far below the rounding margin of any accountant.
-            given = min(unit.forward[i], unit.backward[i])
-            if not exact.upper(index * spacing).upper() <= ball(given):
-                raise Refuted(
-                    f"{where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
-                )
-    except TooLarge:
-        return f"{trusted}, too large to be summed here"
-    return ""
+def check_clones(unit: CertificateUnit, spacing: Fraction) -> None:
+    """Checks that the profile is not below the exact one at any knot, in both directions."""
+    exact = clones_pair(unit.model, _precision(unit))
+    for i, index in enumerate(unit.knots):
+        # The radii of the balls are far below the rounding margin of any accountant.
+        given = min(unit.forward[i], unit.backward[i])
+        if not exact.upper(index * spacing).upper() <= ball(given):
+            raise Refuted(
+                f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
+            )
 
 
-def slopes(values: list[Fraction], c: list[arb], where: str) -> list[arb]:
-    """Negative slopes in e^loss between knots, nonincreasing, of a convex function at or above the values."""
+def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
+    """Laws P and Q of the sum of whole scores of all labels, times 2^bits and rounded down; a sum is an observation.
+
+    Each of `draws` draws is sent with probability `rate`, else its score is 0. A label has the law `others`, but one
+    draw's is, with probability `used`, the target's: `other` + `apart` under P, `other` under Q.
+    """
+    draws, rate = model.whole("draws", 1, MOST_COUNT), model.number("rate", 1e-30, 1.0)
+    used = model.number("used", 1e-30, 1.0)
+    scores = model.wholes("scores", -MOST_PLACES, MOST_PLACES)
+    others, other = (model.numbers(name, 0.0, 1.0, len(scores)) for name in ("others", "other"))
+    apart = model.numbers("apart", -1.0, 1.0, len(scores))
+    low, high = min(*scores, 0), max(*scores, 0)
+
+    def law(masses: list[Fraction]) -> list[Fraction]:
+        """Of the score of a draw, minus `low`."""
+        if min(masses) < 0 or not sum(masses):
+            raise Malformed(f"{model.where}: a law with a negative mass, or without any")
+        found = [Fraction(0)] * (high - low + 1)
+        found[-low] = 1 - rate
+        for score, mass in zip(scores, masses):
+            found[score - low] += rate * mass / sum(masses)
+        return found
+
+    def rounded(masses: list[Fraction]) -> fmpz_poly:
+        return fmpz_poly([(mass.numerator << bits) // mass.denominator for mass in masses])
+
+    usual = law(others)
+    rest, one = fmpz_poly([1 << bits]), rounded(usual)
+    for digit in bin(draws - 1)[2:]:
+        for factor in (rest, one)[: 1 + int(digit)]:
+            rest = _without_zeros(rest * factor // (1 << bits), bits)
+    found = []
+    for target in ([a + b for a, b in zip(other, apart)], other):
+        mixed = [used * mine + (1 - used) * theirs for mine, theirs in zip(law(target), usual)]
+        found.append([int(each) for each in (rest * rounded(mixed) // (1 << bits)).coeffs()])
+    size = max(map(len, found))
+    first, second = (each + [0] * (size - len(each)) for each in found)
+    return first, second
+
+
+def _without_zeros(masses: fmpz_poly, bits: int) -> fmpz_poly:
+    """The polynomial divided by the power of x that divides it; P and Q are shifted alike."""
+    if 32 * masses.degree() * bits > MOST_WORK:
+        raise TooLarge
+    coefficients = masses.coeffs()
+    return fmpz_poly(coefficients[next((i for i, each in enumerate(coefficients) if each), 0) :])
+
+
+def check_labels(unit: CertificateUnit, spacing: Fraction) -> None:
+    """Checks that each chord of the profile is below a line P(A) - c Q(A), A an event, in both directions."""
+    bits = _precision(unit) + 20 + 2 * MOST_PLACES.bit_length() + MOST_COUNT.bit_length()
+    ctx.prec += bits
+    first, second = sums(unit.model, bits)
+    c = [ball(index * spacing).exp() for index in unit.knots]
+    for values, p, q in ((unit.forward, first, second), (unit.backward, second, first)):
+        curve = Events(p, q, bits)
+        for i, slope in enumerate(slopes(values, c, False, unit.where)):
+            ends = [(c[j], ball(values[j] * (1 << bits))) for j in (i, i + 1)]
+            tried = [curve.of_mass(integer((slope * (1 << bits)).lower().floor()))]
+            tried += [curve.beyond(float(unit.knots[j] * spacing)) for j in (i, i + 1)]
+            if not any(all(near - at * far >= value for at, value in ends) for near, far in tried):
+                raise Refuted(f"{unit.where}: profile at knot {i}: no event is surely as likely")
+
+
+class Events:
+    """(P(A), Q(A)), from below and from above, times 2^bits, of events A of likely outcomes under P."""
+
+    def __init__(self, p: list[int], q: list[int], bits: int) -> None:
+        outcomes = [(_log(b) - _log(a), a, b) for a, b in zip(p, q) if a or b]
+        outcomes.sort()
+        self.order = [minus_loss for minus_loss, _, _ in outcomes]
+        self.near = list(itertools.accumulate((a for _, a, _ in outcomes), initial=0))
+        # Mass of Q that was rounded away may be anywhere; the empty event has none.
+        missing = (1 << bits) - sum(q)
+        self.far = [0, *(missing + total for total in itertools.accumulate(b for _, _, b in outcomes))]
+
+    def beyond(self, loss: float) -> tuple[int, int]:
+        place = bisect.bisect_left(self.order, -loss)
+        return self.near[place], self.far[place]
+
+    def of_mass(self, far: int) -> tuple[int, int]:
+        """The event with this probability under Q; it has a part of its last outcome."""
+        last = bisect.bisect_right(self.far, far) - 1
+        if last == len(self.order):
+            return self.near[last], self.far[last]
+        part = Fraction(far - self.far[last], self.far[last + 1] - self.far[last])
+        return self.near[last] + math.floor(part * (self.near[last + 1] - self.near[last])), far
+
+
+def _log(mass: int) -> float:
+    return math.log(mass) if mass else -math.inf
+
+
+def slopes(values: list[Fraction], c: list[arb], above: bool, where: str) -> list[arb]:
+    """Negative slopes in e^loss between knots, nonincreasing, of a convex function at or above (below) the values."""
     found = []
     for i in range(1, len(values)):
         if values[i] > values[i - 1]:
             raise Refuted(f"{where}[{i}]: the profile rises")
         found.append(ball(values[i - 1] - values[i]) / (c[i] - c[i - 1]))
+    if not above:
+        return list(itertools.accumulate(found, arb.min))
+    found = list(itertools.accumulate(reversed(found), arb.max))[::-1]
     value = ball(values[-1])
     for i in reversed(range(len(found))):
-        if i + 1 < len(found):
-            found[i] = found[i].max(found[i + 1])
         value = value + found[i] * (c[i + 1] - c[i])
         if value > ball(values[i] * (1 + ROUNDED)):
             raise Refuted(f"{where}[{i}]: the profile is not convex")
     return found
 
 
-def law_of(unit: CertificateUnit, spacing: Fraction, bits: int, where: str) -> LossLaw:
-    """Law of the loss under P whose hockey-stick divergences are at least the unit's at every c > 0.
+def law_of(unit: CertificateUnit, spacing: Fraction, bits: int, above: bool) -> LossLaw:
+    """Law of the loss under P whose hockey-stick divergences are at least (at most) the unit's at every c > 0.
 
     At c >= 1 the masses at positive losses give the chords of the forward profile. At c < 1 the masses at negative
     losses give c times the chords of the backward profile, plus P's total mass minus c times Q's total mass. This
-    suffices if P's mass is at least 1 and at least Q's mass. So the forward side is scaled until its value at c = 1 is
-    at least the backward one's, and the mass missing to 1 is put at loss 0. Rounding up a mass raises every divergence.
+    suffices above if P's mass is at least 1 and at least Q's mass, and below if it is at most both. So the forward side
+    is scaled until its value at c = 1 is at least (at most) the backward one's, and the mass missing to 1 is put at
+    loss 0. Rounding up (down) a mass raises (lowers) every divergence.
     """
     c = [ball(index * spacing).exp() for index in unit.knots]
     sides = []
     for name, values in (("forward", unit.forward), ("backward", unit.backward)):
-        found = slopes(values, c, f"{where}.{name}")
+        found = slopes(values, c, above, f"{unit.where}.{name}")
         far = [here - after for here, after in zip(found, [*found[1:], arb(0)])]
         at_one = ball(values[-1]) + sum((s * (c[i + 1] - c[i]) for i, s in enumerate(found)), arb(0))
         sides.append((far, at_one))
     (far, at_one), (below, at_one_below) = sides
     scale = arb(1)
     infinite = ball(unit.forward[-1])
+    if not above and (unit.forward[-1] > 0 or unit.backward[-1] > 0):
+        raise Refuted(f"{unit.where}: the profile from below is not 0 at the last knot")
     if unit.forward[0] > 0 and unit.forward != unit.backward:
-        scale = (at_one_below / at_one).max(arb(1))
-    elif unit.forward[0] == 0:
+        scale = (at_one_below / at_one).max(arb(1)) if above else (at_one_below / at_one).min(arb(1))
+    elif unit.forward[0] == 0 and above:
         infinite = at_one_below
     near = [scale * mass * c[i + 1] for i, mass in enumerate(far)]
     infinite = scale * infinite
     centre = (1 - sum(near, arb(0)) - sum(below, arb(0)) - infinite).max(arb(0))
     whole = arb(2) ** bits
+    if not above:
+        whole = whole / (sum(near, arb(0)) + sum(below, arb(0))).max(arb(1))
     last = unit.knots[-1]
-    if 2 * last + 1 > MOST_PLACES:
-        raise Malformed(f"{where}.knots: more than {MOST_PLACES} places")
     masses = [0] * (2 * last + 1)
-    masses[last] = at_most(centre * whole)
+    masses[last] = _rounded(centre * whole, above)
     for i, index in enumerate(unit.knots[1:]):
-        masses[last + index] = max(at_most(near[i] * whole), 0)
-        masses[last - index] = max(at_most(below[i] * whole), 0)
-    return LossLaw(-last, masses, at_most(infinite * whole))
+        masses[last + index] = _rounded(near[i] * whole, above)
+        masses[last - index] = _rounded(below[i] * whole, above)
+    return LossLaw(-last, masses, _rounded(infinite * whole, above))
+
+
+def _rounded(value: arb, above: bool) -> int:
+    """A whole number >= 0 that is certainly at least (at most) the value."""
+    return max(at_most(value) if above else integer(value.lower().floor()), 0)
 
 
 def window(
-    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, claim: Certificate
+    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, epsilon: float, delta: float
 ) -> tuple[int, int]:
     """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
-    epsilon, log_far = float(claim.epsilon), math.log(claim.delta) - 30.0
-    atoms = []
-    for law in laws:
-        scaled = [(law.low + i, mass / (1 << bits)) for i, mass in enumerate(law.masses) if mass]
-        atoms.append([(place * spacing, math.log(mass)) for place, mass in scaled if mass > 0.0])
+    log_far = math.log(delta) - 30.0
+    atoms = [
+        [((law.low + i) * spacing, _log(mass) - _log(1 << bits)) for i, mass in enumerate(law.masses) if mass]
+        for law in laws
+    ]
     best = math.inf
     for step in range(48):
         t = 0.05 * 1.3**step
@@ -463,39 +577,47 @@ def window(
     return math.floor(low / spacing), math.ceil(high / spacing)
 
 
-def raised(masses: list[int], low: int, infinite: int, kept: tuple[int, int]) -> LossLaw:
-    """The law in this window: mass above it moves to infinity, mass below it to its first place."""
-    first, last = kept
-    if low + len(masses) - 1 > last:
-        cut = max(last - low + 1, 0)
-        infinite += sum(masses[cut:])
+class Rounding(NamedTuple):
+    """How laws are multiplied: masses are multiples of 2^-bits, kept from the first to the last place."""
+
+    bits: int
+    first: int
+    last: int
+    above: bool
+
+    def kept(self, masses: list[int], low: int, infinite: int) -> LossLaw:
+        """The law in the window.
+
+        Above: mass beyond it moves to infinity, mass below it to its first place. Below: mass beyond it moves to its
+        last place, mass below it is dropped.
+        """
+        cut = max(self.last - low + 1, 0)
+        beyond = sum(masses[cut:])
         masses = masses[:cut]
-    if low < first and masses:
-        cut = min(first - low, len(masses))
-        lump = sum(masses[:cut])
-        masses = masses[cut:] or [0]
-        masses[0] += lump
-        low = first
-    return LossLaw(low, masses or [0], infinite)
+        start = min(max(self.first - low, 0), len(masses))
+        lump = sum(masses[:start])
+        masses = masses[start:] or [0]
+        masses[0] += lump if self.above else 0
+        masses[-1] += 0 if self.above else beyond
+        return LossLaw(max(low, self.first), masses, infinite + (beyond if self.above else 0))
 
+    def product(self, one: LossLaw, other: LossLaw) -> LossLaw:
+        """Law of the sum of two losses, each mass rounded."""
+        masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
+        a, b = sum(one.masses), sum(other.masses)
+        infinite = one.infinite * (b + other.infinite) + a * other.infinite
+        low, masses, infinite = self.kept(masses, one.low + other.low, infinite)
+        up = (1 << self.bits) - 1 if self.above else 0
+        return LossLaw(low, [(each + up) >> self.bits for each in masses], (infinite + up) >> self.bits)
 
-def product(one: LossLaw, other: LossLaw, bits: int, kept: tuple[int, int]) -> LossLaw:
-    """Law of the sum of two losses, each mass rounded up."""
-    masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
-    a, b = sum(one.masses), sum(other.masses)
-    infinite = one.infinite * (b + other.infinite) + a * other.infinite
-    wide = raised(masses, one.low + other.low, infinite, kept)
-    return LossLaw(wide.low, [-(-each >> bits) for each in wide.masses], -(-wide.infinite >> bits))
-
-
-def power(law: LossLaw, count: int, bits: int, kept: tuple[int, int]) -> LossLaw:
-    law = raised(law.masses, law.low, law.infinite, kept)
-    found = law
-    for digit in bin(count)[3:]:
-        found = product(found, found, bits, kept)
-        if digit == "1":
-            found = product(found, law, bits, kept)
-    return found
+    def power(self, law: LossLaw, count: int) -> LossLaw:
+        law = self.kept(law.masses, law.low, law.infinite)
+        found = law
+        for digit in bin(count)[3:]:
+            found = self.product(found, found)
+            if digit == "1":
+                found = self.product(found, law)
+        return found
 
 
 def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> arb:
@@ -509,49 +631,71 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
     return (arb(sum(above)) - value + law.infinite) / arb(2) ** bits
 
 
-def check(text: bytes) -> tuple[list[str], list[str]]:
+def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
+    """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
+    counts = [unit.times for unit in side.units]
+    bits = 60 + zeros(delta) + side.count.bit_length() + MOST_PLACES.bit_length()
+    ctx.prec = max(PRECISION, 2 * bits)
+    laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
+    first, last = window(laws, counts, float(side.spacing), bits, float(epsilon), float(delta))
+    products = sum(2 * count.bit_length() for count in counts)
+    if products * bits * (last - first) > MOST_WORK:
+        raise Malformed("certificate: too large to be composed here")
+    rounding = Rounding(bits, first, last, above)
+    composed = LossLaw(0, [1 << bits], 0)
+    for law, count in zip(laws, counts):
+        composed = rounding.product(composed, rounding.power(law, count))
+    return delta_at(composed, epsilon, side.spacing, bits)
+
+
+# By the kinds of models from above and from below.
+CHECKS = {"clones": check_clones, "total variation": check_clones}, {"labels": check_labels}
+
+
+def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], trusted: list[str]) -> None:
+    """Checks the profiles of all units, and adds to the lines of what holds and to the parts that are trusted."""
+    for unit in side.units:
+        kind, size = unit.model.text("kind"), ""
+        if kind not in ("trusted", *checks):
+            raise Malformed(f"{unit.where}.model.kind: expected 'trusted' or {', '.join(map(repr, checks))}")
+        try:
+            if kind in checks:
+                checks[kind](unit, side.spacing)
+        except TooLarge:
+            kind, size = "trusted", ", too large to be summed here"
+        if kind == "trusted":
+            trusted.append(f"the profile of {unit.where} ({unit.bound}){size}")
+        else:
+            about = f"{unit.times:,} units at {len(unit.knots):,} knots"
+            lines.append(f"{unit.where}: profile of {about} holds ({unit.bound})")
+
+
+def check(found: Certificate) -> tuple[list[str], list[str]]:
     """(lines, trusted): a line for every step that holds, and the names of the parts that are trusted.
 
     Raises:
-      Malformed, Refuted: the bytes are no certificate, or a step does not hold.
+      Malformed, Refuted: a limit is exceeded, or a step does not hold.
     """
-    ctx.prec = PRECISION
-    found = read(text)
-    lines, trusted = [f"claim: {found.claim}"], []
-    for i, unit in enumerate(found.units):
-        where = f"units[{i}]"
-        on_trust = check_profile(unit, found.spacing, where)
-        if on_trust:
-            trusted.append(on_trust)
-        else:
-            lines.append(
-                f"{where}: profile of {unit.times:,} units at {len(unit.knots):,} knots holds ({unit.bound})"
-            )
-    counts = [unit.times for unit in found.units]
-    small = max(0, found.delta.denominator.bit_length() - found.delta.numerator.bit_length())
-    bits = 60 + small + sum(counts).bit_length() + MOST_PLACES.bit_length()
-    ctx.prec = max(PRECISION, 2 * bits)
-    orders = [found.units]
-    if any(unit.forward != unit.backward for unit in found.units):
-        orders.append([unit._replace(forward=unit.backward, backward=unit.forward) for unit in found.units])
-    for units in orders:
-        laws = [law_of(unit, found.spacing, bits, f"units[{i}]") for i, unit in enumerate(units)]
-        kept = window(laws, counts, float(found.spacing), bits, found)
-        products = sum(2 * count.bit_length() for count in counts)
-        if products * bits * (kept[1] - kept[0]) > MOST_WORK:
-            raise Malformed("certificate: too large to be composed here")
-        composed = LossLaw(0, [1 << bits], 0)
-        for law, count in zip(laws, counts):
-            composed = product(composed, power(law, count, bits, kept), bits, kept)
-        delta = delta_at(composed, found.epsilon, found.spacing, bits)
-        shown = f"{sum(counts):,} units composed have delta <= {float(delta.upper()):.9g}"
-        if not delta.upper() <= ball(found.delta):
-            raise Refuted(
-                f"epsilon: {shown} at epsilon {float(found.epsilon)!r}, more than {float(found.delta)!r}"
-            )
-        lines.append(f"knots are convex, and {shown} at epsilon {float(found.epsilon)!r}")
+    lines, trusted = [f"claim: {found.claim}"], list[str]()
+    for side, checks in zip((found.above, found.below), CHECKS):
+        if side is not None:
+            check_profiles(side, checks, lines, trusted)
+    upper, lower = found.above, found.below
+    orders = [(upper, found.epsilon, True)]
+    if any(unit.forward != unit.backward for unit in upper.units):
+        swapped = [unit._replace(forward=unit.backward, backward=unit.forward) for unit in upper.units]
+        orders.append((upper._replace(units=swapped), found.epsilon, True))
+    if lower is not None:
+        orders.append((lower, found.lower, False))
+    for side, epsilon, above in orders:
+        delta = composed_delta(side, epsilon, found.delta, above)
+        bound, end = (delta.upper(), "upper") if above else (delta.lower(), "lower")
+        shown = f"{end} end: {side.count:,} units composed have delta {'<=' if above else '>='} {float(bound):.9g}"
+        if not (bound <= ball(found.delta) if above else bound >= ball(found.delta)):
+            raise Refuted(f"{shown} at epsilon {float(epsilon)!r}, not {float(found.delta)!r}")
+        lines.append(f"{shown} at epsilon {float(epsilon)!r}")
     trusted.append("that the words of the claim and its theorems fit the units")
-    if found.lower > 0:
+    if lower is None and found.lower > 0:
         trusted.append("the lower end")
     return lines, trusted
 
@@ -564,7 +708,7 @@ def main(arguments: list[str]) -> int:
     try:
         with open(arguments[0], "rb") as file:
             text = file.read(MOST_BYTES + 1)
-        lines, trusted = check(text)
+        lines, trusted = check(read(text))
     except OSError as error:
         print(f"not read: {_line(str(error))}")
         return 2

@@ -189,7 +189,7 @@ class Verify:
         for path, text in texts.items():
             try:
                 claim = verify.read(text)
-                steps, trusted = verify.check(text)
+                steps, trusted = verify.check(claim)
             except verify.Malformed as error:
                 unchecked.append(f"{path}: not checked: {error}")
             except verify.Refuted as error:
@@ -197,8 +197,10 @@ class Verify:
                 say(f"{path}: refuted: {error}")
             else:
                 epsilon, delta = up(float(claim.epsilon), 9), float(claim.delta)
+                lower = "" if claim.below is None else f" and >= {down(float(claim.lower), 9)}"
                 say(
-                    f"{path}: epsilon <= {epsilon} at delta {delta!r} verified; taken on trust: {'; '.join(trusted)}"
+                    f"{path}: epsilon <= {epsilon} at delta {delta!r}{lower} verified; "
+                    f"taken on trust: {'; '.join(trusted)}"
                 )
                 if self.verbose:
                     say(*(f"  {step}" for step in steps))

@@ -321,6 +321,25 @@ def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket
     return _Composer(units, delta).upper()
 
 
+def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Found, bool]:
+    """The lower end of witnesses composed on a grid, with its knots and laws, and whether these are of Q||P.
+
+    Call inside `float64()`. An end of zero has no grid.
+    """
+    witnesses = [each for each, _ in units]
+    composer = _Composer([(each.grid_bound, count) for each, count in units], delta).of(witnesses)
+    above, losses = composer.upper()
+    found = []
+    for side, first in enumerate(composer.lowers(witnesses, losses)):
+
+        def one(losses: Sequence[np.ndarray], side: int = side) -> pld.Atoms:
+            return composer.lowers(witnesses, losses)[side]
+
+        found.append(composer._search(one, losses, first, above.upper, False))
+    best = max(found, key=lambda each: each.epsilon)
+    return best, best is not found[0]
+
+
 class Curves(NamedTuple):
     """Points of the composed profile for P||Q and for Q||P, one `Composed` a grid."""
 

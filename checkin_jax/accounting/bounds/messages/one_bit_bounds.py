@@ -28,6 +28,7 @@ from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 
+FAIR_BITS = "one bit (in one dimension, say), all others and dummies at zero updates"
 # Fewest buckets of the number of messages in `fair_bits`.
 _BUCKETS = 256
 
@@ -55,9 +56,7 @@ def fair_bits(
         host(0.5 / rare * ones),
     )
     mixture = Mixture(law, epsilon0, neg_log_tail, coarsest=_BUCKETS)
-    return OfMixture(
-        grid_bound, mixture, "one bit (in one dimension, say), all others and dummies at zero updates"
-    )
+    return OfMixture(grid_bound, mixture, FAIR_BITS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,326 @@
+"""Concrete pairs of lower ends for certificates: laws of a sum of whole scores of the labels of all draws.
+
+A sum of scores is a post-processing of the messages, so no other argument about the mechanism is needed. Call inside
+`devices.float64()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkin_jax.accounting.bounds.clones_bounds import THIRD_RECORD, Binary, OfMixture
+from checkin_jax.accounting.bounds.interface import (
+    EventProfile,
+    Lines,
+    LocalLabels,
+    LocalPureLDP,
+    Minimum,
+    UnitBound,
+    Witness,
+)
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover, UniformSlot
+from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
+from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.randomizers import LabelLaws
+
+# Places of the law of a sum, and most of them, where scores are coarsest; standard deviations and
+# largest scores that these hold.
+_PLACES, _MOST_PLACES, _DEVIATIONS, _MOST_SCORES = 1 << 16, 1 << 18, 28.0, 16.0
+# Largest multiple of the least score in laws whose scores are whole multiples, and their relative rounding.
+_MULTIPLES, _WHOLE = 64, 1e-9
+# Shares of the largest mass that count as rounding of a transform, for each draw and in all; and of every mass.
+_NOISE_DRAW, _NOISE, _ROUNDED = 2e-16, 1e-15, 1e-12
+# Expected number of messages that are few, and the share of the sum of their likelihood ratios in scores.
+_FEW, _MIXED = 30.0, 0.3137
+# Logarithm of a large moment of a move, to which draws that do not move add nothing.
+_LARGE = 300.0
+# Standard deviations of the sum between the tilts at which its law is evaluated, and of the window beside them; share
+# of the negligible mass, as -log, up to which there are tilts; most growth, as log, of a mass between two tilts.
+_TILT_STEP, _WIDTH, _FAR, _GROWTH = 2.0, 4.0, 60.0, 1.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelSum:
+    """Witness: the sum of whole scores of all labels.
+
+    Each of `draws` draws is sent with probability `rate`. With probability `used` one of them is the target's, whose
+    label has the law `target` or `other`; all others have the law `others`. follows_outcomes: False for grids that do
+    not follow the losses of few outcomes, which have fewer places.
+    """
+
+    name: str
+    draws: int
+    rate: float
+    used: float
+    laws: LabelLaws
+    neg_log_tail: float
+    follows_outcomes: bool = True
+
+    symmetric = False
+    below_grid_bound = True
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.largest_loss)
+
+    @functools.cached_property
+    def _apart(self) -> np.ndarray:
+        return self.laws.difference
+
+    @functools.cached_property
+    def _others(self) -> np.ndarray:
+        return np.asarray(self.laws.other if self.laws.others is None else self.laws.others, dtype=np.float64)
+
+    @functools.cached_property
+    def scores(self) -> np.ndarray:
+        """About proportional to the difference of the likelihood ratios, of few messages to another mixture; [labels].
+
+        The sum of few messages' scores then tells all labels apart.
+        """
+        apart, others = self._apart, self._others
+        few = self.laws.others is not None and self.draws * self.rate < _FEW
+        numerator = apart + (_MIXED * (apart + 2.0 * (np.asarray(self.laws.other) - others)) if few else 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(numerator == 0.0, 0.0, numerator / others)
+        size = np.abs(ratio[ratio != 0.0])
+        multiples = ratio / size.min()
+        if (
+            not few
+            and np.all(np.abs(multiples - np.rint(multiples)) < _WHOLE)
+            and np.abs(multiples).max() <= _MULTIPLES
+        ):
+            return np.rint(multiples).astype(np.int64)
+        most = float(size[np.isfinite(size)].max())
+        ratio = np.clip(ratio, -2.0 * most, 2.0 * most)
+        deviation = math.sqrt(self.draws * self.rate * float(np.sum(others * np.square(ratio))))
+        scale = max(_PLACES / (_DEVIATIONS * deviation + _MOST_SCORES * most), 1.0 / most)
+        return np.rint(ratio * scale).astype(np.int64)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the sum, for others."""
+        return math.sqrt(self.draws * self.rate * float(np.sum(self._others * np.square(self.scores))))
+
+    @functools.cached_property
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Masses of the sum under Q, P - Q, and bounds on their rounding, [places], and on the mass elsewhere."""
+        scores, low = self.scores, min(int(self.scores.min()), 0)
+        size = max(int(scores.max()), 0) - low + 1
+        others = np.bincount(scores - low, self.rate * self._others, size)
+        others[-low] += 1.0 - self.rate
+        apart = np.bincount(scores - low, self.rate * self.used * self._apart, size)
+        second = np.bincount(scores - low, self.rate * np.asarray(self.laws.other), size)
+        second[-low] += 1.0 - self.rate
+        second = self.used * second + (1.0 - self.used) * others
+        rest, noise, beyond = _power(others, self.draws - 1, self.neg_log_tail)
+        both = np.abs(apart) + second
+        return _convolved(rest, second), _convolved(rest, apart), _convolved(noise, both), beyond
+
+    @functools.cached_property
+    def _events(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
+        """For P||Q and Q||P: losses of all sums, decreasing, and P - Q and Q of so many sums from the first on.
+
+        P - Q is rounded down, Q rounded up.
+        """
+        second, apart, noise, beyond = self._sums
+        found = []
+        for difference, mass in ((apart, second), (-apart, second + apart)):
+            kept = difference + mass > 0.0
+            difference, mass = difference[kept], np.maximum(mass[kept], 0.0)
+            with np.errstate(divide="ignore"):
+                losses = np.log1p(difference / mass)
+            order = np.argsort(-losses, kind="stable")
+            difference, mass = difference - noise[kept], mass + noise[kept]
+            first = (-beyond, beyond)
+            seen = (np.cumsum(np.append(*part)) for part in zip(first, (difference[order], mass[order])))
+            found.append((losses[order], *seen))
+        return tuple(found)
+
+    @property
+    def loss_support(self) -> np.ndarray:
+        losses = np.abs(self._events[0][0])
+        return losses if self.follows_outcomes and np.isfinite(losses).all() else np.zeros(0)
+
+    @property
+    def largest_loss(self) -> float:
+        return max(float(losses[0]) for losses, _, _ in self._events)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def lines(losses: np.ndarray, apart: np.ndarray, mass: np.ndarray) -> Lines:
+            event = np.searchsorted(-losses, -np.asarray(loss))
+            return apart[event], mass[event]
+
+        forward, backward = (lines(*each) for each in self._events)
+        return forward, backward
+
+    def model(self, reverse: bool) -> dict[str, Any]:
+        """Description of the pair, or of (Q, P), for verify."""
+        first, apart = (self.laws.target, -self._apart) if reverse else (self.laws.other, self._apart)
+        return {
+            "kind": "labels",
+            "draws": self.draws,
+            "rate": self.rate,
+            "used": self.used,
+            "scores": [int(each) for each in self.scores],
+            "others": self._others.tolist(),
+            "other": np.asarray(first, dtype=np.float64).tolist(),
+            "apart": apart.tolist(),
+        }
+
+
+def _convolved(rest: np.ndarray, law: np.ndarray) -> np.ndarray:
+    """Law of the sum with one more score; few scores have a mass."""
+    found = np.zeros(rest.size + law.size - 1)
+    for place in np.flatnonzero(law):
+        found[place : place + rest.size] += law[place] * rest
+    return found
+
+
+def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Law of the sum of so many scores in a window, bounds on its rounding, and on the mass beyond the window.
+
+    The law is made of transforms of tilted laws; for each sum the tilt whose bound by Chernoff is least serves.
+    """
+    if count == 0 or np.count_nonzero(law) == 1:
+        return np.ones(1), np.full(1, _ROUNDED), 0.0
+    usual = int(law.argmax())
+    moves = np.flatnonzero(law)
+    moves = moves[moves != usual] - usual
+    masses = law[moves + usual]
+    tilts, beyond = [_tilted(masses, moves, count, 0.0)], 0.0
+    for sign in (1.0, -1.0):
+        here = tilts[0]
+        far, end = here.mean + sign * _PLACES, count * sign * max(float((sign * moves).max()), 0.0)
+        while (
+            abs(end - here.mean) > 0.5
+            and here.rarity < neg_log_tail + _FAR
+            and sign * (far - here.mean) > 0.0
+        ):
+            step = min(_TILT_STEP / here.deviation, _GROWTH / max(float((sign * moves).max()), 1.0))
+            here = _tilted(masses, moves, count, here.order + sign * step)
+            tilts.append(here)
+        if abs(end - here.mean) > 0.5:
+            beyond += 2.0 * math.exp(-here.rarity)
+    low = max(min(here.mean - _WIDTH * here.deviation for here in tilts), count * min(moves.min(), 0))
+    high = min(max(here.mean + _WIDTH * here.deviation for here in tilts), count * max(moves.max(), 0))
+    sums = np.arange(math.floor(low), math.ceil(high) + 1)
+    size = 1 << int(sums.size + np.ptp(moves)).bit_length()
+    best, found, noise = np.full(sums.size, np.inf), np.zeros(sums.size), np.zeros(sums.size)
+    for tilt in tilts:
+        step = np.fft.rfft(np.bincount(moves % size, tilt.masses, size)) - tilt.masses.sum()
+        # A zero of the transform has no logarithm.
+        some = step != -1.0
+        power = np.where(some, np.exp(count * np.log1p(np.where(some, step, 0.0))), 0.0)
+        here = np.fft.irfft(power, size)[sums % size]
+        bound = tilt.log_total - tilt.order * sums
+        chosen, scale = bound < best, np.exp(np.minimum(bound, 0.0))
+        unclear = (_NOISE + _NOISE_DRAW * count * tilt.masses.sum()) * float(here.max()) + _ROUNDED * here
+        # Where there is as much noise, the sum is left out: then all of it is noise.
+        clear = here > 4.0 * unclear
+        found = np.where(chosen, np.where(clear, scale * here, 0.0), found)
+        noise = np.where(chosen, scale * unclear * np.where(clear, 1.0, 5.0), noise)
+        best = np.where(chosen, bound, best)
+    return found, noise, beyond
+
+
+class _Tilted(NamedTuple):
+    """The law of a sum reweighted by e^(order sum - log_total), and the masses of one draw's moves there."""
+
+    order: float
+    log_total: float
+    masses: np.ndarray
+    mean: float
+    deviation: float
+
+    @property
+    def rarity(self) -> float:
+        """Chernoff's bound, as -log, on the probability of sums that are farther out than the mean of this law."""
+        return self.order * self.mean - self.log_total
+
+
+def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> _Tilted:
+    most = max(float((order * moves).max()), 0.0)
+    if most < _LARGE:
+        log_one = math.log1p(float(masses @ np.expm1(order * moves)))
+    else:
+        log_one = most + math.log(float(masses @ np.exp(order * moves - most)))
+    tilted = masses * np.exp(order * moves - log_one)
+    mean = float(tilted @ moves)
+    variance = float(tilted @ np.square(moves - mean)) + max(1.0 - float(tilted.sum()), 0.0) * mean**2
+    return _Tilted(order, count * log_one, tilted, count * mean, math.sqrt(count * variance))
+
+
+def label_sum(witness: Witness, neg_log_tail: float) -> LabelSum | None:
+    """The witness as a sum of scores; None where it is none of equal draws, of few labels or of few enough draws."""
+    laws, drawn = _laws_of(witness), _drawn_of(witness)
+    if laws is None or drawn is None or laws.revealed or not np.any(laws.difference):
+        return None
+    if max(abs(float(np.sum(law)) - 1.0) for law in laws[:2]) > _WHOLE:
+        # Some mass is missing, which is of equal odds.
+        return None
+    found = LabelSum(witness.name, *drawn, laws, neg_log_tail)
+    return found if found.spread * _DEVIATIONS < _MOST_PLACES else None
+
+
+def _drawn_of(witness: Witness) -> tuple[int, float, float] | None:
+    """Draws, the rate at which each is sent, and the probability that one is the target's."""
+    if isinstance(witness, LocalLabels | LocalPureLDP):
+        return 1, witness.rate, 1.0
+    if isinstance(witness, LabelsAtOneRecord):
+        messages = witness.messages
+        if isinstance(messages, HiddenMessages):
+            return int(messages.num_clients), messages.rate, 1.0
+        return (int(messages.slots), 1.0, messages.use_prob) if isinstance(messages, HiddenSlots) else None
+    covers = {_cover_of(bound) for bound in _every(witness.grid_bound)} - {None}
+    cover = covers.pop() if len(covers) == 1 else None
+    if isinstance(cover, Shuffled):
+        return int(cover.num_clients), cover.rate, 1.0
+    return (int(cover.slots), 1.0, cover.use_prob_lower) if isinstance(cover, UniformSlot) else None
+
+
+def _every(bound: UnitBound) -> Sequence[UnitBound]:
+    return [each for part in bound.bounds for each in _every(part)] if isinstance(bound, Minimum) else [bound]
+
+
+def _cover_of(bound: UnitBound) -> StepCover | None:
+    return getattr(bound, "cover", getattr(bound, "step_cover", None))
+
+
+def _laws_of(witness: Witness) -> LabelLaws | None:
+    if isinstance(witness, LocalLabels | LabelsAtOneRecord):
+        return witness.laws
+    if isinstance(witness, LocalPureLDP | Binary):
+        return _kary(witness.epsilon0, 2)
+    if isinstance(witness, OfMixture) and witness.name == THIRD_RECORD:
+        return _kary(witness.mixture.epsilon0, 3)
+    if isinstance(witness, OfMixture) and witness.name == FAIR_BITS:
+        bits = _kary(witness.mixture.epsilon0, 2)
+        return bits._replace(others=np.full(2, 0.5))
+    if isinstance(witness, OfMixture):
+        for bound in _every(witness.grid_bound):
+            if isinstance(bound, KaryBound) and witness.name.startswith("k-ary"):
+                return _kary(bound.epsilon0, bound.num_values)
+    return None
+
+
+def _kary(epsilon0: float, values: int) -> LabelLaws:
+    """Labels of the two records, of that of all others unless it is the second, and of no other, [labels]."""
+    ratio = math.exp(-epsilon0)
+    often = 1.0 / (1.0 + (values - 1.0) * ratio)
+    seldom, gap = often * ratio, often * -math.expm1(-epsilon0)
+    target, other, others = np.full((3, min(values, 4)), seldom)
+    target[0] = other[1] = others[min(values, 3) - 1] = often
+    if values > 3:
+        for law in (target, other, others):
+            law[3] *= values - 3.0
+    apart = np.zeros(target.size)
+    apart[:2] = gap, -gap
+    return LabelLaws(target, other, "", others, apart)
