@@ -31,7 +31,7 @@ _BELOW_DELTA = 14.0
 # Above this number of steps the contour has more nodes.
 _MANY_STEPS = 3e7
 # T1 exceeds L1 by the root of the ratio of their variances. Below this ratio the game gains nothing.
-_WORTHWHILE = 1.005
+WORTHWHILE = 1.005
 # Least number of early steps.
 _FEWEST = 16
 
@@ -69,6 +69,11 @@ class Steps(Protocol):
         """True if one dominating law is nearly as good as the game."""
         ...
 
+    @property
+    def narrow(self) -> bool:
+        """True if that law is so much wider that the game is smaller at every loss that matters."""
+        ...
+
     def message(self, losses: Array) -> Message:
         """Parameters of the kernel at these losses."""
         ...
@@ -85,13 +90,16 @@ class AnyMessage:
 
     epsilon0: float
 
+    # The law is that of clones, whose tails may be smaller.
+    narrow = False
+
     @property
     def variance(self) -> float:
         return float(HEXAGON.largest_variance(self.message(host([0.0]))))
 
     @property
     def idle(self) -> bool:
-        return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
+        return 2.0 / (math.expm1(self.epsilon0) + 2.0) < WORTHWHILE**2 * self.variance
 
     def message(self, losses: Array) -> Message:
         del losses

@@ -88,6 +88,11 @@ class StagedClones(StagedBound):
         return self.step_cover.variance
 
     @property
+    def includes(self) -> tuple[str, ...]:
+        """A and T*, for a mechanism whose own laws vary less: those of A and T* are more."""
+        return ("A", "T*") if self.steps.narrow else ()
+
+    @property
     def _observed_prob(self) -> float:
         return self.step_cover.use_prob
 
