@@ -31,7 +31,7 @@ _BELOW_DELTA = 14.0
 # Above this number of steps the contour has more nodes.
 _MANY_STEPS = 3e7
 # T1 exceeds L1 by the root of the ratio of their variances. Below this ratio the game gains nothing.
-WORTHWHILE = 1.005
+_WORTHWHILE = 1.005
 # Least number of early steps.
 _FEWEST = 16
 
@@ -71,7 +71,7 @@ class Steps(Protocol):
 
     @property
     def narrow(self) -> bool:
-        """True if that law is so much wider that the game is smaller at every loss that matters."""
+        """True if the law of A is so much wider that the game is smaller at every loss that matters."""
         ...
 
     def message(self, losses: Array) -> Message:
@@ -90,7 +90,7 @@ class AnyMessage:
 
     epsilon0: float
 
-    # The law is that of clones, whose tails may be smaller.
+    # Clones are of the same messages.
     narrow = False
 
     @property
@@ -99,7 +99,7 @@ class AnyMessage:
 
     @property
     def idle(self) -> bool:
-        return 2.0 / (math.expm1(self.epsilon0) + 2.0) < WORTHWHILE**2 * self.variance
+        return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
 
     def message(self, losses: Array) -> Message:
         del losses

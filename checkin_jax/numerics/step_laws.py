@@ -18,7 +18,6 @@ from jax import Array
 
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, OwnLaws, own_game
-from checkin_jax.numerics.staged_clones import WORTHWHILE
 
 # Relative error of transforms (ensured by the caller) and of their differences.
 _MARGIN = 1e-11
@@ -100,21 +99,16 @@ class OwnSteps:
     laws: DominatingLaws
     profile: Callable[[np.ndarray], np.ndarray]
 
-    @functools.cached_property
-    def _worst_variance(self) -> float:
-        """Variance of the law that dominates the steps of every mechanism of this total variation (A)."""
-        total_variation = float(self.profile(np.zeros(1))[0])
-        return 2.0 * total_variation / math.expm1(self.epsilon0)
-
     @property
     def idle(self) -> bool:
-        """True if that law is nearly as good as the game."""
-        return self._worst_variance < WORTHWHILE**2 * self.variance
+        """False: the game is always played."""
+        return False
 
     @property
     def narrow(self) -> bool:
-        """True if that law is much wider."""
-        return self._worst_variance > _NARROW * self.variance
+        """True if steps vary less than the law that dominates those of every mechanism of this total variation (A)."""
+        total_variation = float(self.profile(np.zeros(1))[0])
+        return 2.0 * total_variation / math.expm1(self.epsilon0) > _NARROW * self.variance
 
     def _evaluated(self, losses: np.ndarray) -> OwnLaws:
         above = np.expm1(losses)

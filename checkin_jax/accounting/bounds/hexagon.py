@@ -89,8 +89,8 @@ class StagedClones(StagedBound):
 
     @property
     def includes(self) -> tuple[str, ...]:
-        """A and T*, for a mechanism whose own laws vary less: those of A and T* are more."""
-        return ("A", "T*") if self.steps.narrow else ()
+        """A, for a mechanism whose own laws vary less than the one law of A, which serves more mechanisms."""
+        return ("A",) if self.steps.narrow else ()
 
     @property
     def _observed_prob(self) -> float:
