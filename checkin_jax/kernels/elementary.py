@@ -35,7 +35,7 @@ def log1p(x: ArrayLike) -> Array:
 # pi / 2 in three parts; the first two have 27 binary digits, so that their products with whole numbers below 2^26 are
 # exact.
 _QUARTER = (1.570796325802803, 9.920935739593517e-10, 5.721188726109832e-18)
-# Coefficients of fdlibm (Sun Microsystems, 1993): of sin r / r - 1 and cos r - 1 + r^2 / 2 for |r| <= pi / 4, and of
+# Coefficients of the library fdlibm: of sin r / r - 1 and cos r - 1 + r^2 / 2 for |r| <= pi / 4, and of
 # arctan t / t - 1 for |t| <= 7 / 16, by powers of the square.
 _SINE = (
     -1.66666666666666324348e-01,
