@@ -10,7 +10,7 @@ from oracles import composition, pairs
 from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.interface import minimum
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, minimum
 from checkin_jax.accounting.composition import compose
 
 
@@ -42,6 +42,24 @@ def test_bounds_that_cross_later_are_not_evaluated_again(delta):
     evaluated = [one.times - before for one, before in zip(bounds, times)]
     assert max(evaluated) >= 5
     assert min(evaluated) <= 4
+
+
+class Backward(AsymmetricBound):
+    """A bound that is small in one direction, and another in the other."""
+
+    name = "asymmetric"
+
+    def __init__(self, first, second):
+        self.sides = first, second
+
+    def side(self, loss, backward):
+        return self.sides[backward].upper(loss)
+
+
+def test_the_directions_of_one_unit_may_have_different_smallest_bounds():
+    low, high = Falling(0.5, 3.0), Falling(0.5, 0.5)
+    both = minimum([Backward(low, high), Backward(high, low), Falling(0.9, 2.9)])
+    assert compose.bracket([(both, 1)], 0.01).upper == compose.bracket([(low, 1)], 0.01).upper
 
 
 def test_the_headline_setting():

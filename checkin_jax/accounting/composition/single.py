@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Minimum, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Minimum, UnitBound, Witness, upper_sides
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
@@ -62,7 +62,7 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
 class _Crossed:
     """Test whether a bound is at most delta; of a minimum only bounds that may be so below the first crossing.
 
-    Bounds are nonincreasing: one above delta there is above delta at every smaller loss.
+    Bounds are nonincreasing: one above delta there, in both directions, is above delta at every smaller loss.
     """
 
     def __init__(self, one: UnitBound, delta: float) -> None:
@@ -70,12 +70,11 @@ class _Crossed:
         self.delta = delta
 
     def __call__(self, grid: np.ndarray) -> np.ndarray:
-        values = np.stack([np.asarray(each.upper(grid)) for each in self.bounds])
-        small = ~(values > self.delta)
-        crossed = (values <= self.delta).any(axis=0)
+        values = np.stack([np.stack([*map(np.asarray, upper_sides(each, grid))]) for each in self.bounds])
+        crossed = np.asarray(values.min(axis=0).max(axis=0) <= self.delta)
         if crossed.any():
-            first = int(np.argmax(crossed))
-            self.bounds = tuple(each for each, below in zip(self.bounds, small[:, first]) if below)
+            above = (values[:, :, int(np.argmax(crossed))] > self.delta).all(axis=1)
+            self.bounds = tuple(each for each, hopeless in zip(self.bounds, above) if not hopeless)
         return crossed
 
 
