@@ -32,6 +32,106 @@ def log1p(x: ArrayLike) -> Array:
     return jnp.where(low, jnp.log(jnp.where(low, jnp.add(1.0, x), 1.0)), jnp.log1p(jnp.where(low, 0.0, x)))
 
 
+# pi / 2 in three parts; the first two have 27 binary digits, so that their products with whole numbers below 2^26 are
+# exact.
+_QUARTER = (1.570796325802803, 9.920935739593517e-10, 5.721188726109832e-18)
+# Coefficients of the library fdlibm: of sin r / r - 1 and cos r - 1 + r^2 / 2 for |r| <= pi / 4, and of
+# arctan t / t - 1 for |t| <= 7 / 16, by powers of the square.
+_SINE = (
+    -1.66666666666666324348e-01,
+    8.33333333332248946124e-03,
+    -1.98412698298579493134e-04,
+    2.75573137070700676789e-06,
+    -2.50507602534068634195e-08,
+    1.58969099521155010221e-10,
+)
+_COSINE = (
+    4.16666666666666019037e-02,
+    -1.38888888888741095749e-03,
+    2.48015872894767294178e-05,
+    -2.75573143513906633035e-07,
+    2.08757232129817482790e-09,
+    -1.13596475577881948265e-11,
+)
+_ARCTANGENT = (
+    -3.33333333333329318027e-01,
+    1.99999999998764832476e-01,
+    -1.42857142725034663711e-01,
+    1.11111104054623557880e-01,
+    -9.09088713343650656196e-02,
+    7.69187620504482999495e-02,
+    -6.66107313738753120669e-02,
+    5.83357013379057348645e-02,
+    -4.97687799461593236017e-02,
+    3.65315727442169155270e-02,
+    -1.62858201153657823623e-02,
+)
+
+
+def _power_series(coefficients: tuple[float, ...], square: Array) -> Array:
+    found = jnp.full_like(square, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        found = found * square + coefficient
+    return found
+
+
+def _sin_cos(x: Array) -> tuple[Array, Array]:
+    """(sin x, cos x), a tenth of the time of XLA's on a CPU, which calls a library number by number."""
+    turns = jnp.round(x * (2.0 / math.pi))
+    rest = x
+    for part in _QUARTER:
+        rest = rest - turns * part
+    # Beyond 2^26 quarters the rest may be longer than a quarter.
+    rest = jnp.clip(rest, -1.0, 1.0)
+    square = rest * rest
+    sine = rest + rest * (square * _power_series(_SINE, square))
+    cosine = 1.0 - 0.5 * square + square * (square * _power_series(_COSINE, square))
+    quarter = turns - 4.0 * jnp.floor(0.25 * turns)
+    odd = (quarter == 1.0) | (quarter == 3.0)
+    first, second = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
+    return (
+        jnp.where(quarter >= 2.0, -first, first),
+        jnp.where((quarter == 1.0) | (quarter == 2.0), -second, second),
+    )
+
+
+def sin(x: Array) -> Array:
+    """sin x in float64, within 2 ulp up to a million turns; beyond 1e8 off by up to |x| roundings."""
+    return _sin_cos(x)[0] if backend.of_jax(x) else np.sin(x)  # type: ignore[return-value]
+
+
+def cos(x: Array) -> Array:
+    """cos x, as accurate as `sin`."""
+    return _sin_cos(x)[1] if backend.of_jax(x) else np.cos(x)  # type: ignore[return-value]
+
+
+def complex_exp(z: Array) -> Array:
+    """e^z for complex z, as accurate as `sin` at its imaginary part."""
+    if not backend.of_jax(z):
+        return np.exp(z)  # type: ignore[return-value]
+    size = jnp.exp(jnp.real(z))
+    sine, cosine = _sin_cos(jnp.imag(z))
+    return backend.complex_of(size * cosine, size * sine)
+
+
+def angle(y: Array, x: Array) -> Array:
+    """The angle of (x, y) in float64, within 4 ulp, in [-pi, pi]."""
+    if not backend.of_jax(y, x):
+        return np.arctan2(y, x)  # type: ignore[return-value]
+    steep = jnp.abs(y) > jnp.abs(x)
+    low = jnp.where(steep, jnp.abs(x), jnp.abs(y))
+    high = jnp.where(steep, jnp.abs(y), jnp.abs(x))
+    # arctan(low / high), or its distance from pi / 4.
+    wide = low > (math.sqrt(2.0) - 1.0) * high
+    ratio = jnp.where(wide, low - high, low) / jnp.where(wide, low + high, jnp.where(high > 0, high, 1.0))
+    square = ratio * ratio
+    found = ratio + ratio * (square * _power_series(_ARCTANGENT, square))
+    found = jnp.where(wide, 0.25 * math.pi + found, found)
+    found = jnp.where(steep, 0.5 * math.pi - found, found)
+    found = jnp.where(x < 0, math.pi - found, found)
+    return jnp.where(y < 0, -found, found)
+
+
 # The variable of the normal tail's polynomials is (x - _CENTRE) / (x + _CENTRE) for x >= 0. Of the degrees 20 to 28
 # this is the most accurate.
 _CENTRE, _DEGREE = 3.0, 24

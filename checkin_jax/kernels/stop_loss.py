@@ -26,7 +26,7 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p
 from checkin_jax.kernels.execution.backend import complex_of, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
@@ -77,7 +77,7 @@ def second(z: Array) -> Array:
     series = xp.full_like(inner, _SERIES[-1])
     for coefficient in _SERIES[-2::-1]:
         series = series * inner + coefficient
-    return xp.where(near, series, (xp.exp(outer) - 1.0 - outer) / (outer * outer))
+    return xp.where(near, series, (complex_exp(outer) - 1.0 - outer) / (outer * outer))
 
 
 def squared(excess: Array) -> Array:
@@ -89,8 +89,8 @@ def squared(excess: Array) -> Array:
 def log_one_plus(excess: Array) -> tuple[Array, Array]:
     """(log(1 + excess), |1 + excess|^2) for complex excess, with the modulus raised to FLOOR."""
     size = squared(excess)
-    angle = xp.arctan2(xp.imag(excess), 1.0 + xp.real(excess))
-    return complex_of(0.5 * log1p(size), angle), 1.0 + size
+    turn = angle(xp.imag(excess), 1.0 + xp.real(excess))
+    return complex_of(0.5 * log1p(size), turn), 1.0 + size
 
 
 def start(contour: Contour, theta: Array) -> ContourSum:
@@ -196,7 +196,7 @@ def stop_loss(
     size = xp.real(total.log_ratio)
     kernel = _weights(contour, theta)
     # e^{i phase} / theta^2, the latter by its argument.
-    terms = xp.exp(size) * xp.cos(phase - 2.0 * xp.arctan2(frequency, contour.order[..., None]))
+    terms = xp.exp(size) * cos(phase - 2.0 * angle(frequency, contour.order[..., None]))
     error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
     tail = _last(contour, points) if tail is None else tail
     inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail

@@ -69,6 +69,11 @@ class Steps(Protocol):
         """True if one dominating law is nearly as good as the game."""
         ...
 
+    @property
+    def narrow(self) -> bool:
+        """True if the law of A is so much wider that the game is smaller at every loss that matters."""
+        ...
+
     def message(self, losses: Array) -> Message:
         """Parameters of the kernel at these losses."""
         ...
@@ -84,6 +89,9 @@ class AnyMessage:
     """
 
     epsilon0: float
+
+    # Clones are of the same messages.
+    narrow = False
 
     @property
     def variance(self) -> float:

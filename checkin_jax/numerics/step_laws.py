@@ -21,6 +21,8 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, Own
 
 # Relative error of transforms (ensured by the caller) and of their differences.
 _MARGIN = 1e-11
+# Ratio of variances from which the law of a total variation gives no smaller bound than a mechanism's own laws.
+_NARROW = 1.05
 # Numbers of laws for which the game is compiled. Further laws are merged.
 _LAWS = (3, 6, 12)
 
@@ -101,6 +103,12 @@ class OwnSteps:
     def idle(self) -> bool:
         """False: the game is always played."""
         return False
+
+    @property
+    def narrow(self) -> bool:
+        """True if steps vary less than the law that dominates those of every mechanism of this total variation (A)."""
+        total_variation = float(self.profile(np.zeros(1))[0])
+        return 2.0 * total_variation / math.expm1(self.epsilon0) > _NARROW * self.variance
 
     def _evaluated(self, losses: np.ndarray) -> OwnLaws:
         above = np.expm1(losses)

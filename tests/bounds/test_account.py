@@ -10,10 +10,56 @@ from oracles import composition, pairs
 from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, minimum
+from checkin_jax.accounting.composition import compose
 
 
 def run(n, rate, rounds=1, drop=0.0):
     return cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds, drop_out_prob=drop)
+
+
+class Falling:
+    """A bound that falls from `top` at this rate, and its evaluations."""
+
+    largest_loss, witnesses = 10.0, ()
+
+    def __init__(self, top, rate):
+        self.name, self.top, self.rate, self.times = f"{top} at {rate}", top, rate, 0
+
+    def upper(self, loss):
+        self.times += 1
+        return self.top * np.exp(-self.rate * np.asarray(loss))
+
+
+@pytest.mark.parametrize("delta", [0.15, 0.1, 1e-3, 1e-9])
+def test_bounds_that_cross_later_are_not_evaluated_again(delta):
+    """The upper end of one unit is that of the smallest bound, bit for bit; others are left after a few grids."""
+    bounds = [Falling(0.5, 1.0), Falling(1.0, 3.0), Falling(0.2, 0.1), Falling(1.0, 30.0)]
+    alone = [compose.bracket([(one, 1)], delta).upper for one in bounds]
+    times = [one.times for one in bounds]
+    found = compose.bracket([(minimum(bounds), 1)], delta)
+    assert found.upper == min(alone)
+    evaluated = [one.times - before for one, before in zip(bounds, times)]
+    assert max(evaluated) >= 5
+    assert min(evaluated) <= 4
+
+
+class Backward(AsymmetricBound):
+    """A bound that is small in one direction, and another in the other."""
+
+    name = "asymmetric"
+
+    def __init__(self, first, second):
+        self.sides = first, second
+
+    def side(self, loss, backward):
+        return self.sides[backward].upper(loss)
+
+
+def test_the_directions_of_one_unit_may_have_different_smallest_bounds():
+    low, high = Falling(0.5, 3.0), Falling(0.5, 0.5)
+    both = minimum([Backward(low, high), Backward(high, low), Falling(0.9, 2.9)])
+    assert compose.bracket([(both, 1)], 0.01).upper == compose.bracket([(low, 1)], 0.01).upper
 
 
 def test_the_headline_setting():

@@ -13,6 +13,7 @@ from oracles import hexagon, large
 from oracles import known_messages as known
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import select, theorems
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import minimum, neg_log_tail
@@ -20,6 +21,8 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Uni
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows.contention import Contested
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
@@ -222,6 +225,32 @@ class TestStagedOneBit:
             exact = np.array([game(*law, 1 + x) for x in far])
             assert (ours >= exact * (1 - ORACLE_ROUNDING)).all()
             assert ours[0] <= 1.08 * exact[0], deviation
+
+    @pytest.mark.parametrize(
+        ("made", "left_out"), [(cj.Rappor, True), (cj.Laplace, True), (cj.HadamardResponse, False)]
+    )
+    def test_total_variation_is_left_out_beside_narrower_own_laws(self, made, left_out):
+        """A is above the own laws of RAPPOR and Laplace, and below those of Hadamard response."""
+        run, losses = cj.ShuffledCheckIn(num_clients=30_000, check_in_prob=0.1), np.linspace(0.0, 0.02, 21)
+        unit = Unit(run, made(epsilon0=1.0), "messages", "replace-one", MASS)
+        built = {row.theorem: one for row, one in select.built_bounds(unit, "best")}
+        assert built.keys() >= {"T1", "T*", ""}
+        assert ("A" not in built) == left_out
+        wider = TotalVariationBound(Shuffled(30_000, 0.1), 1.0, unit.randomizer.total_variation, MASS)
+        own, other = (np.asarray(one.upper(losses)) for one in (built[""], wider))
+        matters = own > 1e-12
+        assert matters.sum() > 3
+        assert ((other > own) == left_out)[matters].all()
+
+    def test_of_two_covers_the_one_of_far_larger_variance_is_left_out(self):
+        """Ten clients a slot hide the target far better than the slots do, a tenth of a client a slot less."""
+        response = cj.KaryResponse(epsilon0=2.0, num_values=8)
+        for clients, kept in ((50_000, Occupied), (500, Contested)):
+            window = cj.FixedWindow(num_clients=clients, num_slots=5000)
+            found = theorems.t_k(Unit(window, response, "messages", "replace-one", MASS))
+            assert [type(each.step_cover) for each in found.bounds] == [kept]
+            # Witnesses are those of the hidden dummies all the same.
+            assert [each.grid_bound for each in found.witnesses] == [minimum(found.bounds)]
 
     def test_not_where_everybody_may_be_used(self):
         seen = equal_steps.StepCounts(host(1000), host(1.0), host([1000]), host([1.0]))

@@ -123,10 +123,10 @@ UNARY = [
         powers(-300, 300),
         3.0,
     ),
-    ("sin", jnp.sin, mp.sin, uniform(-4, 4), 2.0),
-    ("sin of many turns", jnp.sin, mp.sin, uniform(-3e6, 3e6), 2.0),
-    ("cos", jnp.cos, mp.cos, uniform(-4, 4), 2.0),
-    ("cos of many turns", jnp.cos, mp.cos, uniform(-3e6, 3e6), 2.0),
+    ("sin", elementary.sin, mp.sin, uniform(-4, 4), 2.0),
+    ("sin of many turns", elementary.sin, mp.sin, uniform(-3e6, 3e6), 2.0),
+    ("cos", elementary.cos, mp.cos, uniform(-4, 4), 2.0),
+    ("cos of many turns", elementary.cos, mp.cos, uniform(-3e6, 3e6), 2.0),
     ("tanh", jnp.tanh, mp.tanh, uniform(-3, 3), 8.0),
     ("logaddexp", lambda x: jnp.logaddexp(0.0, x), lambda x: mp.log1p(mp.exp(x)), uniform(-30, 30), 5.0),
     # 1e-12 relatively is what docs/evaluation.md counts: 4,500 ulp.
@@ -157,13 +157,29 @@ def test_modulus_and_angle():
     exact = [mp.mpc(complex(z)) for z in COMPLEX]
     with mp.workprec(200):
         assert ulps(np.asarray(jax.jit(jnp.abs)(jnp.asarray(COMPLEX))), [mp.fabs(z) for z in exact]) <= 3.0
-        assert ulps(np.asarray(jax.jit(jnp.angle)(jnp.asarray(COMPLEX))), [mp.arg(z) for z in exact]) <= 4.0
+        found = jax.jit(elementary.angle)(COMPLEX.imag, COMPLEX.real)
+        assert ulps(np.asarray(found), [mp.arg(z) for z in exact]) <= 4.0
+
+
+def test_angles_at_the_axes_are_those_of_the_library():
+    y, x = (part.ravel() for part in np.meshgrid(*2 * [[-2.0, -1e-300, 0.0, 1e-300, 2.0]]))
+    np.testing.assert_array_max_ulp(np.asarray(jax.jit(elementary.angle)(y, x)), np.arctan2(y, x), maxulp=1)
+
+
+def test_sines_beyond_all_turns_are_off_by_roundings_of_their_arguments():
+    """`stop_loss.inaccuracy` counts 16 roundings of the phase."""
+    x = powers(6, 15)
+    for function, exact in ((elementary.sin, mp.sin), (elementary.cos, mp.cos)):
+        found = np.asarray(jax.jit(function)(x))
+        apart = [abs(float(f - e)) for f, e in zip(found, of(exact, x))]
+        assert np.max(apart / (2.0**-53 * (8.0 + x))) <= 1.0
+        assert np.max(np.abs(found)) <= 1.01
 
 
 @pytest.mark.parametrize(
     ("function", "exact", "units"),
     [
-        (lambda z: jnp.exp(30.0 * z), lambda z: mp.exp(30 * z), 40.0),
+        (lambda z: elementary.complex_exp(30.0 * z), lambda z: mp.exp(30 * z), 40.0),
         (lambda z: z * z, lambda z: z * z, 4.0),
         (lambda z: (1.0 + 2.0j) / z, lambda z: mp.mpc(1, 2) / z, 8.0),
         (stop_loss.second, lambda z: (mp.exp(z) - 1 - z) / (z * z), 32.0),

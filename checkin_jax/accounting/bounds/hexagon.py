@@ -88,6 +88,11 @@ class StagedClones(StagedBound):
         return self.step_cover.variance
 
     @property
+    def includes(self) -> tuple[str, ...]:
+        """A, for a mechanism whose own laws vary less than the one law of A, which serves more mechanisms."""
+        return ("A",) if self.steps.narrow else ()
+
+    @property
     def _observed_prob(self) -> float:
         return self.step_cover.use_prob
 

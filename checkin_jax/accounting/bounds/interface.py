@@ -349,6 +349,11 @@ class Minimum:
     def sharp(self) -> bool:
         return any(getattr(each, "sharp", False) for each in self.bounds)
 
+    @property
+    def includes(self) -> tuple[str, ...]:
+        """Theorems that one of the bounds includes."""
+        return tuple(label for each in self.bounds for label in getattr(each, "includes", ()))
+
     @functools.cached_property
     def asymmetric(self) -> bool:
         """True if one of the bounds is: the minimum is then taken in each direction."""

@@ -28,8 +28,6 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 
-# A bound is dropped if its variance exceeds another's by this factor.
-_HOPELESS = 4.0
 # A light bound is dropped if its spread exceeds another's by this factor.
 _WIDE = 1.2
 
@@ -352,7 +350,7 @@ def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
     built = [each for each in built if each[0].theorem not in included]
     widest = _WIDE * min((made.spread for _, made in built if hasattr(made, "light")), default=math.inf)
     built = [each for each in built if not getattr(each[1], "light", False) or each[1].spread <= widest]
-    most = _HOPELESS * min(
+    most = theorems.HOPELESS * min(
         (made.variance for _, made in built if hasattr(made, "variance")), default=math.inf
     )
     return [each for each in built if getattr(each[1], "variance", 0.0) <= most]

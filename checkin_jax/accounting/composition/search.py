@@ -40,6 +40,8 @@ _FINER, _FINER_POINTS = 4.0, 2**19
 # The same factor and size for laws of few outcomes, with knots beside their losses alone; and the most outcomes.
 _BESIDE, _BESIDE_POINTS, MOST_LOSSES = 64.0, 2**17, 170
 _WINDOW_SDS = 9.0
+# The probability of a positive loss differs by less between laws of the same unit on other knots.
+_ABOUT = 1.1
 # Windows end where Chernoff's bound is e^-16 delta.
 FAR = 16.0
 _TAIL_KNOTS = 256
@@ -194,9 +196,10 @@ class Search:
 
     def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end: by the composed witnesses, or by the event that all losses are largest; better direction."""
-        corners = build([truncation_loss * EVEN for truncation_loss in self.truncation_losses])
-        best = max(_corner(atoms, np.asarray(self.counts), self.delta) for atoms in corners)
-        both = build(losses)
+        both, best, counts = build(losses), 0.0, np.asarray(self.counts)
+        if any(_all_positive(atoms, counts, self.delta) for atoms in both):
+            corners = build([truncation_loss * EVEN for truncation_loss in self.truncation_losses])
+            best = max(_corner(atoms, counts, self.delta) for atoms in corners)
         for side, first in enumerate(both):
 
             def one(losses: Sequence[np.ndarray], side: int = side) -> pld.Atoms:
@@ -302,6 +305,13 @@ def _total_variation(atoms: pld.Atoms) -> np.ndarray:
     losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
     positive = np.where(losses > 0.0, -np.expm1(-np.maximum(losses, 0.0)), 0.0)
     return (np.sum(masses * positive, axis=-1) + np.asarray(atoms.infinite)) * (1.0 + 1e-12)
+
+
+def _all_positive(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> bool:
+    """True if all losses may be positive, as the corner's are, with a probability above delta."""
+    losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
+    positive = np.sum(np.where(losses > 0.0, masses, 0.0), axis=-1)
+    return bool(counts @ np.log(np.clip(_ABOUT * positive, 1e-300, 1.0)) > math.log(delta))
 
 
 def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, Minimum, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, Minimum, UnitBound, Witness, upper_sides
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 
 
@@ -49,7 +49,7 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     start = 0.99 * lower
     if start == 0.0 and float(one.upper(np.zeros(32))[0]) <= delta:
         return Bracket(0.0, 0.0, "one unit")
-    upper = refine(lambda grid: np.asarray(one.upper(grid)) <= delta, top, start=start)[1]
+    upper = refine(_Crossed(one, delta), top, start=start)[1]
     at = np.full(32, upper)
     if not float(one.upper(at)[0]) <= delta:
         upper = math.inf  # the bound exceeds delta at the largest loss that is followed
@@ -57,6 +57,25 @@ def single(one: UnitBound, delta: float, both: bool) -> Bracket:
     if lower > 0.0:
         found = dataclasses.replace(found, lower=lower, lower_method=method)
     return ordered(found)
+
+
+class _Crossed:
+    """Test whether a bound is at most delta; of a minimum only bounds that may be so below the first crossing.
+
+    Bounds are nonincreasing: one above delta there, in both directions, is above delta at every smaller loss.
+    """
+
+    def __init__(self, one: UnitBound, delta: float) -> None:
+        self.bounds = one.bounds if isinstance(one, Minimum) else (one,)
+        self.delta = delta
+
+    def __call__(self, grid: np.ndarray) -> np.ndarray:
+        values = np.stack([np.stack([*map(np.asarray, upper_sides(each, grid))]) for each in self.bounds])
+        crossed = np.asarray(values.min(axis=0).max(axis=0) <= self.delta)
+        if crossed.any():
+            above = (values[:, :, int(np.argmax(crossed))] > self.delta).all(axis=1)
+            self.bounds = tuple(each for each, hopeless in zip(self.bounds, above) if not hopeless)
+        return crossed
 
 
 def name_at(one: UnitBound, at: np.ndarray) -> str:

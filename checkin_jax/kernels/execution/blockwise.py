@@ -12,7 +12,7 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.backend import quietly
 
 # Losses per block, whose working set fits into the CPU cache.
-_BLOCK = 32
+_BLOCK = 64
 
 
 @quietly

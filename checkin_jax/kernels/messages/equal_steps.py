@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -140,6 +141,16 @@ def _sum_contour(at: Array, weights: Array, count: Array, x: Array, jump: Array)
     )
 
 
+def _of_parts(value: Callable[[Array], Array], counts: Array, masses: Array) -> Array:
+    """`value` at the counts of positive mass, zero at others, which are padding and not evaluated; [parts]."""
+
+    def at(part: tuple[Array, Array]) -> Array:
+        count, mass = part
+        return jax.lax.cond(mass > 0, value, jnp.zeros_like, count)
+
+    return jax.lax.map(at, (counts, masses))
+
+
 def _alone(law: StepLaw, epsilon0: Array, loss: Array) -> Array:
     """Upper bound on the divergence of one message."""
     return jnp.maximum(jnp.exp(loss) * jnp.expm1(epsilon0 - loss), 0.0) * law.pair
@@ -181,8 +192,7 @@ def _pooled(law: StepLaw, pool: PoolSteps, epsilon0: Array, loss: Array) -> Arra
     counts = pool.sizes + 1.0
     most = jnp.max(jnp.where(pool.masses > 0, counts, 1.0))
     way = _sum_contour(at, weights, most, -most * shift, beta)
-    parts = jax.vmap(lambda count: way.value(count, -count * shift) / count)(counts)
-    values = jnp.where(pool.masses > 0, parts, 0.0)
+    values = _of_parts(lambda count: way.value(count, -count * shift) / count, counts, pool.masses)
     alone = pool.rate * _alone(law, epsilon0, loss) * (1.0 + ROUNDING) + FLUSHED
     value = (pool.masses @ values) * unit * (1.0 + PLACED) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone), alone)
@@ -204,9 +214,7 @@ def _one(law: StepLaw, step_counts: StepCounts, epsilon0: Array, loss: Array) ->
     x = -step_counts.clients * c_minus_1 / unit
     most = jnp.max(jnp.where(step_counts.masses > 0, step_counts.counts, 0.0))
     way = _sum_contour(at, weights, most, x, jnp.ones_like(x))
-    values = jnp.where(
-        step_counts.masses > 0, jax.vmap(lambda count: way.value(count, x))(step_counts.counts), 0.0
-    )
+    values = _of_parts(lambda count: way.value(count, x), step_counts.counts, step_counts.masses)
     alone = _alone(law, epsilon0, loss)
     value = (step_counts.masses @ values) * unit / step_counts.clients * (1.0 + ROUNDING) + FLUSHED
     return jnp.where(jnp.isfinite(value), jnp.minimum(value, alone + FLUSHED), alone + FLUSHED)

@@ -29,6 +29,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels.elementary import angle, cos
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import placed, xp
 from checkin_jax.kernels.messages import equal_steps
@@ -66,7 +67,7 @@ def value_at(curve: StopLossCurve, m: Array) -> tuple[Array, Array]:
     error = modulus * wrong * xp.exp(wrong)
     bend = xp.square(xp.abs(curve.slope + curve.tilt.astype(curve.slope.dtype)))
     scale = xp.exp(curve.height + m * curve.tilt) * (1.0 + ROUNDING)
-    value = xp.sum(modulus * xp.cos(phase)) + xp.sum(error) + UNIT * modulus.size * xp.sum(modulus)
+    value = xp.sum(modulus * cos(phase)) + xp.sum(error) + UNIT * modulus.size * xp.sum(modulus)
     return scale * value, scale * xp.sum((modulus + error) * bend)
 
 
@@ -167,7 +168,7 @@ def curve_between(
         begun.log_ratio + many * first.log_ratio,
         slope,
         stop_loss.multiplicity(points) / (path.period * xp.square(xp.abs(theta))),
-        frequency * x - 2.0 * xp.arctan2(frequency, path.order),
+        frequency * x - 2.0 * angle(frequency, path.order),
         drift + 16.0 * UNIT * xp.abs(frequency * x),
         path.order * x + begun.log_mgf + others * first.log_mgf,
         second.log_mgf - first.log_mgf,

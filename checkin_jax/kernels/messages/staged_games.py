@@ -25,7 +25,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import complex_exp, log1p, sin
 from checkin_jax.kernels.execution.backend import complex_of, irfft, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
@@ -116,7 +116,7 @@ def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -
     total = stop_loss.add(played.total, game.contour, game.theta, step, real, count)
     return Played(
         total,
-        xp.exp(total.log_ratio),
+        complex_exp(total.log_ratio),
         played.far + count * log1p(xp.square(game.orders) * (share @ game.at_orders)),
         (played.debt + count * failed) * xp.exp(count * growth),
         played.growth + count * growth,
@@ -134,7 +134,7 @@ def begin(game: Laws, first: Array) -> Played:
     normal = stop_loss.start(game.contour, game.theta)
     alone = Played(
         normal,
-        xp.exp(normal.log_ratio),
+        complex_exp(normal.log_ratio),
         0.5 * xp.square(game.contour.smoothing * game.orders),
         nothing,
         nothing,
@@ -291,7 +291,7 @@ def _binomial(
     plain, still = _mixture(share, game.laws), share @ game.real
     # e^{theta shift} - 1, without cancellation.
     grown, phase = jnp.expm1(order * shift), jnp.imag(game.theta) * shift
-    turned = jax.lax.complex(-2.0 * jnp.square(jnp.sin(0.5 * phase)), jnp.sin(phase))
+    turned = jax.lax.complex(-2.0 * jnp.square(sin(0.5 * phase)), sin(phase))
     moved = grown.astype(plain.dtype) + (1.0 + grown).astype(plain.dtype) * turned
     step = plain + moved * (1.0 / (game.theta * game.theta) + plain)
     real = still + grown * (1.0 / jnp.square(order) + still)
