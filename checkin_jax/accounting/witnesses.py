@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -45,15 +46,17 @@ from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.accounting.bounds.windows.contention import SmallWindow
+from checkin_jax.accounting.bounds.windows.contention import SmallWindow, win_prob
 from checkin_jax.numerics.counts import chernoff, occupancy
-from checkin_jax.protocols import REPLACE
+from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 # -log of the probabilities that a number of summed messages is exceeded.
 _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+# -log of the probabilities that fewer messages are shown in colluders' slots.
+_SHOWN = np.array([0.2, 0.6, 1.5, 4.0, 12.0])
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
 
@@ -109,16 +112,13 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
 
     The colluders know their own messages, so a different message in a slot of theirs is the target's. Slots without a
     colluder are dropped, and so are those of honest clients, which are the last to meet the target's window on either
-    side: each of them is in one slot more than the one before.
+    side: each of them is in one slot more than the one before. In common slots `_foreign_messages`.
     """
     shown, randomizer = unit.slots, unit.randomizer
-    if (
-        shown is None
-        or not unit.replaced
-        or unit.protocol.used_slot_choices is not None
-        or unit.protocol.unequal_used_slot_choices is not None
-    ):
+    if shown is None or not unit.replaced or unit.protocol.unequal_used_slot_choices is not None:
         return []
+    if unit.protocol.used_slot_choices is not None:
+        return _foreign_messages(unit, unit.protocol.used_slot_choices, colluding)
     honest = max(2 * shown.num_rivals - colluding, 0)
     if honest >= shown.number or shown.num_rivals == 0 or unit.summed_slots:
         return []
@@ -144,6 +144,48 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         LocalLabels(bound, rate, _named_beside(law))
         for law in randomizer.label_laws
         if law.others is None and not law.revealed
+    ]
+
+
+def _shown_by_honest(slots: int, honest: int, prob: float) -> list[tuple[int, float]]:
+    """(number, weight) of a law stochastically below the number of slots that show an honest client's message.
+
+    Every slot has one colluder, and each honest client with this probability, in one slot at most.
+    """
+    seen = 1.0 - win_prob(honest, prob)
+    if seen <= 0.0:
+        return []
+    # Slots are negatively associated: Chernoff's bounds of independent ones hold.
+    fewest = np.maximum.accumulate(chernoff.fewest(float(slots), seen, _SHOWN)[::-1])
+    reached = np.append(-np.expm1(-_SHOWN[::-1]), 0.0)
+    return [(int(number), float(weight)) for number, weight in zip(fewest, -np.diff(reached))]
+
+
+def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:
+    """Witnesses of common slots with hidden dummies: a colluder in every slot, or in as many as there are.
+
+    A message there that is not the colluder's is an honest client's. All honest clients are equally likely to have
+    sent it. The other slots are not looked at.
+    """
+    randomizer, mass, honest = unit.randomizer, unit.neg_log_tail, choices.num_clients - colluding
+    if unit.summed_slots or not randomizer.messages_differ or honest < 2:
+        return []
+    numbers = _shown_by_honest(min(colluding, choices.num_slots), honest, choices.prob / choices.num_slots)
+    mu, laws = randomizer.gaussian_mu, [law for law in randomizer.label_laws if not law.revealed]
+    if mu is not None:
+        if not SMALL_MU <= mu <= MOST_SHIFT:
+            return []
+        profile = GaussianProfile(mu)
+        return _by_number(numbers, honest, profile, mass, lambda slots: GaussianAtOneRecord(slots, slots, mu))
+    if BINARY in randomizer.included_mechanisms:
+        laws.append(_binary(randomizer.largest_loss))
+    return [
+        witness
+        for law in laws
+        if not law.of_sums
+        for witness in _by_number(
+            numbers, honest, LabelProfile(law), mass, functools.partial(LabelsAtOneRecord, laws=law)
+        )
     ]
 
 
@@ -384,23 +426,33 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
             LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.use_prob_lower, profile, mass), law)
         ]
     if isinstance(step_cover, Occupied):
-        return _by_number(step_cover, profile, mass, lambda messages: LabelsAtOneRecord(messages, law))
+        numbers = _occupied(step_cover, mass)
+        of_slots = functools.partial(LabelsAtOneRecord, laws=law)
+        return _by_number(numbers, step_cover.num_clients, profile, mass, of_slots)
     shown = _shown(unit)
     return [] if shown is None else [LabelsAtOneRecord(HiddenSlots(*shown, profile, mass), law)]
 
 
+def _occupied(step_cover: Occupied, mass: float) -> list[tuple[int, float]]:
+    """(number, weight) of a law stochastically below the number of occupied slots."""
+    clients, slots, prob = step_cover.num_clients, step_cover.num_slots, step_cover.prob
+    return occupancy.levels(clients, slots, prob, mass, False)[0]
+
+
 def _by_number(
-    step_cover: Occupied,
+    numbers: Sequence[tuple[int, float]],
+    clients: int,
     profile: Profile,
     mass: float,
     of_slots: Callable[[HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
 ) -> list[Witness]:
-    """The witness of the occupied slots' messages by their number; some of the slots are dropped."""
-    clients = step_cover.num_clients
-    few, _ = occupancy.levels(clients, step_cover.num_slots, step_cover.prob, mass, False)
+    """The witness of the messages of equally likely clients, by their number; some messages are dropped.
+
+    numbers: (number, weight) of a law stochastically below the number of messages.
+    """
     parts = tuple(
         (weight * (1.0 - 2e-9), of_slots(HiddenSlots(number, number / clients, profile, mass)))
-        for number, weight in few
+        for number, weight in numbers
         if number > 0 and weight > 0.0
     )
     return [MessagesByNumber(parts)] if parts else []
@@ -432,6 +484,7 @@ def _of_gaussians(unit: Unit) -> list[Witness]:
     if choices is None or not unit.replaced or choices.num_clients * choices.prob > _FEW:
         return []
     # Where many are occupied, the rare event that fewer are costs less than a sum for every number.
+    numbers = _occupied(Occupied(*choices), mass)
     return _by_number(
-        Occupied(*choices), profile, mass, lambda messages: GaussianAtOneRecord(messages, messages, mu)
+        numbers, choices.num_clients, profile, mass, lambda slots: GaussianAtOneRecord(slots, slots, mu)
     )

@@ -110,7 +110,7 @@ def levels_of(law: np.ndarray, found: list, rest: float, upper: bool) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (60, 50, 1.0), (40, 90, 0.7)])
+@pytest.mark.parametrize(("n", "m", "prob"), [(30, 25, 1.0), (60, 50, 1.0), (40, 90, 0.7)])
 def test_levels_are_on_their_sides(n, m, prob):
     law = np.array([float(mass) for mass in brute.occupancy(n, m, prob)])
     for upper in (True, False):

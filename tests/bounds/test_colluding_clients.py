@@ -7,14 +7,18 @@ import math
 import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import checkin_jax as cj
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds.interface import LocalLabels, LocalPureLDP
-from checkin_jax.accounting.bounds.profiles import MessageProfile
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unequal.always_present import HiddenWithColluders
 from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows import contention, gaussian_slots
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import LabelLaws
 
 DELTA, P = 1e-6, 3.0
@@ -242,3 +246,100 @@ def test_noise_of_windows_is_not_counted_on():
     )
     own = cj.account(run, cj.Gaussian(noise_multiplier=4.0), delta=DELTA, view="local")
     assert 0.0 < g.lower == others.lower < others.epsilon < g.epsilon <= own.epsilon * (1 + 1e-6)
+
+
+def shown_by_honest(slots, known, honest, prob):
+    """Law of the number of slots, out of `known` ones with a colluder each, that show an honest client's message."""
+    count = np.arange(honest + 1.0)
+    thrown = (prob / slots) ** count / [math.factorial(int(k)) for k in count]
+    elsewhere = (1 - prob + prob * (slots - known) / slots) ** count[::-1] / [
+        math.factorial(int(k)) for k in count[::-1]
+    ]
+    law = np.zeros((known + 1, honest + 1))
+    law[0, 0] = 1.0
+    for _ in range(known):
+        after = np.zeros_like(law)
+        for k in range(honest + 1):
+            hidden = law * thrown[k] / (k + 1)
+            after[:, k:] += hidden[:, : honest + 1 - k]
+            after[1:, k:] += k * hidden[:-1, : honest + 1 - k]
+        law = after
+    return law @ elsewhere * math.factorial(honest)
+
+
+@pytest.mark.parametrize(
+    ("slots", "known", "honest", "prob"), [(8, 6, 12, 1.0), (30, 30, 40, 0.5), (40, 25, 30, 0.1)]
+)
+def test_honest_clients_shown_beside_colluders_are_not_overcounted(slots, known, honest, prob):
+    """Each level is reached as often as the witness says; not so if an honest client always won the slot."""
+    reached = np.append(np.cumsum(shown_by_honest(slots, known, honest, prob)[::-1])[::-1], 0.0)
+    assert reached[0] == pytest.approx(1.0, rel=1e-9)
+    each = prob / slots
+    found = witnesses._shown_by_honest(known, honest, each)
+    weights = np.cumsum([weight for _, weight in found][::-1])[::-1]
+    numbers = [number for number, _ in found]
+    assert (weights <= reached[numbers] * (1 + 1e-9)).all()
+    assert max(numbers) >= 0.5 * known * (1 - contention.win_prob(honest, each))
+    never_lost = known * -math.expm1(honest * math.log1p(-each))
+    assert reached[round(never_lost)] < 0.6 or honest * each < 0.2
+
+
+@pytest.mark.parametrize("colluding", [2, 3])
+def test_gaussian_messages_beside_colluders_leak_no_less_than_the_witness(colluding):
+    """Three honest clients in two common slots, a colluder in each: all but the target hold the second record."""
+    mu, slots, prob, honest = 1.5, 2, 0.9, 3
+    run = cj.FixedWindow(
+        num_clients=honest + colluding, num_slots=slots, check_in_prob=prob, num_colluding=colluding
+    )
+    unit = Unit(
+        dataclasses.replace(run, num_colluding=0),
+        cj.Gaussian(noise_multiplier=2 / mu),
+        "messages",
+        "replace-one",
+        40.0,
+    )
+    with jax.enable_x64(True):
+        (found,) = witnesses._beside_colluders(unit, colluding)
+        (apart, mass), _ = found.lower(np.log(CS))
+    lower = np.asarray(apart) - (CS - 1) * np.asarray(mass)
+    truth = displacing_gaussian(shown_by_honest(slots, slots, honest, prob), honest, mu, CS)
+    assert (lower <= truth * (1 + 1e-9)).all()
+    assert lower[0] > 0.1 * truth[0]
+
+
+def displacing_gaussian(law, clients, mu, cs):
+    """H at cs where k messages are seen with probability law[k], any of the clients' equally often, one moved by mu."""
+    place, weight = np.polynomial.hermite_e.hermegauss(160)
+    weight = weight / weight.sum()
+    total = np.zeros(cs.size)
+    for k in range(1, len(law)):
+        grids = np.meshgrid(*[np.exp(mu * place - mu * mu / 2)] * (k - 1), np.zeros(1), indexing="ij")
+        masses = np.meshgrid(*[weight] * (k - 1), np.ones(1), indexing="ij")
+        others, often = sum(grids).ravel(), math.prod(masses).ravel()
+        for i, c in enumerate(cs):
+            # E (L - t)_+ for one more message.
+            t = clients * (c - 1) + k - others
+            log = np.log(np.maximum(t, 1e-300))
+            beyond = norm.cdf(mu / 2 - log / mu) - t * norm.cdf(-mu / 2 - log / mu)
+            total[i] += law[k] / clients * often @ np.where(t > 0, beyond, 1 - t)
+    return total
+
+
+@pytest.mark.parametrize(("clients", "slots", "prob"), [(4, 3, 0.3), (5, 2, 0.2), (40, 3, 0.02)])
+def test_numbers_of_used_clients_are_told_apart(clients, slots, prob):
+    """Visible slots: the mixture over the number of used clients is above what leaks, and below its largest number."""
+    mu = 1.2
+    run = cj.FixedWindow(num_clients=clients, num_slots=slots, check_in_prob=prob, empty_slots="visible")
+    truth = displacing_gaussian(occupancy.exact(clients, slots, prob), clients, mu, CS)
+    unit = Unit(run, cj.Gaussian(noise_multiplier=2 / mu), "messages", "replace-one", 35.0)
+    with jax.enable_x64(True):
+        upper = np.asarray(gaussian_slots.r3(unit).upper(np.log(CS)))
+        whole = HiddenSlots(slots, slots / clients, GaussianProfile(mu), 35.0).upper(np.log(CS))
+        mean = float(occupancy.moments(float(clients), float(slots), prob)[0])
+        fewest = HiddenSlots(1, 1 / clients, GaussianProfile(mu), 35.0).upper(np.log(CS))
+    assert (upper >= truth * (1 - 1e-9)).all()
+    assert (upper <= whole * (1 + 1e-6)).all()
+    assert upper[0] < 0.95 * whole[0]
+    # One used client a window, as often as there is any, is no bound where often there are more.
+    once = -math.expm1(clients * math.log1p(-prob)) * fewest
+    assert (once < truth).any() or mean < 0.8

@@ -29,6 +29,8 @@ _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
 # Ends of the few values of `levels`, in standard deviations above the mean, besides the last.
 _STEPS = (0.3, 1.2, 2.5, 4.5)
+# At most so many values are all kept.
+_ALL = 9
 # Sizes of laws: few values, or single values if there are not many.
 VALUES = (16, 64)
 # Relative rounding error of the factors before the integral, with a wide margin.
@@ -231,6 +233,8 @@ def levels(
     mean, variance = moments(float(num_clients), float(num_slots), prob)
     steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
     ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
+    if last < _ALL:
+        ends = np.arange(last + 1)
     reached = np.cumsum(masses)[ends]
     found = zip(values[ends], np.diff(reached, prepend=0.0))
     # Masses bound probabilities up to 1e-16 each; the factor covers that.

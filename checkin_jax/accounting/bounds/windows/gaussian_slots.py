@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from checkin_jax.accounting.bounds.full_participation import AllCut
-from checkin_jax.accounting.bounds.interface import UnitBound, Witness, minimum
+from checkin_jax.accounting.bounds.interface import LocalMessages, UnitBound, Witness, minimum
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
     LabelsAtOneRecord,
@@ -118,7 +118,7 @@ def r2(unit: Unit) -> UnitBound | None:
     for way in _placed(unit):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             pair = AllocationGaussian(way.number, way.use_prob, way.mu, neg_log_tail)
-            steps.append((way, _spread(way.mu), R2TwoSteps(pair, way.failure_prob)))
+            steps.append((way._replace(levels=()), _spread(way.mu), R2TwoSteps(pair, way.failure_prob)))
     return _narrowest(steps)
 
 
@@ -164,7 +164,7 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
         )
     if not ways:
         return _apart(unit)
-    way = min(ways, key=lambda way: way.use_prob / math.sqrt(way.number))
+    way = min(ways, key=lambda way: way.deviation)
     return _hidden_slots(unit, way, profile_of(unit.randomizer))
 
 
@@ -186,6 +186,17 @@ def _rivals(unit: Unit) -> bool:
 def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
     """R3 of a reduction, against the rivals in single slots all of which show a message."""
     slots, neg_log_tail = unit.slots, unit.neg_log_tail
+    if way.levels:
+        return PublicMixture(
+            (
+                *(
+                    (mass, HiddenSlots(number, way.use_prob * number / way.number, profile, neg_log_tail))
+                    for number, mass in way.levels
+                    if number
+                ),
+                (way.failure_prob, LocalMessages(1.0, profile)),
+            )
+        )
     whole = HiddenSlots(way.number, way.use_prob, profile, neg_log_tail, way.failure_prob)
     if slots is None or not _rivals(unit):
         return whole
@@ -293,9 +304,7 @@ def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | No
     for left in (False, True):
         known = [each for each in made if bool(each[0].left) == left]
         if known:
-            way, _, whole = min(
-                known, key=lambda each: each[0].use_prob * each[1] / math.sqrt(each[0].number)
-            )
+            way, _, whole = min(known, key=lambda each: each[0].deviation * each[1])
             found.append(_with_left(way, whole, _one_step(way)))
     return _smallest(found)
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound, upper_sides
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, Local, UnitBound, upper_sides
 from checkin_jax.kernels import ROUNDING
 
 # Shares of the threshold that the first kind of slots gets.
@@ -26,7 +26,9 @@ class PublicMixture(AsymmetricBound):
 
     @property
     def name(self) -> str:
-        return " and ".join(dict.fromkeys(part.name for _, part in self.parts))
+        parts = [part for _, part in self.parts]
+        theorems = [part for part in parts if not isinstance(part, Local)]
+        return " and ".join(dict.fromkeys(part.name for part in theorems or parts))
 
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         forward, backward = np.zeros(np.shape(loss)), np.zeros(np.shape(loss))

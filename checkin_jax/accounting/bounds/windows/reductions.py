@@ -16,6 +16,8 @@ from checkin_jax.protocols import SlotChoices, Slots
 
 # With visible slots, sums count as full if a slot is empty with probability below this share of exp(17 - mass).
 _NEVER = 1e-3
+# Numbers of used clients are told apart if that lowers the deviation by this factor.
+_FEWER = 0.97
 
 
 class Sums(NamedTuple):
@@ -29,7 +31,8 @@ class Reduction(NamedTuple):
     """A reduction: the target is in a uniform one of `number` equal terms, with probability `use_prob`.
 
     mu: shift of a term. failure_prob: probability of a public event in which the reduction fails. left: (share of the
-    target's slots, mu) of slots that are in no equal term.
+    target's slots, mu) of slots that are in no equal term. levels: if not empty, (number, mass) of a public number of
+    terms, at most `number`, to which the probability of use is proportional.
     """
 
     number: int
@@ -37,6 +40,13 @@ class Reduction(NamedTuple):
     mu: float
     failure_prob: float = 0.0
     left: tuple[tuple[float, float], ...] = ()
+    levels: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the likelihood ratio, in units of that of one term."""
+        share = sum(number * mass for number, mass in self.levels) / self.number if self.levels else 1.0
+        return self.use_prob * math.sqrt(share / self.number)
 
 
 def sums_of(slots: Slots, view: str) -> Sums:
@@ -83,6 +93,13 @@ def displacing_reductions(
             size, short = 1, 0
         else:
             rest += empty
+    if size == 1:
+        numbers, lost = occupancy.levels(n, m, prob, neg_log_tail, True)
+        first = Reduction(most, most / n, mu, rest)
+        few = first._replace(levels=tuple(numbers), failure_prob=lost, number=max(numbers[-1][0], 1))
+        few = few._replace(use_prob=few.number / n)
+        found = [few if few.deviation < _FEWER * first.deviation else first]
+        return [way for way in found if way.use_prob < 1.0]
     whole = -(-min(most, m - short) // size)
     places = whole * size + short
     found = [Reduction(whole, places / n, mu / math.sqrt(size), rest)]
