@@ -46,7 +46,8 @@ from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.accounting.bounds.windows.contention import SmallWindow, win_prob
+from checkin_jax.accounting.bounds.windows.contention import win_prob
+from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws

@@ -207,7 +207,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("hexagon", "T1+", 0.25, theorems.t1_plus),
     _row("everybody", "E+", 1.2, theorems.e_plus, assumes_of=_of_everybody),
     _row("clones", "T2", 0.02, theorems.t2),
-    _row("clones", "T2", 0.05, theorems.small_window),
+    _row("profile", "T2", 0.2, theorems.small_window),
     _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
     _row("hexagon", "T2+", 0.5, theorems.t2_plus),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
