@@ -110,8 +110,10 @@ def test_numbers_of_empty_slots_are_counted_in_convex_order(window, p):
         law[kind[0]] = law.get(kind[0], 0.0) + mass
     counts = np.arange(window + 1)
     loads = loads_of(window, 0)
+    assert (loads.counts[:, 0] == counts).all()
     for k in range(1, window):
-        dent = -np.abs(counts - k)
+        # Grows with the number, and is not convex.
+        dent = np.minimum(counts - k, 0.0)
         true = sum(mass * dent[n] for n, mass in law.items())
         assert true <= loads.mean(dent) + 1e-12
         # The neighbour that takes the mean over independent slots.
@@ -145,7 +147,7 @@ def test_sums_on_a_lattice_are_above_the_exact_ones(randomizer):
             assert found[0] <= 1.02 * exact[0] + 1e-3 * found_sums.deviation
 
 
-@pytest.mark.parametrize(("window", "epsilon0", "number"), [(12, 0.3, 1), (40, 0.2, 400), (90, 1.0, 100)])
+@pytest.mark.parametrize(("window", "epsilon0", "number"), [(12, 0.3, 1), (40, 0.2, 400), (250, 1.0, 100)])
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
 @pytest.mark.thorough(but=2)
 def test_the_best_known_mechanism_is_not_above(window, epsilon0, number, relation):

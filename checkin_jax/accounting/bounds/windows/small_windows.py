@@ -23,7 +23,7 @@ from checkin_jax.kernels import ROUNDING, binomial
 from checkin_jax.numerics import convex, opposite_pair
 
 # Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows.
-MOST_LISTED, _TOLD, MOST_SMALL = 9, 3, 96
+MOST_LISTED, _TOLD, MOST_SMALL = 9, 3, 256
 # Length of the lattice in standard deviations of the sum, its share below the threshold, and the variance that its
 # rounding may add, as a share.
 _LENGTH, _BELOW, _ADDED = 28.0, 4, 4e-3
@@ -31,6 +31,12 @@ _LENGTH, _BELOW, _ADDED = 28.0, 4, 4e-3
 _DENSE, _WIDE, _NEAR = 24, 40, 30.0
 # Tilts that are tried, in units of one over the standard deviation of the sum.
 _TILTS = np.geomspace(0.3, 400.0, 28)
+# Numbers of empty slots are told apart within so many standard deviations of a Poisson number.
+_FAR = 8.0
+# Smallest mass of a lattice point.
+_LEAST = 1e-300
+# The table ends at a threshold of so many standard deviations of the sum.
+_FARTHEST = 1e4
 # -log of the size of a product of transforms that is left out.
 _NO_FREQUENCY = 42.0
 # Rounding of a transform's value, for each factor and for the transforms themselves.
@@ -62,7 +68,9 @@ def lattice_law(step: StepSides, weight: float, spacing: float, down: int, up: i
 
     at_zero = 1.0 - (ahead[0] - ahead[1] + behind[0] - behind[1]) / spacing
     every = np.concatenate([masses(behind)[::-1], [at_zero], masses(ahead)])
-    return SteppedLaw(-down, np.maximum(every, 0.0) * (1.0 + ROUNDING), float(ahead[-1]))
+    # Masses whose tilted values would overflow are taken out, and added.
+    kept = np.where(every > _LEAST, every, 0.0) * (1.0 + ROUNDING)
+    return SteppedLaw(-down, kept, float(ahead[-1]) + _LEAST * every.size * spacing * up)
 
 
 class _Sums:
@@ -155,8 +163,9 @@ def window_loads(window: int) -> tuple[tuple[tuple[int, ...], float], ...]:
 class _Loads(NamedTuple):
     """Numbers of slots of each load, [cases, loads], and their probabilities; `negative`: of a law that is above.
 
-    negative: None if the law is exact. Otherwise the loads are empty or not, the number of empty slots is below this
-    law in convex order, and for each number k inside `negative` is E(B - k)_+ - (E B - k)_+, B of this law.
+    negative: None if the law is exact. Otherwise a slot is empty or not, the number of empty slots is below this law in
+    convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for each k from the second number on. The
+    last number stands for all that are larger, the first one for all that are smaller.
     """
 
     counts: np.ndarray
@@ -168,7 +177,9 @@ class _Loads(NamedTuple):
         plain = float(self.masses @ value)
         if self.negative is None:
             return plain
-        # With these added, the function is convex in the number of empty slots.
+        # With these added, the function is convex in the number of empty slots. It grows, and counts as constant below
+        # the first number, and beyond the last but one.
+        value = np.append(value, value[-1])
         bend = np.maximum(2.0 * value[1:-1] - value[2:] - value[:-2], 0.0)
         return plain + float(bend @ self.negative)
 
@@ -181,13 +192,15 @@ def loads_of(window: int, listed: int = MOST_LISTED) -> _Loads:
         return _Loads(np.array(kinds), np.array(masses), None)
     empty = math.exp((window - 1.0) * math.log1p(-1.0 / window))
     number = np.arange(window + 1)
-    masses = np.exp(np.asarray(binomial.log_pmf(number.astype(float), float(window), empty))) * (1.0 + 1e-11)
-    inside = number[1:-1, None]
-    beyond = np.maximum(number[None, :] - inside, 0.0) @ masses
-    spared = np.maximum(window * empty - inside[:, 0], 0.0)
-    return _Loads(
-        np.stack([number, window - number], axis=1), masses, np.maximum(beyond - spared * (1.0 - 1e-11), 0.0)
-    )
+    probs = np.exp(np.asarray(binomial.log_pmf(number.astype(float), float(window), empty))) * (1.0 + 1e-11)
+    mean, far = window * empty, _FAR * math.sqrt(window * empty)
+    low, high = max(math.floor(mean - far), 0), min(math.ceil(mean + far), window - 1)
+    told = np.append(number[low : high + 1], window)
+    masses = np.bincount(np.where(number > high, told.size - 1, np.maximum(number - low, 0)), probs)
+    inside = np.arange(low + 1.0, high + 2.0)
+    beyond = np.maximum(number[None, :] - inside[:, None], 0.0) @ probs
+    spared = np.maximum(mean - inside, 0.0) * (1.0 - 1e-11)
+    return _Loads(np.stack([told, window - told], axis=1), masses, np.maximum(beyond - spared, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +233,7 @@ class _Window:
     def sums(self, steps: list[StepSides]) -> tuple[_Sums, float]:
         """Sums of steps, one for each load, and an upper bound on E(S - S')_+ for steps that are cut."""
         weights = 1.0 / np.arange(1.0, len(steps) + 1.0)
-        places = np.append(0.0, np.geomspace(1e-4, 1.0, 400) * self.farthest)
+        places = np.expm1(np.linspace(0.0, math.log1p(self.farthest), 512))
         squares = []
         for step in steps:
             both = step.right(places) + step.left(places)
@@ -240,6 +253,10 @@ class _Window:
         """Upper bound on E(S - at)_+ / m."""
         value = sums.excess(self.loads.counts, np.log(self.loads.masses + 1e-300), at)
         return (self.loads.mean(value) + cut) / self.window
+
+    def ends(self, value: float, at: float, sums: _Sums) -> bool:
+        """True if this value may stand for all further losses."""
+        return value < math.exp(-self.neg_log_tail) or at > _FARTHEST * sums.deviation
 
     def losses(self, deviation: float) -> np.ndarray:
         """Losses of the table, for a sum of this standard deviation."""
@@ -310,11 +327,11 @@ class SmallWindow:
         first, _ = parts.sums(self._steps(0.0))
         losses = parts.losses(first.deviation)
         value = np.full(losses.shape, math.inf)
-        least = math.exp(-self.neg_log_tail)
         for i, loss in enumerate(losses):
             sums, cut = parts.sums(self._steps(float(loss)))
-            value[i] = parts.mean_excess(sums, cut, self.window * math.expm1(loss))
-            if value[i] < least:
+            at = self.window * math.expm1(loss)
+            value[i] = parts.mean_excess(sums, cut, at)
+            if i and parts.ends(value[i], at, sums):
                 losses, value = losses[: i + 1], value[: i + 1]
                 break
         return losses, np.minimum.accumulate(value * (1.0 + ROUNDING))
@@ -355,10 +372,11 @@ class SmallWindowRemoved(AsymmetricBound):
             losses = parts.losses(sums.deviation)
             value = np.empty(losses.shape)
             for i, loss in enumerate(losses):
-                at = -math.expm1(-loss) if backward else math.expm1(loss)
-                value[i] = parts.mean_excess(sums, cut, self.window * at) * (
-                    math.exp(loss) if backward else 1.0
-                )
+                at, scale = (-math.expm1(-loss), math.exp(loss)) if backward else (math.expm1(loss), 1.0)
+                value[i] = scale * parts.mean_excess(sums, cut, self.window * at)
+                if i and parts.ends(value[i], self.window * at, sums):
+                    losses, value = losses[: i + 1], value[: i + 1]
+                    break
             value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), 1.0))
             found.append((losses, value))
         return tuple(found)
