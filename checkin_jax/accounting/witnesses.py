@@ -46,7 +46,8 @@ from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
-from checkin_jax.accounting.bounds.windows.contention import SmallWindow, win_prob
+from checkin_jax.accounting.bounds.windows.contention import win_prob
+from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
@@ -150,18 +151,38 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
     ]
 
 
-def _shown_by_honest(slots: int, honest: int, prob: float) -> list[tuple[int, float]]:
+def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) -> list[tuple[int, float]]:
     """(number, weight) of a law stochastically below the number of slots that show an honest client's message.
 
-    Every slot has one colluder, and each honest client with this probability, in one slot at most.
+    Every slot has one colluder, and each honest client with this probability, in one slot at most. An honest message
+    counts with probability `told`.
     """
-    seen = 1.0 - win_prob(honest, prob)
+    seen = (1.0 - win_prob(honest, prob)) * told
     if seen <= 0.0:
         return []
     # Slots are negatively associated: Chernoff's bounds of independent ones hold.
     fewest = np.maximum.accumulate(chernoff.fewest(float(slots), seen, _SHOWN)[::-1])
     reached = np.append(-np.expm1(-_SHOWN[::-1]), 0.0)
     return [(int(number), float(weight)) for number, weight in zip(fewest, -np.diff(reached))]
+
+
+def _told_apart(law: LabelLaws) -> tuple[LabelLaws, float]:
+    """Laws of a message that differs from a colluder's of the second record, and the probability that it does.
+
+    The adversary passes over some, so that this probability is the same under both records.
+    """
+    other, apart = np.asarray(law.other, dtype=np.float64), law.difference
+    unlike = np.maximum(1.0 - other - 1e-15, 0.0)
+    ups, downs = (float(np.sum(np.maximum(side * apart, 0.0) * unlike)) for side in (1.0, -1.0))
+    least = min(ups, downs)
+    unlike = unlike * np.where(apart > 0.0, least / max(ups, 1e-300), least / max(downs, 1e-300))
+    told = float(np.sum(other * unlike))
+    if told <= 0.0:
+        return law, 0.0
+    share = unlike / told * (1.0 - 1e-12)
+    return LabelLaws(
+        (other + apart) * share, np.maximum(other * share, 1e-300), law.name, None, apart * share
+    ), told * (1.0 - 1e-9)
 
 
 def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:
@@ -171,23 +192,30 @@ def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[
     sent it. The other slots are not looked at.
     """
     randomizer, mass, honest = unit.randomizer, unit.neg_log_tail, choices.num_clients
-    if unit.summed_slots or not randomizer.messages_differ or honest < 2:
+    if unit.summed_slots or honest < 2:
         return []
-    numbers = _shown_by_honest(min(colluding, choices.num_slots), honest, choices.prob / choices.num_slots)
+    slots, each = min(colluding, choices.num_slots), choices.prob / choices.num_slots
     mu, laws = randomizer.gaussian_mu, [law for law in randomizer.label_laws if not law.revealed]
     if mu is not None:
         if not SMALL_MU <= mu <= MOST_SHIFT:
             return []
-        profile = GaussianProfile(mu)
-        return _by_number(numbers, honest, profile, mass, lambda slots: GaussianAtOneRecord(slots, slots, mu))
+        numbers, profile = _shown_by_honest(slots, honest, each), GaussianProfile(mu)
+        return _by_number(numbers, honest, profile, mass, lambda found: GaussianAtOneRecord(found, found, mu))
     if BINARY in randomizer.included_mechanisms:
         laws.append(_binary(randomizer.largest_loss))
+    # By names of their own: `of_unit` keeps one witness a name.
+    told = [(_named_beside(law), 1.0) for law in laws if not law.of_sums]
+    if not randomizer.messages_differ:
+        told = [_told_apart(law) for law, _ in told if law.others is None]
     return [
         witness
-        for law in map(_named_beside, laws)
-        if not law.of_sums
+        for law, share in told
         for witness in _by_number(
-            numbers, honest, LabelProfile(law), mass, functools.partial(LabelsAtOneRecord, laws=law)
+            _shown_by_honest(slots, honest, each, share),
+            honest,
+            LabelProfile(law),
+            mass,
+            functools.partial(LabelsAtOneRecord, laws=law),
         )
     ]
 

@@ -343,3 +343,61 @@ def test_numbers_of_used_clients_are_told_apart(clients, slots, prob):
     # One used client a window, as often as there is any, is no bound where often there are more.
     once = -math.expm1(clients * math.log1p(-prob)) * fewest
     assert (once < truth).any() or mean < 0.8
+
+
+def beside_surely_coming(channel, records, prob, theirs):
+    """Law of two common slots' messages and of the messages of a colluder in each; honest clients hold `records`."""
+    size, law = channel.shape[1], {}
+    for picks in itertools.product((None, 0, 1), repeat=len(records)):
+        mass = math.prod(1 - prob if pick is None else prob / 2 for pick in picks)
+        slots = []
+        for slot in range(2):
+            there = [record for record, pick in zip(records, picks) if pick == slot]
+            one = np.diag(channel[theirs]) / (len(there) + 1)
+            for record in there:
+                one = one + np.outer(channel[theirs], channel[record]) / (len(there) + 1)
+            slots.append(one)
+        for key in itertools.product(range(size), repeat=4):
+            law[key] = law.get(key, 0.0) + mass * slots[0][key[:2]] * slots[1][key[2:]]
+    return law
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_values_that_differ_from_a_colluders_are_an_honest_clients(monkeypatch, seed):
+    """Three honest clients, exact numbers: below what leaks. If values were told by chance alone, above."""
+    rng, honest, prob = np.random.default_rng(seed), 3, 0.9
+    channel = rng.dirichlet(np.ones(3) * 2.0, size=2)
+    mechanism = cj.FiniteMechanism(probabilities=channel.tolist())
+    run = cj.FixedWindow(num_clients=honest, num_slots=2, check_in_prob=prob)
+    law = next(
+        law for law in mechanism.label_laws if np.allclose(law.other, channel[1]) and law.others is None
+    )
+    kept, told = witnesses._told_apart(witnesses._named_beside(law))
+    assert np.sum(kept.target) == pytest.approx(np.sum(kept.other), rel=1e-9)
+    assert (np.asarray(kept.other) * told <= channel[1] * (1 - channel[1])).all()
+    shown = shown_by_honest(2, 2, honest, prob)
+
+    def numbers(slots, clients, each, share=1.0):
+        thinned = np.zeros(3)
+        for k in range(3):
+            for j in range(k + 1):
+                thinned[j] += shown[k] * math.comb(k, j) * share**j * (1 - share) ** (k - j)
+        return [(k, float(thinned[k])) for k in range(3)]
+
+    monkeypatch.setattr(witnesses, "_shown_by_honest", numbers)
+    unit = Unit(run, mechanism, "messages", "replace-one", 40.0)
+    choices = cj.FixedWindow(num_clients=honest, num_slots=2, check_in_prob=prob).used_slot_choices
+    mine, other = (beside_surely_coming(channel, [x, 1, 1], prob, 1) for x in (0, 1))
+    losses = np.array([0.0, 0.05, 0.15])
+
+    def lower():
+        found = next(each for each in witnesses._foreign_messages(unit, choices, 2) if each.name == kept.name)
+        (apart, mass), _ = found.lower(losses)
+        return np.asarray(apart) - np.expm1(losses) * np.asarray(mass)
+
+    truth = np.array([sum(max(mine[k] - math.exp(loss) * other[k], 0.0) for k in mine) for loss in losses])
+    with jax.enable_x64(True):
+        assert (lower() <= truth * (1 + 1e-9)).all()
+        assert lower()[0] > 0.3 * truth[0]
+        monkeypatch.setattr(witnesses, "_told_apart", lambda law: (law, 1.0))
+        assert (lower() > truth).any()

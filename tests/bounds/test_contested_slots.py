@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.profiles import MessageProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import contention, gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import Contested, RivalledSlots, slots_won, win_prob
+from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.numerics.counts import chernoff
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -212,7 +213,8 @@ def test_every_kind_of_message_in_sliding_windows_is_below(kind):
     )
     way = gaussian_slots.Reduction(window, 1.0, 1.0)
     r3 = gaussian_slots._hidden_slots(unit, way, MessageProfile(unit.randomizer))
-    bounds = [r3, TotalVariationBound(cover, math.log(p), 1.0, MASS)]
+    small = SmallWindow(window, MessageProfile(unit.randomizer), MASS)
+    bounds = [r3, small, TotalVariationBound(cover, math.log(p), 1.0, MASS)]
     if kind == "rotated":
         bounds.append(KaryBound(cover, math.log(p), 3, MASS))
     upper = [np.asarray(bound.upper(losses)) for bound in bounds]

@@ -12,6 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.profiles import MessageProfile
 from checkin_jax.accounting.bounds.windows import removed_client
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, WeightLaw
+from checkin_jax.accounting.bounds.windows.small_windows import SmallWindowRemoved
 from checkin_jax.numerics.counts import chernoff
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -79,7 +80,10 @@ def test_sliding_windows_are_below(kind):
     n, window, p = 5, 3, 4.0
     rng = np.random.default_rng(5)
     message = MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
-    bound = RemovedClient(window, 1.0, message, MASS, window - 1, 1.0 / window)
+    bounds = [
+        RemovedClient(window, 1.0, message, MASS, window - 1, 1.0 / window),
+        SmallWindowRemoved(window, message, MASS),
+    ]
     choices = brute.sliding_window_choices(n, window)
     without = {}
     for picks, mass in choices.items():
@@ -90,7 +94,8 @@ def test_sliding_windows_are_below(kind):
     for _ in range(4):
         tree = brute.random_tree(lambda: brute.random_channel(rng, 3, p, kind), window)
         records = rng.integers(0, 3, size=n).tolist()
-        assert above(bound, [brute.output_law(used, records, tree) for used in both])
+        laws = [brute.output_law(used, records, tree) for used in both]
+        assert all(above(bound, laws) for bound in bounds)
 
 
 def showing(delta0: float, epsilon0: float) -> np.ndarray:

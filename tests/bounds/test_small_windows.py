@@ -8,17 +8,23 @@ import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import krr, random_check_ins
+from oracles import krr, random_check_ins, sums
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.contention import SmallWindow, window_loads
+from checkin_jax.accounting.bounds.windows.small_windows import (
+    SmallWindow,
+    SmallWindowRemoved,
+    loads_of,
+    window_loads,
+)
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import Slots
 
 pytestmark = pytest.mark.usefixtures("x64")
-P = 3.0
+P, MASS = 3.0, 40.0
 CS = np.array([1.0, 1.05, 1.2, 1.5, 2.2])
 
 
@@ -65,16 +71,131 @@ def test_the_bound_is_above_the_algorithm_and_near_it(window, num_clients, value
     truth = leaked(window, num_clients, values)
     variation = (P - 1) / (P + values - 1)
     for each in {variation, (P - 1) / (P + 1)}:
-        found = SmallWindow(window, math.log(P), each).upper(np.log(CS))
+        found = SmallWindow(window, of(math.log(P), each), MASS).upper(np.log(CS))
         assert (found >= truth * (1 - ORACLE_ROUNDING)).all()
     if values == 2:
         assert found[0] <= 1.27 * truth[0]
         # The neighbour that counts one client too many in every slot.
-        crowded = sum(
-            mass * SmallWindow(window, math.log(P), variation)._given((0, *kind), 0.0)
-            for kind, mass in window_loads(window)
-        )
-        assert crowded < truth[0]
+        crowded = SmallWindow(window, of(math.log(P), variation), MASS)
+        loads = loads_of(window)
+        crowded._parts.__dict__["loads"] = loads._replace(counts=np.insert(loads.counts, 0, 0, axis=1))
+        assert crowded.upper(np.zeros(1))[0] < truth[0]
+
+
+def of(epsilon0, total_variation=1.0):
+    return MessageProfile(cj.PureLDP(epsilon0=epsilon0, total_variation=total_variation))
+
+
+def two_kinds(window, p, c, law):
+    """E(1 - c + (1/m) sum d_j / (1 or 2))_+ by enumeration, d_j = t* - (1 - c), `law` that of the empty slots."""
+    steps = np.array([p - 1, -c * (p - 1), -(c - 1) * (p - 1), c - 1])
+    often = 1 / (p + 1)
+    probs = np.array([often, often, (1 - often * (p + 1)) / p, 0.0])
+    probs[-1] = 1 - probs[:-1].sum()
+    total = 0.0
+    for empty, mass in law.items():
+        weights = np.array([1.0] * empty + [0.5] * (window - empty)) / window
+        for outcome in itertools.product(range(4), repeat=window):
+            chosen = list(outcome)
+            total += mass * probs[chosen].prod() * max(1 - c + weights @ steps[chosen], 0.0)
+    return total
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+@pytest.mark.parametrize("p", [1.2, 3.0])
+def test_numbers_of_empty_slots_are_counted_in_convex_order(window, p):
+    """Without their law: above the mean over their law, also of functions that are not convex, and near it."""
+    law = {}
+    for kind, mass in enumerated(window).items():
+        law[kind[0]] = law.get(kind[0], 0.0) + mass
+    counts = np.arange(window + 1)
+    loads = loads_of(window, 0)
+    assert (loads.counts[:, 0] == counts).all()
+    for k in range(1, window):
+        # Grows with the number, and is not convex.
+        dent = np.minimum(counts - k, 0.0)
+        true = sum(mass * dent[n] for n, mass in law.items())
+        assert true <= loads.mean(dent) + 1e-12
+        # The neighbour that takes the mean over independent slots.
+        assert window == 2 or loads.masses @ dent < true
+    for c in (1.0, 1.02, 1.1):
+        bound = SmallWindow(window, of(math.log(p)), MASS)
+        bound._parts.__dict__["loads"] = loads
+        exact = two_kinds(window, p, c, law)
+        (found,) = bound.upper(np.log([c]))
+        assert exact * (1 - 1e-12) <= found
+        assert found <= exact * 1.25
+
+
+@pytest.mark.parametrize(
+    "randomizer", [cj.Laplace(epsilon0=1.0), cj.ApproximateLDP(epsilon0=0.5, delta0=1e-9)]
+)
+def test_sums_on_a_lattice_are_above_the_exact_ones(randomizer):
+    """One slot of a kind alone: its stop-loss transform is kept at the lattice points, and is above between them."""
+    message = MessageProfile(randomizer)
+    bound = SmallWindow(20, message, MASS)
+    for loss in (0.0, 0.1, 0.3):
+        steps = bound._steps(loss)
+        found_sums, _ = bound._parts.sums(steps)
+        for kind, step in enumerate(steps):
+            counts = np.zeros((1, len(steps)), dtype=int)
+            counts[0, kind] = 1
+            at = np.linspace(0.0, 0.3, 7)
+            exact = step.right(at * (kind + 1)) / (kind + 1)
+            found = np.array([found_sums.excess(counts, np.zeros(1), place)[0] for place in at])
+            assert (found + found_sums.laws[kind].beyond >= exact * (1 - 1e-9)).all()
+            assert found[0] <= 1.02 * exact[0] + 1e-3 * found_sums.deviation
+
+
+@pytest.mark.parametrize(("window", "epsilon0", "number"), [(12, 0.3, 1), (40, 0.2, 400), (250, 1.0, 100)])
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+@pytest.mark.thorough(but=2)
+def test_the_best_known_mechanism_is_not_above(window, epsilon0, number, relation):
+    run = cj.SlidingWindow(num_clients=1000, window=window, num_epochs=number)
+    g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=1e-7, neighboring_relation=relation)
+    assert g.lower < g.epsilon < 1.3 * g.lower
+
+
+def test_removal_has_two_sides():
+    """Ratios p and 1/p, loads by enumeration; one side in the place of the other is false."""
+    window, p = 3, 3.0
+    losses = np.array([0.02, 0.2, 0.5])
+    exact = np.zeros((2, losses.size))
+    for kind, mass in enumerated(window).items():
+        weights = np.repeat(1.0 / np.arange(1, 4), kind) / window
+        for ratios in itertools.product((p, 1 / p), repeat=window):
+            likely = 1 + weights @ (np.array(ratios) - 1)
+            chance = mass * math.prod(1 / (p + 1) if ratio > 1 else p / (p + 1) for ratio in ratios)
+            exact[0] += chance * np.maximum(likely - np.exp(losses), 0)
+            exact[1] += chance * np.maximum(1 - np.exp(losses) * likely, 0)
+    sides = np.array(SmallWindowRemoved(window, of(math.log(p)), MASS).upper_sides(losses))
+    assert (exact <= sides * (1 + 1e-12)).all()
+    assert (sides <= exact * 1.06).all()
+    assert (sides[0] < exact[1]).any()
+
+
+@pytest.mark.parametrize("noise", [0.8, 2.0])
+def test_gaussian_messages_take_a_dummys_place_or_a_clients(noise):
+    """Everybody else at the farthest record; a message that always took a dummy's place would be too near."""
+    window, n, mu = 2, 4, 2.0 / noise
+    losses = np.array([0.0, 0.2, 0.6, 1.2])
+    message = GaussianProfile(mu)
+    replaced, removed = SmallWindow(window, message, MASS), SmallWindowRemoved(window, message, MASS)
+    near = SmallWindow(window, GaussianProfile(0.5 * mu), MASS)
+    records = [-1.0] * n
+    without, mine = ([*records[:1], own, *records[2:]] for own in (None, 1.0))
+    here, there, absent = (sums.sliding(each, window, 1, noise) for each in (mine, records, without))
+
+    def leaked(p, q):
+        return np.array([sums.hockey_stick(p, q, math.exp(loss)) for loss in losses])
+
+    upper = replaced.upper(losses)
+    assert (leaked(here, there) <= upper * (1 + 1e-9)).all()
+    assert (leaked(there, here) <= upper * (1 + 1e-9)).all()
+    assert (leaked(here, there) > near.upper(losses)).any()
+    forward, backward = removed.upper_sides(losses)
+    assert (leaked(here, absent) <= forward * (1 + 1e-9)).all()
+    assert (leaked(absent, here) <= backward * (1 + 1e-9)).all()
 
 
 def test_small_windows_are_sharper_than_by_the_slots_won():
@@ -97,8 +218,8 @@ def test_small_epsilon0_keeps_its_digits(epsilon0):
                 chance = mpmath.fprod((gain if sign == 0 else 1) / (gain + 2) for sign in signs)
                 total = mpmath.fsum(sign * weight for sign, weight in zip(signs, weights))
                 exact += mass * chance * max(gain * total, 0)
-        found = SmallWindow(2, epsilon0, math.tanh(0.5 * epsilon0)).upper(np.zeros(1))[0]
-        assert exact <= found <= exact * (1 + mpmath.mpf(1e-9))
+        found = SmallWindow(2, of(epsilon0), MASS).upper(np.zeros(1))[0]
+        assert exact <= found <= exact * (1 + mpmath.mpf(1e-6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

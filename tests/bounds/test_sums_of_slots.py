@@ -260,4 +260,6 @@ def test_more_slots_in_a_sum_never_cost_privacy(protocol, relation):
         for size in (1, 7, 30)
     ]
     assert all(g.lower <= g.epsilon <= found[0].epsilon * (1 + 1e-6) for g in found)
-    assert found[2].epsilon < 0.9 * found[0].epsilon or relation == ADD_OR_REMOVE
+    if relation == REPLACE and isinstance(protocol, cj.FixedWindow):
+        # Loads of single slots of a small sliding window are counted more sharply than those of sums.
+        assert found[2].epsilon < 0.9 * found[0].epsilon

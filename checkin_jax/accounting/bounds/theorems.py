@@ -42,13 +42,12 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
 from checkin_jax.accounting.bounds.windows.contention import (
-    MOST_SMALL,
     Contested,
     LabelledSlots,
-    SmallWindow,
     WeightedSlots,
 )
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
+from checkin_jax.accounting.bounds.windows.small_windows import MOST_SMALL, SmallWindow, SmallWindowRemoved
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -212,14 +211,14 @@ def t2(unit: Unit) -> UnitBound | None:
 
 
 def small_window(unit: Unit) -> UnitBound | None:
-    """Needs: as T2; a sliding window of at most nine slots. A total variation serves where a record is replaced."""
-    window, shown, epsilon0 = unit.protocol.sliding_window, unit.slots, unit.epsilon0
-    if window is None or shown is None or not epsilon0 or not 1 < window <= MOST_SMALL:
+    """Needs: a sliding window of few slots; a privacy profile, not zero. Either neighboring relation."""
+    window, mu = unit.protocol.sliding_window, unit.randomizer.gaussian_mu
+    if window is None or unit.slots is None or unit.epsilon0 == 0.0 or not 1 < window <= MOST_SMALL:
         return None
-    worst, total_variation = math.tanh(0.5 * epsilon0), unit.randomizer.total_variation
-    if unit.replaced and 0.0 < total_variation < worst * (1.0 - 1e-9):
-        return SmallWindow(window, epsilon0, total_variation, "clones (of a total variation)")
-    return SmallWindow(window, epsilon0, worst)
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None
+    kind = SmallWindow if unit.replaced else SmallWindowRemoved
+    return kind(window, profile_of(unit.randomizer), unit.neg_log_tail)
 
 
 def t2_removed(unit: Unit) -> UnitBound | None:

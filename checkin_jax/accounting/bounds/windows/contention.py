@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.hexagon import StagedBound
-from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, WeightLaw
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
-from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff, labels
 from checkin_jax.numerics.staged_clones import Steps
 
-# Largest sliding window of which the loads' law is listed, loads that are told apart there, and losses.
-MOST_SMALL, _TOLD, _LOSSES = 9, 3, 96
 # Numbers of loads that are told apart; larger loads count as this number.
 _LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
@@ -235,87 +231,3 @@ class LabelledSlots(StagedBound):
         if self.shares is None:
             return None
         return staged_clones.labelled(self.slots, self.shares, self.steps, self.neg_log_tail)
-
-
-@functools.lru_cache(maxsize=8)
-def window_loads(window: int) -> tuple[tuple[tuple[int, ...], float], ...]:
-    """(numbers of slots of load 0, 1, ..., and of the last one or more; probability) of a client's sliding window.
-
-    The others throw into windows that begin up to `window` - 1 slots before or after it.
-    """
-    law = np.zeros((_TOLD,) * window)
-    law[(0,) * window] = 1.0
-    for away in range(1, window):
-        for slots in (range(window - away), range(away, window)):
-            thrown = law * (away / window)
-            for slot in slots:
-                moved = np.moveaxis(law, slot, 0)
-                target = np.moveaxis(thrown, slot, 0)
-                target[1:] += moved[:-1] / window
-                target[-1] += moved[-1] / window
-            law = thrown
-    loads = np.stack(np.unravel_index(np.arange(law.size), law.shape), axis=1)
-    counts = np.stack([(loads == load).sum(axis=1) for load in range(_TOLD)], axis=1)
-    kinds, which = np.unique(counts, axis=0, return_inverse=True)
-    masses = np.bincount(which.ravel(), law.ravel(), len(kinds)) * (1.0 + 1e-12)
-    return tuple((tuple(map(int, kind)), float(mass)) for kind, mass in zip(kinds, masses) if mass > 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class SmallWindow:
-    """T2 in a sliding window of few slots, by the law of its loads: H_c <= E E(1 - c + (1/m) sum d_j / (C_j + 1))_+ .
-
-    d_j = t* - (1 - c), or t* of a total variation, are independent. Both directions, either neighboring relation for
-    t*.
-
-    Attributes:
-      window: m, at most MOST_SMALL. total_variation: at most (p - 1)/(p + 1), which is that of t*.
-    """
-
-    window: int
-    epsilon0: float
-    total_variation: float
-    name: str = "clones"
-    witnesses: tuple[Witness, ...] = ()
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        above = np.expm1(self.epsilon0) * np.linspace(0.0, 1.0, _LOSSES + 1) ** 2
-        value = np.zeros(above.size)
-        for counts, mass in window_loads(self.window):
-            value += mass * np.array([self._given(counts, float(each)) for each in above])
-        value = np.minimum.accumulate(value * (1.0 + 1e-12))
-        return np.log1p(above), value
-
-    def _given(self, counts: tuple[int, ...], above: float) -> float:
-        """E(1 - c + (1/m) sum d_j / (C_j + 1))_+ at c = 1 + above, given so many slots of each load."""
-        gain, p, c = math.expm1(self.epsilon0), math.exp(self.epsilon0), 1.0 + above
-        often = self.total_variation / gain
-        both = max((1.0 - (p + 1.0) * often) / p, 0.0)
-        steps = np.array([gain, -c * gain, -above * gain, above])
-        probs = np.array([often, often, both, max(1.0 - 2.0 * often - both, 0.0)])
-        sums, masses = np.array([-above]), np.ones(1)
-        for load, number in enumerate(counts):
-            outcomes, ways = _multinomial(number)
-            places = outcomes @ steps / (self.window * (load + 1.0))
-            chances = ways * np.prod(probs**outcomes, axis=1)
-            sums = np.add.outer(sums, places).ravel()
-            masses = np.multiply.outer(masses, chances).ravel()
-        return float(np.maximum(sums, 0.0) @ masses)
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        return np.where(
-            np.asarray(loss) >= self.epsilon0, 0.0, convex.chords(*self._profile, np.asarray(loss))
-        )
-
-
-@functools.lru_cache(maxsize=32)
-def _multinomial(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of each of four values among so many, and in how many orders; [outcomes, 4] and [outcomes]."""
-    outcomes = [each for each in itertools.product(range(number + 1), repeat=4) if sum(each) == number]
-    ways = [math.factorial(number) / math.prod(map(math.factorial, each)) for each in outcomes]
-    return np.array(outcomes), np.array(ways)
