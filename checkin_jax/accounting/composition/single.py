@@ -73,8 +73,8 @@ class _Crossed:
         values = np.stack([np.stack([*map(np.asarray, upper_sides(each, grid))]) for each in self.bounds])
         crossed = np.asarray(values.min(axis=0).max(axis=0) <= self.delta)
         if crossed.any():
-            above = (values[:, :, int(np.argmax(crossed))] > self.delta).all(axis=1)
-            self.bounds = tuple(each for each, hopeless in zip(self.bounds, above) if not hopeless)
+            least = values[:, :, int(np.argmax(crossed))].min(axis=1)
+            self.bounds = tuple(each for each, value in zip(self.bounds, least) if not value > self.delta)
         return crossed
 
 
