@@ -246,7 +246,7 @@ def _model(one: UnitBound, losses: np.ndarray, least: float) -> dict[str, Any]:
         if model is None:
             continue
         known = [i for i, each in enumerate(bounds) if isinstance(each, (kind, *weaker))]
-        if len(known) == len(bounds):
+        if not isinstance(one, Minimum) or len(known) == len(bounds):
             return model
         values = np.maximum(one.values(losses), least)
         if (values[known].min(axis=0) <= values.min(axis=0)).all():
@@ -263,8 +263,11 @@ def _exact(one: UnitBound) -> dict[str, Any] | None:
         if isinstance(randomizer, KaryResponse):
             return _clones(Shuffled(1, one.rate), randomizer.epsilon0, randomizer.num_values)
         return None
+    if not isinstance(one, KaryBound | TotalVariationBound | Clones):
+        return None
     cover = one.cover if isinstance(one, Clones) else one.step_cover
-    if type(cover) not in (Shuffled, UniformSlot):
+    # Covers that are made of these have sums of their own.
+    if not isinstance(cover, Shuffled | UniformSlot) or type(cover) not in (Shuffled, UniformSlot):
         return None
     if isinstance(one, TotalVariationBound) and one.total_variation < most_total_variation(one.epsilon0):
         model = _clones(cover, one.epsilon0, 2) | {"total_variation": one.total_variation}
