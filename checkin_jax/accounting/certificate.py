@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     Values,
+    Witness,
     neg_log_tail,
 )
 from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
@@ -92,6 +93,11 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
         f"guarantee.method={g.method!r}: expected an end found by composing profiles on a grid; "
         "this one is proved otherwise, and has no certificate"
     )
+
+
+def _length(witness: Witness) -> int:
+    """Length of the name: the name of one witness may begin with that of another."""
+    return len(witness.name)
 
 
 def _places(found: Found) -> float:
@@ -166,7 +172,10 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
     The end of the pairs may be below the guarantee's, whose events are finer.
     """
     named = [
-        (next((each for each in one.witnesses if each.name in g.lower_method), None), count)
+        (
+            max((each for each in one.witnesses if each.name in g.lower_method), key=_length, default=None),
+            count,
+        )
         for one, count in units
     ]
     used = sum(count for witness, count in named if witness is not None)
