@@ -134,7 +134,7 @@ class Composition(NamedTuple):
     units: list[CertificateUnit]
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return sum(unit.times for unit in self.units)
 
 
@@ -207,9 +207,9 @@ def read(text: bytes) -> Certificate:
         _composition(whole.record("below")) if "below" in fields else None,
     )
     rounds = claim.whole("units", 1, MOST_COUNT)
-    if rounds != found.above.count:
+    if rounds != found.above.total:
         raise Refuted(f"count: the claim is about {rounds} units, the certificate composes others")
-    if found.below is not None and found.below.count > rounds:
+    if found.below is not None and found.below.total > rounds:
         raise Refuted(f"count: the claim is about {rounds} units, its lower end about more")
     if not found.lower <= found.epsilon:
         raise Refuted("claim: the lower end is above the upper one")
@@ -634,7 +634,7 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
 def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
     """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
     counts = [unit.times for unit in side.units]
-    bits = 60 + zeros(delta) + side.count.bit_length() + MOST_PLACES.bit_length()
+    bits = 60 + zeros(delta) + side.total.bit_length() + MOST_PLACES.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
     laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
     first, last = window(laws, counts, float(side.spacing), bits, float(epsilon), float(delta))
@@ -690,7 +690,7 @@ def check(found: Certificate) -> tuple[list[str], list[str]]:
     for side, epsilon, above in orders:
         delta = composed_delta(side, epsilon, found.delta, above)
         bound, end = (delta.upper(), "upper") if above else (delta.lower(), "lower")
-        shown = f"{end} end: {side.count:,} units composed have delta {'<=' if above else '>='} {float(bound):.9g}"
+        shown = f"{end} end: {side.total:,} units composed have delta {'<=' if above else '>='} {float(bound):.9g}"
         if not (bound <= ball(found.delta) if above else bound >= ball(found.delta)):
             raise Refuted(f"{shown} at epsilon {float(epsilon)!r}, not {float(found.delta)!r}")
         lines.append(f"{shown} at epsilon {float(epsilon)!r}")

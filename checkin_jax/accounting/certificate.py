@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     Values,
+    Witness,
     neg_log_tail,
 )
 from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
@@ -92,6 +93,11 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
         f"guarantee.method={g.method!r}: expected an end found by composing profiles on a grid; "
         "this one is proved otherwise, and has no certificate"
     )
+
+
+def _length(witness: Witness) -> int:
+    """Length of the name: the name of one witness may begin with that of another."""
+    return len(witness.name)
 
 
 def _places(found: Found) -> float:
@@ -166,7 +172,10 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
     The end of the pairs may be below the guarantee's, whose events are finer.
     """
     named = [
-        (next((each for each in one.witnesses if each.name in g.lower_method), None), count)
+        (
+            max((each for each in one.witnesses if each.name in g.lower_method), key=_length, default=None),
+            count,
+        )
         for one, count in units
     ]
     used = sum(count for witness, count in named if witness is not None)
@@ -246,7 +255,7 @@ def _model(one: UnitBound, losses: np.ndarray, least: float) -> dict[str, Any]:
         if model is None:
             continue
         known = [i for i, each in enumerate(bounds) if isinstance(each, (kind, *weaker))]
-        if len(known) == len(bounds):
+        if not isinstance(one, Minimum) or len(known) == len(bounds):
             return model
         values = np.maximum(one.values(losses), least)
         if (values[known].min(axis=0) <= values.min(axis=0)).all():
@@ -263,8 +272,11 @@ def _exact(one: UnitBound) -> dict[str, Any] | None:
         if isinstance(randomizer, KaryResponse):
             return _clones(Shuffled(1, one.rate), randomizer.epsilon0, randomizer.num_values)
         return None
+    if not isinstance(one, KaryBound | TotalVariationBound | Clones):
+        return None
     cover = one.cover if isinstance(one, Clones) else one.step_cover
-    if type(cover) not in (Shuffled, UniformSlot):
+    # Covers that are made of these have sums of their own.
+    if not isinstance(cover, Shuffled | UniformSlot) or type(cover) not in (Shuffled, UniformSlot):
         return None
     if isinstance(one, TotalVariationBound) and one.total_variation < most_total_variation(one.epsilon0):
         model = _clones(cover, one.epsilon0, 2) | {"total_variation": one.total_variation}
