@@ -69,9 +69,8 @@ class Steps(Protocol):
         """True if one dominating law is nearly as good as the game."""
         ...
 
-    @property
-    def narrow(self) -> bool:
-        """True if the law of A is so much wider that the game is smaller at every loss that matters."""
+    def narrow(self, number: float) -> bool:
+        """True if the law of A, of so many messages, is so much wider that the game is smaller where it matters."""
         ...
 
     def message(self, losses: Array) -> Message:
@@ -90,9 +89,6 @@ class AnyMessage:
 
     epsilon0: float
 
-    # Clones are of the same messages.
-    narrow = False
-
     @property
     def variance(self) -> float:
         return float(HEXAGON.largest_variance(self.message(host([0.0]))))
@@ -100,6 +96,11 @@ class AnyMessage:
     @property
     def idle(self) -> bool:
         return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
+
+    def narrow(self, number: float) -> bool:
+        """False: clones are of the same messages."""
+        del number
+        return False
 
     def message(self, losses: Array) -> Message:
         del losses

@@ -23,6 +23,8 @@ from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, Own
 _MARGIN = 1e-11
 # Ratio of variances from which the law of a total variation gives no smaller bound than a mechanism's own laws.
 _NARROW = 1.05
+# Number of large steps from which variances decide.
+_MANY = 200.0
 # Numbers of laws for which the game is compiled. Further laws are merged.
 _LAWS = (3, 6, 12)
 
@@ -104,11 +106,10 @@ class OwnSteps:
         """False: the game is always played."""
         return False
 
-    @property
-    def narrow(self) -> bool:
-        """True if steps vary less than the law that dominates those of every mechanism of this total variation (A)."""
-        total_variation = float(self.profile(np.zeros(1))[0])
-        return 2.0 * total_variation / math.expm1(self.epsilon0) > _NARROW * self.variance
+    def narrow(self, number: float) -> bool:
+        """True if steps vary less than the law A of their total variation, the largest of which are many."""
+        often = float(self.profile(np.zeros(1))[0]) / math.expm1(self.epsilon0)
+        return 2.0 * often > _NARROW * self.variance and number * often > _MANY
 
     def _evaluated(self, losses: np.ndarray) -> OwnLaws:
         above = np.expm1(losses)

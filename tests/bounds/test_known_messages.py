@@ -242,6 +242,11 @@ class TestStagedOneBit:
         assert matters.sum() > 3
         assert ((other > own) == left_out)[matters].all()
 
+    def test_total_variation_stays_where_large_steps_are_few(self):
+        """One record of a thousand differs: by its own laws alone 1.16 times as much."""
+        run, rare = cj.SlidingWindow(num_clients=10_000, window=1000), cj.OneBit(epsilon0=2.0, differ=0.001)
+        assert cj.account(run, rare, delta=1e-8).epsilon < 0.0208
+
     def test_of_two_covers_the_one_of_far_larger_variance_is_left_out(self):
         """Ten clients a slot hide the target far better than the slots do, a tenth of a client a slot less."""
         response = cj.KaryResponse(epsilon0=2.0, num_values=8)

@@ -89,8 +89,8 @@ class StagedClones(StagedBound):
 
     @property
     def includes(self) -> tuple[str, ...]:
-        """A, for a mechanism whose own laws vary less than the one law of A, which serves more mechanisms."""
-        return ("A",) if self.steps.narrow else ()
+        """A, for many messages of a mechanism whose own laws vary less than the one law of A."""
+        return ("A",) if self.steps.narrow(self.step_cover.number) else ()
 
     @property
     def _observed_prob(self) -> float:
