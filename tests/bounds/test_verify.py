@@ -542,7 +542,9 @@ def test_certificates_of_twenty_random_settings_are_never_refuted():
         rows = [
             row
             for row in csv.DictReader(file)
-            if row["outcome"] == "bracket" and float(row["seconds"]) < 2.0 and 0.0 < float(row["upper"]) < math.inf
+            if row["outcome"] == "bracket"
+            and float(row["seconds"]) < 2.0
+            and 0.0 < float(row["upper"]) < math.inf
         ]
     seed, verified, slow, others = time.time_ns(), 0, 0, []
     for row in random.Random(seed).sample(rows, 20):
