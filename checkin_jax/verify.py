@@ -578,7 +578,7 @@ def window(
 
 
 class Rounding(NamedTuple):
-    """How laws are multiplied: masses are multiples of 2^-bits, kept from the first to the last place."""
+    """Window and rounding of products of laws: masses are multiples of 2^-bits, from the first to the last place."""
 
     bits: int
     first: int

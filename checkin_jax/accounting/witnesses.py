@@ -32,7 +32,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     MessagesByNumber,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import (
     MOST_SHIFT,
@@ -303,7 +303,7 @@ def _among_fair_coins(unit: Unit) -> list[Witness]:
     law = LabelLaws(
         np.array([often, 1.0 - often]),
         np.array([0.5, 0.5]),
-        "one bit (in one dimension, say), all others and dummies at zero updates",
+        FAIR_BITS,
         None,
         np.array([apart, -apart]),
     )

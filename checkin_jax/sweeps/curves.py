@@ -75,8 +75,8 @@ def _answer(question: Question, given: Mapping[str, Any], orders: np.ndarray) ->
 
 
 def _columns(found: RenyiCurve) -> dict[str, Any]:
-    method = {name: f"{name}, RDP" for name in set(found.names)}
-    method = np.array(list(map(method.get, found.names)), dtype=object)
+    methods = {name: f"{name}, RDP" for name in set(found.names)}
+    method = np.array([methods[name] for name in found.names], dtype=object)
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 

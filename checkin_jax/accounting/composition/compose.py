@@ -329,13 +329,8 @@ def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Fou
     witnesses = [each for each, _ in units]
     composer = _Composer([(each.grid_bound, count) for each, count in units], delta).of(witnesses)
     above, losses = composer.upper()
-    found = []
-    for side, first in enumerate(composer.lowers(witnesses, losses)):
-
-        def one(losses: Sequence[np.ndarray], side: int = side) -> pld.Atoms:
-            return composer.lowers(witnesses, losses)[side]
-
-        found.append(composer._search(one, losses, first, above.upper, False))
+    build = functools.partial(composer.lowers, witnesses)
+    found = composer.composed_below(build, build(losses), losses, above.upper)
     best = max(found, key=lambda each: each.epsilon)
     return best, best is not found[0]
 

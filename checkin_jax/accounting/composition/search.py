@@ -200,14 +200,20 @@ class Search:
         if any(_all_positive(atoms, counts, self.delta) for atoms in both):
             corners = build([truncation_loss * EVEN for truncation_loss in self.truncation_losses])
             best = max(_corner(atoms, counts, self.delta) for atoms in corners)
-        for side, first in enumerate(both):
+        return max(best, *(found.epsilon for found in self.composed_below(build, both, losses, upper)))
 
-            def one(losses: Sequence[np.ndarray], side: int = side) -> pld.Atoms:
-                return build(losses)[side]
+    def composed_below(
+        self, build: BuildBoth, both: Sequence[pld.Atoms], losses: Sequence[np.ndarray], upper: float
+    ) -> list[Found]:
+        """The composition of the witnesses with the largest lower end, in each direction.
 
-            found = self._search(one, losses, first, upper, False)
-            best = max(best, found.epsilon)
-        return best
+        both: the laws that `build` gives at these losses.
+        """
+
+        def searched(side: int, first: pld.Atoms) -> Found:
+            return self._search(lambda losses: build(losses)[side], losses, first, upper, False)
+
+        return [searched(side, first) for side, first in enumerate(both)]
 
     def curves(self, build: Build, upper: bool) -> list[pld.Composed]:
         """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.

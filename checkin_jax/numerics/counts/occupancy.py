@@ -230,11 +230,12 @@ def levels(
         values, masses = -values[::-1], masses[::-1]
     beyond = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)
     last = int(np.argmax(beyond <= math.exp(-neg_log_tail)))
-    mean, variance = moments(float(num_clients), float(num_slots), prob)
-    steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
-    ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
     if last < _ALL:
         ends = np.arange(last + 1)
+    else:
+        mean, variance = moments(float(num_clients), float(num_slots), prob)
+        steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
+        ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
     reached = np.cumsum(masses)[ends]
     found = zip(values[ends], np.diff(reached, prepend=0.0))
     # Masses bound probabilities up to 1e-16 each; the factor covers that.

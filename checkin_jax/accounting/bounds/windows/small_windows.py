@@ -1,8 +1,8 @@
-"""clones and profile (T2, R3, T2r) in sliding windows of few slots, by the law of their loads.
+"""profile (T2, R3, T2r) in sliding windows of few slots, by the law of their loads.
 
-Who is drawn in each slot, and how many others are there, is revealed. The target's message is shown with weight
-1 / (load + 1), and the sum of the weighted steps has its law on a lattice, by a Fourier transform at the best tilt.
-Proof: docs/theory.md, 6. Call inside `devices.float64()`.
+The bound reveals the client that is drawn in each slot, and the number of others there. The target's message is shown
+with weight 1 / (load + 1), and the sum of the weighted steps has its law on a lattice, by a Fourier transform at the
+best tilt. Proof: docs/theory.md, 6. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -254,10 +254,6 @@ class _Window:
         value = sums.excess(self.loads.counts, np.log(self.loads.masses + 1e-300), at)
         return (self.loads.mean(value) + cut) / self.window
 
-    def ends(self, value: float, at: float, sums: _Sums) -> bool:
-        """True if this value may stand for all further losses."""
-        return value < math.exp(-self.neg_log_tail) or at > _FARTHEST * sums.deviation
-
     def losses(self, deviation: float) -> np.ndarray:
         """Losses of the table, for a sum of this standard deviation."""
         end = min(
@@ -268,6 +264,30 @@ class _Window:
         ahead = near[-1] + (end - near[-1]) * np.linspace(0.0, 1.0, _WIDE) ** 1.3
         far = ahead if end < _NEAR * near[-1] else np.geomspace(near[-1], end, _WIDE)
         return np.log1p(np.concatenate([near, far[1:]]))
+
+    def table(
+        self, deviation: float, excess_at: Callable[[float], tuple[float, float, float]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Losses, and upper bounds there; the last one may stand for all further losses.
+
+        deviation: standard deviation of the sum. excess_at: the bound at a loss, the threshold of the sum, and that
+        sum's standard deviation.
+        """
+        losses = self.losses(deviation)
+        value = np.empty(losses.shape)
+        for i, loss in enumerate(losses):
+            value[i], at, spread = excess_at(float(loss))
+            if i and (value[i] < math.exp(-self.neg_log_tail) or at > _FARTHEST * spread):
+                losses, value = losses[: i + 1], value[: i + 1]
+                break
+        return losses, np.minimum.accumulate(value * (1.0 + ROUNDING))
+
+    def held(self, table: tuple[np.ndarray, np.ndarray], loss: np.ndarray) -> np.ndarray:
+        """The bound of a table between its losses, and at most that of the message by itself."""
+        loss = np.asarray(loss)
+        alone = self.used * self.message.delta(loss) * (1.0 + ROUNDING)
+        found = np.minimum(convex.held_chords(*table, loss), alone)
+        return np.where(loss >= self.message.largest_loss, 0.0, found)
 
 
 def _of_profile(profile: Profile) -> StepSides:
@@ -325,22 +345,16 @@ class SmallWindow:
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
         parts = self._parts
         first, _ = parts.sums(self._steps(0.0))
-        losses = parts.losses(first.deviation)
-        value = np.full(losses.shape, math.inf)
-        for i, loss in enumerate(losses):
-            sums, cut = parts.sums(self._steps(float(loss)))
+
+        def excess_at(loss: float) -> tuple[float, float, float]:
+            sums, cut = parts.sums(self._steps(loss))
             at = self.window * math.expm1(loss)
-            value[i] = parts.mean_excess(sums, cut, at)
-            if i and parts.ends(value[i], at, sums):
-                losses, value = losses[: i + 1], value[: i + 1]
-                break
-        return losses, np.minimum.accumulate(value * (1.0 + ROUNDING))
+            return parts.mean_excess(sums, cut, at), at, sums.deviation
+
+        return parts.table(first.deviation, excess_at)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        loss = np.asarray(loss)
-        alone = self._parts.used * self.message.delta(loss) * (1.0 + ROUNDING)
-        found = np.minimum(convex.held_chords(*self._table, loss), alone)
-        return np.where(loss >= self.largest_loss, 0.0, found)
+        return self._parts.held(self._table, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,23 +380,19 @@ class SmallWindowRemoved(AsymmetricBound):
         parts, message = self._parts, self.message
         alone = GaussianProfile(0.5 * message.mu) if isinstance(message, GaussianProfile) else message
         up = [_of_profile(alone), *[_of_profile(message)] * (parts.loads.counts.shape[1] - 1)]
-        found = []
-        for backward in (False, True):
+
+        def one_side(backward: bool) -> tuple[np.ndarray, np.ndarray]:
             sums, cut = parts.sums([StepSides(step.left, step.right) for step in up] if backward else up)
-            losses = parts.losses(sums.deviation)
-            value = np.empty(losses.shape)
-            for i, loss in enumerate(losses):
-                at, scale = (-math.expm1(-loss), math.exp(loss)) if backward else (math.expm1(loss), 1.0)
-                value[i] = scale * parts.mean_excess(sums, cut, self.window * at)
-                if i and parts.ends(value[i], self.window * at, sums):
-                    losses, value = losses[: i + 1], value[: i + 1]
-                    break
-            value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), 1.0))
-            found.append((losses, value))
-        return tuple(found)
+
+            def excess_at(loss: float) -> tuple[float, float, float]:
+                above, scale = (-math.expm1(-loss), math.exp(loss)) if backward else (math.expm1(loss), 1.0)
+                at = self.window * above
+                return scale * parts.mean_excess(sums, cut, at), at, sums.deviation
+
+            losses, value = parts.table(sums.deviation, excess_at)
+            return losses, np.minimum(value, 1.0)
+
+        return one_side(False), one_side(True)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        loss = np.asarray(loss)
-        alone = self._parts.used * self.message.delta(loss) * (1.0 + ROUNDING)
-        found = np.minimum(convex.held_chords(*self._tables[backward], loss), alone)
-        return np.where(loss >= self.largest_loss, 0.0, found)
+        return self._parts.held(self._tables[backward], loss)
