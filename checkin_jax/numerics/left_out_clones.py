@@ -3,12 +3,12 @@ r"""E+: one shuffled round in which every client sends.
 The target's message displaces another client's message, which is hidden among the messages of r left-out
 clients. With m = r + 1 and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs/theory_shuffle.md],
 
-    n H_c <= E V_w(m T*) + tau (p - c) (N / (p + 1) + m) ,
+    n H_c <= E V_w(m min(T*, t)) + m D_m(c + t) + tau (p - c) (N / (p + 1) + m) ,
 
 where V_w is the game of `kernels.messages.likelihood_polytopes` with steps of nearly even weights w_1, ...,
-w_N, given by kappa and tau. T* is the law given by a profile D of m shuffled messages. D is this bound for m
-clients, recursively down to T1. If messages may depend on others of the round, the pool comes first, and with
-w_1 = ... = w_k = N/k
+w_N, given by kappa and tau, and t is any threshold. T* is the law given by a profile D of m shuffled
+messages. D is this bound for m clients, recursively down to T1. If messages may depend on others of the
+round, the pool comes first, and with w_1 = ... = w_k = N/k
 
     n H_c <= E V_w(m T*) + N c D(1) D_m(N/k) .
 
@@ -62,6 +62,8 @@ _GROWS, _FIRST = 3.0, 2000.0
 # Both omissions are counted. Then numbers of nodes with a fast FFT, and grid points per node.
 _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
+# Share of a forecast that the largest values of a pool may cost.
+_CUT = 1e-6
 # Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
 # Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
@@ -237,13 +239,16 @@ def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
 
 
 class PoolLaw(NamedTuple):
-    """m T* of m clients, centred, in units of p - 1: places, logarithms of masses, and of bounds on their
-    errors.
+    """m min(T*, t) of m clients, centred, in units of p - 1: places, logarithms of masses, and of bounds on
+    their errors.
+
+    log_beyond: logarithm of E(T* - t)_+, rounded up; -inf if t is the largest place.
     """
 
     places: np.ndarray
     log_masses: np.ndarray
     log_errors: np.ndarray
+    log_beyond: float
 
 
 def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -259,8 +264,13 @@ def _side(at: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     return masses, np.logaddexp(off, np.append(off[1:], -math.inf)), slopes
 
 
-def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) -> PoolLaw:
-    """Law T* given by a profile of `clients` messages at c = 1 + above < p, with chords between knots."""
+def pool_law(
+    profile: LogProfile, above: float, clients: int, p_minus_1: float, log_negligible: float = -math.inf
+) -> PoolLaw:
+    """Law T* given by a profile of `clients` messages at c = 1 + above < p, with chords between knots.
+
+    T* is cut at the first place t with log E(T* - t)_+ <= log_negligible.
+    """
     c, a, logs, unit = 1.0 + above, profile.above, profile.logs, p_minus_1
     # Right: (c / (1 + a)) D(1 + a) at c a / (1 + a) up to c, then D(1 + a) at a.
     gap = 0.01 * float(a[1])
@@ -271,6 +281,8 @@ def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) 
     right_logs = np.concatenate(
         [logs[nearer] + np.log(c / (1.0 + inside)), [profile.log_at(above)], logs[farther]]
     )
+    last = max(int(np.argmax(right_logs <= log_negligible)), 1)
+    right, right_logs = right[: last + 1], right_logs[: last + 1]
     masses, errors, slopes = _side(right, right_logs)
     # Left: E(y - Y)_+ = c D(1 + a) at y = -c a.
     left_masses, left_errors, left_slopes = _side(c * a, math.log(c) + logs)
@@ -280,6 +292,7 @@ def pool_law(profile: LogProfile, above: float, clients: int, p_minus_1: float) 
         clients * np.concatenate([-c * a[:0:-1], [0.0], right[1:]]) / unit,
         np.concatenate([left_masses[::-1], [math.log(max(still, 1e-300))], masses]),
         np.concatenate([left_errors[::-1], [max(middle_error, math.log(64.0 * UNIT))], errors]),
+        float(right_logs[-1]),
     )
 
 
@@ -417,19 +430,27 @@ def _log_chernoff(steps: MechanismSteps, clients: int, above: np.ndarray) -> np.
     return found + math.log(p_minus_1 / clients) + 1e-12
 
 
-def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray) -> np.ndarray:
-    """Logarithm of 2 kappa^2 int cosh(kappa t) D(1 + t) dt for each kappa, rounded up."""
+def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray, reach: float) -> np.ndarray:
+    """Logarithm of 2 kappa^2 int_0^reach cosh(kappa t) D(1 + t) dt for each kappa, rounded up.
+
+    Beyond `reach` the tangent replaces cosh, so losses there add nothing.
+    """
 
     def log_sinh(x: np.ndarray) -> np.ndarray:
         return x + np.log(-0.5 * np.expm1(-2.0 * x))
 
-    first, last = profile.above[:-1], profile.above[1:]
-    terms = profile.log_slopes + math.log(2.0)
+    within = profile.above[:-1] < reach
+    first, last = profile.above[:-1][within], np.minimum(profile.above[1:][within], reach)
+    terms = profile.log_slopes[within] + math.log(2.0)
     terms = (
         terms
         + log_sinh(0.5 * kappa[:, None] * (first + last))
         + log_sinh(0.5 * kappa[:, None] * (last - first))
     )
+    if reach < profile.above[-1]:
+        # The integral by parts has a term at its end.
+        beyond = np.log(kappa) + log_sinh(kappa * reach) + profile.log_at(reach)
+        terms = np.column_stack([terms, beyond])
     return np.logaddexp.reduce(terms, axis=1) + math.log(2.0) + 1e-9
 
 
@@ -506,8 +527,9 @@ class Link:
 
     @functools.cached_property
     def log_excess(self) -> np.ndarray:
-        """log(C - 1) for each kappa."""
-        return _log_cosh_excess(self.pool, self.kappas)
+        """log(C - 1) for each kappa; no distance of weights is above t_0 = N / (N - 1), see `nearly_even`."""
+        others = self.clients - self.pooled
+        return _log_cosh_excess(self.pool, self.kappas, others / (others - 1.0) * (1.0 + 1e-11))
 
     def _weights(self, tau: float) -> Weights | None:
         """Weights for the best kappa; outputs with less even weights have probability at most tau."""
@@ -551,7 +573,8 @@ class Link:
             weights, cost = self._capped(above, cost) or (None, cost)
         if weights is None:
             return math.inf
-        pool = pool_law(self.pool, above, m, unit)
+        pool = pool_law(self.pool, above, m, unit, math.log(_CUT) + math.log(expected))
+        cost += m / n * math.exp(pool.log_beyond) * (1.0 + ROUNDING)
         extra = host((m * self.inner.deviation / unit) ** 2)
         tried = host(self.steps.candidates)
         played = _played_out(steps, tried, weights, pool, extra, self._start(above))

@@ -43,12 +43,18 @@ def pool_law(profile: Profile, bends: np.ndarray, c: float) -> tuple[np.ndarray,
     return places, np.diff(slopes)
 
 
-def cosh_mean(profile: Profile, bends: np.ndarray, kappa: float) -> float:
-    """C = 1 + 2 kappa^2 int cosh(kappa t) D(1 + t) dt, by the second differences of D."""
+def cosh_and_tangent(u: np.ndarray, kappa: float, reach: float) -> np.ndarray:
+    """f(u): cosh(kappa u) up to `reach`, and its tangents beyond."""
+    near = np.minimum(np.abs(u), reach)
+    return np.cosh(kappa * near) + kappa * np.sinh(kappa * near) * (np.abs(u) - near)
+
+
+def cosh_mean(profile: Profile, bends: np.ndarray, kappa: float, reach: float = math.inf) -> float:
+    """C = 1 + 2 int f''(t) D(1 + t) dt, by the second differences of D."""
     at = np.concatenate([[0.0], bends[bends > 1.0] - 1.0])
     slopes = np.append(np.diff(profile(1.0 + at)) / np.diff(at), 0.0)
     masses = np.diff(slopes)
-    return 1.0 + 2.0 * float(masses @ (np.cosh(kappa * at[1:]) - 1.0))
+    return 1.0 + 2.0 * float(masses @ (cosh_and_tangent(at[1:], kappa, reach) - 1.0))
 
 
 def omega(share: np.ndarray, excess: float, kappa: float) -> np.ndarray:
@@ -105,15 +111,24 @@ def game(weights: Sequence[float], p: float, c: float) -> Callable[[float], floa
 
 
 def theorem(
-    clients: int, spared: int, p: float, c: float, kappa: float, tau: float, even: bool = False
+    clients: int,
+    spared: int,
+    p: float,
+    c: float,
+    kappa: float,
+    tau: float,
+    even: bool = False,
+    reach: float = math.inf,
 ) -> tuple[float, float]:
-    """Both terms of E+ for n H_c, D being T1's; infinite where a weight would be negative.
+    """Both terms of E+ for n H_c, D being T1's; infinite where a weight is negative or omega is above `reach`.
 
     even: a wrong one, weights one.
     """
     m, count = spared + 1, clients - spared - 1
     profile, bends = t1_profile(m, p)
-    excess = (cosh_mean(profile, bends, kappa) - 1.0) / tau
+    excess = (cosh_mean(profile, bends, kappa, reach) - 1.0) / tau
+    if not even and count > 1 and omega(np.array(1.0 / count), excess, kappa) > reach:
+        return math.inf, 0.0
     weights = np.ones(count) if even else 1.0 + np.diff(most(count, excess, kappa))
     if (weights < 0.0).any():
         return math.inf, 0.0

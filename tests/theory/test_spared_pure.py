@@ -1,7 +1,7 @@
 """E+ on exact shuffles of finite randomizers: its proof step by step, and the whole; one-sided."""
 
 import math
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from oracles import krr
 from oracles import spared_adaptive as adapted
 from oracles import spared_pure as oracle
 
-KAPPAS, TAUS = (0.3, 1.0, 3.0, 8.0), (0.5, 0.1, 0.02, 0.004)
+KAPPAS, TAUS, REACHES = (0.3, 1.0, 3.0, 8.0), (0.5, 0.1, 0.02, 0.004), (0.3, 1.0, math.inf)
 
 
 def random_channel(rng: np.random.Generator):
@@ -41,7 +41,10 @@ def test_e_plus_is_above_the_adversary_and_it_is_above_the_shuffle(seed):
         truth = oracle.adversary(channel, spared, others, target, c)
         laws = [krr.histogram_law([x, *spared, *others], channel, 1) for x in target]
         real.append(n * float(krr.hockey_stick(*laws, c)) / max(truth, 1e-12))
-        best = min(sum(oracle.theorem(n, len(spared), p, c, kappa, tau)) for kappa in KAPPAS for tau in TAUS)
+        best = min(
+            sum(oracle.theorem(n, len(spared), p, c, kappa, tau, reach=reach))
+            for kappa, tau, reach in product(KAPPAS, TAUS, REACHES)
+        )
         ratios.append(truth / best)
     assert max(real) <= 1.0 + 1e-9
     assert max(ratios) <= 1.0 + 1e-9
@@ -142,9 +145,10 @@ def test_bad_outputs_are_rarer_than_tau_even_where_tau_is_fitted_to_them():
                 pools, _, _ = oracle.seen(channel, spared, others, (0, 1))
                 mean = pools.mean(axis=0)
                 rho = pools / mean
-                for kappa in (0.1, 0.3, 1.0, 3.0, 10.0):
-                    excess = oracle.cosh_mean(profile, bends, kappa) - 1.0
-                    own = (np.cosh(kappa * (rho[:, None] - rho[None])) - 1.0).mean(axis=(0, 1))
+                for kappa, reach in product((0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 0.5, math.inf)):
+                    excess = oracle.cosh_mean(profile, bends, kappa, reach) - 1.0
+                    apart = oracle.cosh_and_tangent(rho[:, None] - rho[None], kappa, reach)
+                    own = (apart - 1.0).mean(axis=(0, 1))
                     for level in own[own > excess]:
                         bad = own >= level * (1.0 - 1e-9)
                         attained = max(attained, mean[bad].sum() * level / excess)
