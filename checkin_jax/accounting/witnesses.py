@@ -32,6 +32,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     MessagesByNumber,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
+from checkin_jax.accounting.bounds.messages.largest_message import LargestAverage
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import (
@@ -499,13 +500,19 @@ def _shown(unit: Unit) -> tuple[int, float] | None:
 
 
 def _of_gaussians(unit: Unit) -> list[Witness]:
-    """Witnesses of Gaussian messages, all others at one of the two records: unequal rates, few in visible slots."""
+    """Witnesses of Gaussian messages, all others at one of the two records.
+
+    For unequal rates, averages of slots, and few messages in visible slots.
+    """
     mu, mass = unit.randomizer.gaussian_mu, unit.neg_log_tail
     if mu is None or not SMALL_MU <= mu <= MOST_SHIFT:
         return []
     population = populations.covering_population(unit)
     if population is not None:
         return [UnequalMessagesOfOne(population.rate, population.theirs, mass, mu)]
+    averaged = unit.protocol.averaged_slot_choices
+    if averaged is not None and unit.view == "aggregate" and unit.replaced:
+        return [LargestAverage(*averaged, mu, mass)]
     if unit.slots is None or unit.slots.hidden or unit.summed_slots:
         return []
     shown, choices, profile = _shown(unit), unit.protocol.used_slot_choices, GaussianProfile(mu)

@@ -16,6 +16,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 
 from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 
@@ -108,6 +109,44 @@ class LargestInSlots(_Largest):
         gained = mine * (1.0 - _ACCURACY) - (other if self.replaced else dummy) * (1.0 + _ACCURACY)
         gained = self.use_prob * np.maximum(1.0 - expected, 0.0) * np.maximum(gained, 0.0) * (1.0 - ROUNDING)
         return gained, np.minimum(expected, 1.0), 1.0 - gained
+
+
+@dataclasses.dataclass(frozen=True)
+class LargestAverage(_Largest):
+    """Witness in averaged slots of which averages and loads are seen: all others at x', the target at x under P.
+
+    The event: some slot's average exceeds x' by a threshold, in standard deviations of its noise.
+
+    Attributes:
+      num_clients, num_slots, prob: n, m and p_0. mu: 2 / noise_multiplier. neg_log_tail: -log of the negligible mass.
+    """
+
+    num_clients: int
+    num_slots: int
+    prob: float
+    mu: float
+    neg_log_tail: float
+
+    name = "the largest Gaussian average, all others at one of the two records"
+    single: ClassVar[bool] = False
+
+    @functools.cached_property
+    def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        slots, others = float(self.num_slots), (self.num_clients - 1.0) * self.prob
+        loads = ShuffledGaussian(
+            self.num_clients, self.prob / self.num_slots, self.mu, True, self.neg_log_tail
+        ).mixture_below
+        shifts, shares = np.asarray(loads.mu), slots * np.asarray(loads.weight) * (1.0 - ROUNDING)
+        place = np.linspace(0.0, _FARTHEST, _PLACES)
+        low, near = 1.0 - _ACCURACY, scipy.special.ndtr(-place) * (1.0 + _ACCURACY)
+        apart = np.maximum(scipy.special.ndtr(shifts[:, None] - place) * low - near, 0.0)
+        # The target's slot exceeds the threshold, and would not with x'. No other one does: there are at most so many
+        # slots, or other participants.
+        gained, most = shares @ apart, self.prob * scipy.special.ndtr(self.mu - place)
+        gained = np.maximum(gained * (1.0 - slots * near), gained - most * others * near * (1.0 + ROUNDING))
+        gained = np.maximum(gained, 0.0) * (1.0 - ROUNDING)
+        occupied = min(slots, self.prob + others)
+        return gained, np.minimum(occupied * near * (1.0 + ROUNDING), 1.0), 1.0 - gained
 
 
 def singles_matter(number: float, mu: float, exponent: float) -> bool:
