@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.interface import UnitBound, Values, Witness
 from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 
 
@@ -34,11 +35,11 @@ class StagedBound(abc.ABC):
     witnesses: tuple[Witness, ...] = ()
 
     @abc.abstractmethod
-    def _stated(self) -> staged_clones.GameArguments | None:
+    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
         """The problem to evaluate; None if there is no such bound."""
 
     @functools.cached_property
-    def _problem(self) -> staged_clones.GameArguments | None:
+    def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
         return self._stated()
 
     @functools.cached_property
@@ -58,6 +59,11 @@ class StagedBound(abc.ABC):
     def gains(self) -> bool:
         """True if there is such a bound."""
         return self._problem is not None
+
+    @property
+    def few(self) -> bool:
+        """True if few messages hide the target."""
+        return isinstance(self._problem, FewSteps)
 
     @property
     def _observed_prob(self) -> float:
@@ -100,7 +106,7 @@ class StagedClones(StagedBound):
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self)
 
-    def _stated(self) -> staged_clones.GameArguments | None:
+    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
         return self.step_cover.game(self.steps, self.neg_log_tail)
 
 

@@ -47,7 +47,12 @@ from checkin_jax.accounting.bounds.windows.contention import (
     WeightedSlots,
 )
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
-from checkin_jax.accounting.bounds.windows.small_windows import MOST_SMALL, SmallWindow, SmallWindowRemoved
+from checkin_jax.accounting.bounds.windows.small_windows import (
+    MOST_SMALL,
+    PlayedWindow,
+    SmallWindow,
+    SmallWindowRemoved,
+)
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -91,7 +96,7 @@ def _sample(unit: Unit) -> Shuffled | ClientPool | None:
     return populations.widest_pool(unit) if unit.cover is None else Shuffled(*unit.cover)
 
 
-def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None:
+def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> StagedClones | None:
     bound = StagedClones(step_cover, steps, unit.neg_log_tail)
     return bound if bound.gains else None
 
@@ -112,6 +117,7 @@ def own_laws(unit: Unit) -> UnitBound | None:
     if found == [None]:
         found += [
             _weighted(unit, steps),
+            _in_small_window(unit, steps),
             *(_staged(unit, each, steps) for each in _step_covers(unit, UniformSlot)),
         ]
     if unit.randomizer.kary is None:
@@ -120,8 +126,10 @@ def own_laws(unit: Unit) -> UnitBound | None:
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
     if isinstance(sample, ClientPool):
         sharper = unit.randomizer.one_bit == 1.0 and not averaged
-    if sample is not None and sample.rate < 1.0 and not sharper:
-        found.append(_staged(unit, sample, steps))
+    if sample is not None and sample.rate < 1.0:
+        staged = _staged(unit, sample, steps)
+        if not sharper or (staged is not None and staged.few):
+            found.append(staged)
     bounds = [each for each in found if each is not None]
     return bounds[0] if len(bounds) == 1 else minimum(bounds) if bounds else None
 
@@ -234,10 +242,19 @@ def t2_removed(unit: Unit) -> UnitBound | None:
 
 
 def t2_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T2; clients that choose slots independently, about two a slot at most; some hundred slots."""
+    """Needs: as T2; clients that choose slots independently, about two a slot at most; some hundred slots, or few."""
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    return _weighted(unit, AnyMessage(unit.epsilon0))
+    steps = AnyMessage(unit.epsilon0)
+    return _weighted(unit, steps) or _in_small_window(unit, steps)
+
+
+def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
+    window = unit.protocol.sliding_window
+    if window is None or unit.slots is None or not 1 < window <= MOST_SMALL:
+        return None
+    played = PlayedWindow(window, steps, unit.neg_log_tail)
+    return played if played.gains else None
 
 
 def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:

@@ -23,8 +23,9 @@ from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics import staged_clones
+from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
@@ -70,9 +71,10 @@ class _OneRate(abc.ABC):
         sums = self.sums(neg_log_tail)
         return np.asarray(equal_steps.profile_upper(law, sums, host(epsilon0), host(losses)))
 
-    def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | None:
-        """The staged game of these steps; None if there are too few."""
-        return staged_clones.problem(self.sums(neg_log_tail), steps, self.everybody, neg_log_tail)
+    def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
+        """The game of these steps, staged or of few; None if there is neither."""
+        known = self.sums(neg_log_tail), steps, self.everybody, neg_log_tail
+        return staged_clones.problem(*known) or few_steps.problem(*known)
 
 
 @dataclasses.dataclass(frozen=True)

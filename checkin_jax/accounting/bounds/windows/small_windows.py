@@ -1,4 +1,4 @@
-"""profile (T2, R3, T2r) in sliding windows of few slots, by the law of their loads.
+"""profile (T2, R3, T2r), hexagon and own-laws in sliding windows of few slots, by the law of their loads.
 
 The bound reveals the client that is drawn in each slot, and the number of others there. The target's message is shown
 with weight 1 / (load + 1), and the sum of the weighted steps has its law on a lattice, by a Fourier transform at the
@@ -15,12 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkin_jax.accounting.bounds.hexagon import StagedBound
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import above_place, knots_of
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.kernels import ROUNDING, binomial
 from checkin_jax.numerics import convex, opposite_pair
+from checkin_jax.numerics.few_steps import FewSlots
+from checkin_jax.numerics.staged_clones import Steps
 
 # Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows.
 MOST_LISTED, _TOLD, MOST_SMALL = 9, 3, 256
@@ -355,6 +358,29 @@ class SmallWindow:
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return self._parts.held(self._table, loss)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayedWindow(StagedBound):
+    """hexagon or own-laws by loads: the value of the game with steps d_j / (C_j + 1), in the worst order. Symmetric.
+
+    Attributes:
+      window: m, from 2 to MOST_SMALL. steps: laws among which the adversary chooses, dummies' included.
+    """
+
+    window: int
+    steps: Steps
+    neg_log_tail: float
+
+    def _stated(self) -> FewSlots | None:
+        if self.steps.idle:
+            return None
+        loads = loads_of(self.window)
+        weights = tuple(1.0 / np.arange(1.0, loads.counts.shape[1] + 1.0))
+        game = FewSlots(
+            float(self.window), self.steps, self.neg_log_tail, weights, loads.counts.astype(int), loads.mean
+        )
+        return game if game.affordable else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,261 @@
+"""The game of few steps, played on a lattice; `staged_clones` has that of many.
+
+V_0(s) = s_+, and V_k(s) is the largest mean of V_{k-1}(s + w d) over the laws of a step d, w its weight
+[docs/theory_hexagon.md, docs/theory_mechanisms.md]. Steps are moved to both neighbouring points of the lattice with
+their mean kept, which raises V_k, since it is convex. All sums are of positive numbers, so rounding errors are
+relative. NumPy float64.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
+from checkin_jax.kernels.execution.backend import product
+from checkin_jax.kernels.messages.equal_steps import StepCounts
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.staged_clones import Steps
+
+# Spacing of the lattice in standard deviations of a step; its reach beyond the start and zero in standard deviations
+# of the sum, and in units of p - 1.
+_SPACING, _REACH, _BEYOND = 0.05, 6.0, 1.5
+# Most points of the lattice, and most products for one c.
+_POINTS, _WORK = 1 << 12, 1.5e8
+# Losses: evenly to so many standard deviations of the loss, then geometrically.
+_NEAR, _EVEN, _FAR = 4.0, 24, 28
+# Relative rounding error of a value after at most _POINTS steps.
+_ROUNDED = 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lattice:
+    """Points start + spacing (i - before), i < size; before: index of the start."""
+
+    start: float
+    spacing: float
+    before: int
+    size: int
+
+    @classmethod
+    def around(cls, start: float, reach: float, spacing: float) -> _Lattice:
+        """From `reach` below the start to `reach` above zero; coarser where there would be too many points."""
+        length = 2.0 * reach - start
+        spacing = max(spacing, length / _POINTS)
+        return cls(start, spacing, math.ceil(reach / spacing), math.ceil(length / spacing) + 1)
+
+    def nothing(self) -> np.ndarray:
+        """V_0 at all points."""
+        return np.maximum(self.start + self.spacing * (np.arange(self.size) - self.before), 0.0)
+
+    def moves(self, at: np.ndarray, laws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Steps as numbers of points, increasing, and their probabilities under every law, [laws, moves]."""
+        place = at / self.spacing
+        low = np.floor(place)
+        offsets, which = np.unique(np.concatenate([low, low + 1.0, [0.0]]).astype(int), return_inverse=True)
+        still = np.maximum(1.0 - laws.sum(axis=1, keepdims=True), 0.0)
+        shares = np.zeros((len(laws), offsets.size))
+        moved = np.concatenate([laws * (1.0 - (place - low)), laws * (place - low), still], axis=1)
+        for column, move in zip(moved.T, which):
+            shares[:, move] += column
+        return offsets, shares
+
+    def after(self, value: np.ndarray, offsets: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """The largest mean of a value function after one more step; it does not fall, and has slopes at most one."""
+        fewer, more = max(-int(offsets[0]), 0), max(int(offsets[-1]), 0)
+        rising = self.spacing * np.arange(1.0, more + 1.0)
+        wide = np.concatenate([np.full(fewer, value[0]), value, value[-1] + rising])
+        seen = np.stack([wide[fewer + offset : fewer + offset + self.size] for offset in offsets])
+        return product(shares, seen).max(axis=0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FewSteps(abc.ABC):
+    """A game of few messages, each of weight 1/n or less.
+
+    Attributes:
+      clients: n. steps: laws among which the adversary chooses. neg_log_tail: -log of the negligible mass.
+    """
+
+    clients: float
+    steps: Steps
+    neg_log_tail: float
+
+    @property
+    @abc.abstractmethod
+    def _square(self) -> float:
+        """Approximate sum of the squares of the weights, in units of 1/n."""
+
+    @property
+    @abc.abstractmethod
+    def _plays(self) -> int:
+        """Number of steps that are played for one c."""
+
+    @abc.abstractmethod
+    def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
+        """Mean value of the game at the start."""
+
+    def _total(self, value: float, alone: float) -> float:
+        """Bound from the mean value and the divergence of one message by itself."""
+        del alone
+        return value
+
+    def _message(self, above: float) -> Message:
+        """Parameters of a step at c = 1 + above."""
+        message = self.steps.message(host([math.log1p(above)]))
+        return message._replace(own=jax.tree.map(lambda part: part[0], message.own))
+
+    def _laws(self, message: Message, above: float) -> tuple[np.ndarray, np.ndarray]:
+        rules = self.steps.rules(message)
+        return np.asarray(rules.places(host(above), message)), np.asarray(rules.laws(message))[:-1]
+
+    @property
+    def deviation(self) -> float:
+        """Approximate standard deviation of the sum, in units of p - 1."""
+        return math.sqrt(self._square * self.steps.variance)
+
+    def lattice(self, above: float) -> _Lattice:
+        start = -self.clients * above / math.expm1(self.steps.epsilon0)
+        # The largest step is a lattice point.
+        spacing = 1.0 / math.ceil(1.0 / (_SPACING * math.sqrt(self.steps.variance)))
+        return _Lattice.around(start, _REACH * self.deviation + _BEYOND, spacing)
+
+    @property
+    def affordable(self) -> bool:
+        """True if the lattice is not too large."""
+        at, laws = self._laws(self._message(0.0), 0.0)
+        size = self.lattice(0.0).size
+        return size < _POINTS and 2.0 * size * self._plays * at.size * len(laws) <= _WORK
+
+    def value(self, above: float) -> float:
+        """Upper bound on the divergence at c = 1 + above, both directions."""
+        message, unit = self._message(above), math.expm1(self.steps.epsilon0)
+        alone = float(message.alone(host(math.log1p(above))))
+        mean = self.played(self.lattice(above), *self._laws(message, above)) * (1.0 + _ROUNDED)
+        value = self._total(mean * unit / self.clients, alone)
+        return min(value * (1.0 + ROUNDING) + FLUSHED, alone)
+
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """Losses in nats and proven upper bounds there, convex; the last loss is epsilon0."""
+        unit = math.expm1(self.steps.epsilon0)
+        near = min(_NEAR * self.deviation * unit / self.clients, 0.5 * unit)
+        tried = np.append(near * np.linspace(0.0, 1.0, _EVEN), np.geomspace(near, 0.98 * unit, _FAR)[1:])
+        above: list[float] = []
+        upper: list[float] = []
+        for each in tried.tolist():
+            above.append(each)
+            upper.append(self.value(each))
+            if upper[-1] < math.exp(-self.neg_log_tail):
+                break
+        places, values = convex.full_hull(np.array([*above, unit]), np.array([*upper, 0.0]))
+        return np.append(np.log1p(places[:-1]), self.steps.epsilon0), values
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FewMessages(FewSteps):
+    """A round of few messages of equal weight.
+
+    Attributes:
+      numbers, masses: numbers of messages, increasing, and their probabilities, rounded up. rest: upper bound on the
+        probability of all else, and that nobody hides the target.
+    """
+
+    numbers: np.ndarray
+    masses: np.ndarray
+    rest: float
+
+    @property
+    def _square(self) -> float:
+        return float(self.masses @ self.numbers) / float(self.masses.sum())
+
+    @property
+    def _plays(self) -> int:
+        return int(self.numbers[-1])
+
+    def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
+        offsets, shares = lattice.moves(at, laws)
+        value = lattice.nothing()
+        found = [value[lattice.before]]
+        for _ in range(self._plays):
+            value = lattice.after(value, offsets, shares)
+            found.append(value[lattice.before])
+        return float(self.masses @ np.array(found)[self.numbers.astype(int)])
+
+    def _total(self, value: float, alone: float) -> float:
+        return value + self.rest * alone
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FewSlots(FewSteps):
+    """A few slots whose messages have different weights, in the worst order.
+
+    Attributes:
+      weights: of the kinds of slots. counts: numbers of slots of each kind, [cases, kinds], n in all. mean: upper bound
+        on the mean of a value given for each case.
+    """
+
+    weights: tuple[float, ...]
+    counts: np.ndarray
+    mean: Callable[[np.ndarray], float]
+
+    @property
+    def _square(self) -> float:
+        return float(np.max(self.counts @ np.square(self.weights)))
+
+    @property
+    def _plays(self) -> int:
+        kinds = len(self.weights)
+        return kinds * math.comb(int(self.clients) + kinds, kinds)
+
+    def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
+        moves = [lattice.moves(weight * at, laws) for weight in self.weights]
+        most = self.counts.max(axis=0)
+        values = {(0,) * len(moves): lattice.nothing()}
+        for _ in range(int(self.clients)):
+            longer: dict[tuple[int, ...], np.ndarray] = {}
+            for played, value in values.items():
+                for kind, move in enumerate(moves):
+                    more = (*played[:kind], played[kind] + 1, *played[kind + 1 :])
+                    if more[kind] <= most[kind]:
+                        found = lattice.after(value, *move)
+                        longer[more] = np.maximum(longer[more], found) if more in longer else found
+            values = longer
+        return self.mean(np.array([values[tuple(case)][lattice.before] for case in self.counts.tolist()]))
+
+
+def problem(
+    step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tail: float
+) -> FewMessages | None:
+    """The game of few messages; None for many, or if one dominating law is nearly as good.
+
+    Args:
+      step_counts: the law of the number of messages, binomial if step_counts.rate < 1.
+      everybody: upper bound on the probability that no other client hides the target.
+      neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
+    """
+    rate, rest = float(step_counts.rate), everybody
+    counts, masses = np.asarray(step_counts.counts), np.asarray(step_counts.masses)
+    if steps.idle:
+        return None
+    if rate < 1.0:
+        clients, needed = float(counts[0]), neg_log_tail + 3.0
+        last = min(float(chernoff.most(clients, rate, np.array(needed))), clients - 1.0)
+        if last > _POINTS:
+            return None
+        counts = np.arange(last + 1.0)
+        masses = np.exp(np.asarray(binomial.log_pmf(counts, clients, rate))) * (1.0 + 1e-10)
+        if last < clients - 1.0:
+            rest += math.exp(-needed)
+    order = np.argsort(counts, kind="stable")
+    counts, masses = counts[order][masses[order] > 0.0], masses[order][masses[order] > 0.0]
+    if not counts.size or counts[-1] > _POINTS or (counts != np.floor(counts)).any():
+        return None
+    found = FewMessages(float(step_counts.clients), steps, neg_log_tail, counts, masses, rest)
+    return found if found.affordable else None

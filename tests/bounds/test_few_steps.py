@@ -1,0 +1,184 @@
+"""The game of few steps: against itself by recursion, and against whole rounds of few clients; one-sided."""
+
+import dataclasses
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from oracles import exact_rounds as exact
+from oracles import krr, spared_pure
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
+from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
+from checkin_jax.numerics.few_steps import FewMessages, FewSlots, FewSteps
+from checkin_jax.numerics.staged_clones import AnyMessage
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 40.0
+
+
+def of_number(epsilon0: float, number: int, clients: float = 1.0) -> FewMessages:
+    """The game of a known number of any eps0-LDP messages, each of weight 1/n."""
+    return FewMessages(clients, AnyMessage(epsilon0), MASS, np.array([float(number)]), np.ones(1), 0.0)
+
+
+def at_start(few: FewSteps, above: float) -> float:
+    """Mean value of the game, in units of p - 1."""
+    return few.played(few.lattice(above), *few._laws(few._message(above), above))
+
+
+@pytest.mark.parametrize("epsilon0", [0.05, 0.7, 2.0, 4.0])
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_the_lattice_is_above_the_game_itself(epsilon0, number):
+    """By recursion over all choices, without a lattice."""
+    p, clients = math.exp(epsilon0), 8.0
+    few = of_number(epsilon0, number, clients)
+    for share in (0.0, 1e-4, 0.01, 0.05, 0.2, 0.6):
+        above = share * (p - 1.0)
+        value = spared_pure.game((1.0,) * number, p, 1.0 + above)
+        # The game's steps are not centred: each has mean 1 - c.
+        truth = value((number - clients) * above) / clients
+        found = at_start(few, above) * (p - 1.0) / clients
+        assert found >= truth * (1.0 - 1e-9)
+        assert found <= 1.02 * truth + 1e-12
+
+
+def test_shorter_steps_and_fewer_laws_are_exceeded():
+    """The wrong neighbours: steps moved to the nearest point of the lattice, or a game without its worst law."""
+    p, number = math.exp(2.0), 3
+    few = of_number(2.0, number)
+    at, laws = few._laws(few._message(0.1), 0.1)
+    truth = spared_pure.game((1.0,) * number, p, 1.1)((number - 1.0) * 0.1) / (p - 1.0)
+    assert at_start(few, 0.1) >= truth * (1.0 - 1e-9)
+    lattice = few.lattice(0.1)
+    nearest = np.sign(at) * np.floor(np.abs(at) / lattice.spacing) * lattice.spacing
+    assert few.played(lattice, nearest, laws) < truth
+    assert few.played(lattice, at, laws[1:]) < truth
+
+
+def random_channel(rng: np.random.Generator) -> np.ndarray:
+    if rng.random() < 0.5:
+        return np.array(krr.random_extremal_channel(rng, 3, math.exp(rng.uniform(0.3, 2.5))))
+    return rng.dirichlet(np.ones(3) * rng.uniform(1.0, 8.0), 3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_own_laws_are_above_rounds_of_few_clients(seed):
+    """Every data set, every pair of the target's records; and without the event that all clients send they are not."""
+    rng = np.random.default_rng(seed)
+    channel = random_channel(rng)
+    channel = channel[:, channel.min(axis=0) > 1e-6]
+    channel = channel / channel.sum(axis=1, keepdims=True)
+    clients, rate = int(rng.integers(2, 6)), float(rng.uniform(0.1, 0.9))
+    mechanism = cj.FiniteMechanism(probabilities=channel)
+    if not mechanism.epsilon0 > 1e-3:
+        return
+    cover = Shuffled(clients, rate)
+    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    assert isinstance(bound._problem, FewSteps)
+    losses = mechanism.epsilon0 * np.array([0.0, 0.02, 0.1, 0.25, 0.5, 0.8])
+    truth = exact.most(exact.rounds(channel, [rate] * clients), np.exp(losses))
+    upper = bound.upper(losses)
+    assert (upper >= truth * (1.0 - 1e-9)).all()
+    assert (truth / upper).max() > 0.7
+
+
+def test_the_event_that_all_clients_send_is_not_free():
+    """k-ary response: nobody's absence hides a client then."""
+    channel = np.array(krr.krr_channel(2, 9.0))
+    cover, mechanism = Shuffled(3, 0.9), cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)
+    few = StagedClones(cover, theorems._own_steps(mechanism), MASS)._problem
+    losses = np.linspace(0.5, 1.8, 8)
+    truth = exact.most(exact.rounds(channel, [0.9] * 3), np.exp(losses))
+    upper = np.array([few.value(each) for each in np.expm1(losses)])
+    assert (upper >= truth * (1.0 - 1e-9)).all()
+    forgotten = dataclasses.replace(few, rest=0.0)
+    assert (np.array([forgotten.value(each) for each in np.expm1(losses)]) < truth).any()
+
+
+def test_any_messages_are_counted_sharper_where_few_arrive():
+    """Clones alone: 1.15 for any eps0-LDP message, 1.16 for RAPPOR."""
+    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=30 / 400, num_rounds=2000)
+    for randomizer, word in ((cj.PureLDP(epsilon0=1.0), "hexagon"), (cj.Rappor(epsilon0=1.0), "own-laws")):
+        found = cj.account(run, randomizer, delta=1e-6)
+        assert word in found.method
+        assert found.lower < found.epsilon < 1.03 * found.lower
+
+
+@pytest.mark.parametrize("cover", [UniformSlot(5, 1.0, 1.0), Occupied(6, 4, 0.7)])
+def test_slots_take_the_game_of_few_steps_too(cover):
+    """Below A, which replaces all laws by one."""
+    mechanism = cj.Rappor(epsilon0=1.5)
+    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    assert isinstance(bound._problem, FewSteps)
+    losses = np.linspace(0.0, 1.0, 9)
+    one_law = theorems.TotalVariationBound(cover, 1.5, mechanism.total_variation, MASS)
+    assert (bound.upper(losses) <= one_law.upper(losses) * 1.01).all()
+    assert (bound.upper(losses) < 0.99 * one_law.upper(losses)).any()
+
+
+# --- small sliding windows
+
+
+@pytest.mark.parametrize("epsilon0", [0.3, 2.0])
+@pytest.mark.parametrize("counts", [(2, 1), (1, 2), (0, 3)])
+def test_weighted_steps_are_above_the_game_in_every_order(epsilon0, counts):
+    p, slots = math.exp(epsilon0), float(sum(counts))
+    few = FewSlots(slots, AnyMessage(epsilon0), MASS, (1.0, 0.5), np.array([counts]), lambda value: value[0])
+    weights = [1.0] * counts[0] + [0.5] * counts[1]
+    for share in (0.0, 0.02, 0.1, 0.3):
+        above = share * (p - 1.0)
+        # The oracle's steps have means 1 - c times their weights.
+        rest = (slots - sum(weights)) * above
+        orders = {*permutations(weights)}
+        truth = max(spared_pure.game(order, p, 1.0 + above)(-rest) for order in orders) / (p - 1.0)
+        found = at_start(few, above)
+        assert found >= truth * (1.0 - 1e-9)
+        assert found <= 1.05 * truth + 1e-9
+
+
+@pytest.mark.parametrize("window", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_own_laws_in_small_windows_are_above_the_window_itself(window, seed):
+    """All records of the clients that may meet the target's window, dummies at any record."""
+    rng = np.random.default_rng(seed)
+    channel = rng.dirichlet(np.ones(2) * 2.0, 2) * 0.9 + 0.05
+    mechanism = cj.FiniteMechanism(probabilities=channel)
+    others = list(range(1 - window, 0)) + list(range(1, window))
+    slots = [tuple(range(at, at + window)) for at in (0, *others)]
+    shown = tuple(range(window))
+    bound = PlayedWindow(window, theorems._own_steps(mechanism), MASS)
+    assert bound.gains
+    losses = mechanism.epsilon0 * np.array([0.0, 0.1, 0.3, 0.6])
+    truth = np.zeros(losses.size)
+    for held in {
+        (0,) * len(others),
+        (1,) * len(others),
+        (0, 1) * (window - 1),
+        *[tuple(rng.integers(0, 2, len(others)).tolist()) for _ in range(3)],
+    }:
+        for dummy in (0, 1):
+            laws = [
+                exact.window(channel, (x, *held), [1.0] * len(slots), slots, shown, dummy) for x in (0, 1)
+            ]
+            for first, second in permutations(laws):
+                truth = np.maximum(truth, exact.leak(first, second, np.exp(losses)))
+    upper = bound.upper(losses)
+    assert (upper >= truth * (1.0 - 1e-9)).all()
+    assert (truth / upper)[:3].max() > 0.7
+
+
+def test_named_messages_in_small_windows_are_near_their_lower_end():
+    """By their profile alone: 1.43 and 1.29."""
+    cases = [
+        (cj.SlidingWindow(num_clients=3470, window=14, num_epochs=867), cj.L2Mechanism(epsilon0=0.722), 1.1),
+        (cj.SlidingWindow(num_clients=1190, window=3, num_epochs=400), cj.Rappor(epsilon0=0.658), 1.15),
+    ]
+    for run, randomizer, most in cases:
+        found = cj.account(run, randomizer, delta=1e-8)
+        assert "own-laws" in found.method
+        assert found.lower < found.epsilon < most * found.lower
