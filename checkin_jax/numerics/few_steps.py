@@ -233,7 +233,7 @@ class FewSlots(FewSteps):
 def problem(
     step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tail: float
 ) -> FewMessages | None:
-    """The game of few messages; None for many, or if one dominating law is nearly as good.
+    """The game of few messages; None for many or none, or if one dominating law is nearly as good.
 
     Args:
       step_counts: the law of the number of messages, binomial if step_counts.rate < 1.
@@ -242,7 +242,7 @@ def problem(
     """
     rate, rest = float(step_counts.rate), everybody
     counts, masses = np.asarray(step_counts.counts), np.asarray(step_counts.masses)
-    if steps.idle:
+    if steps.idle or everybody >= 1.0:
         return None
     if rate < 1.0:
         clients, needed = float(counts[0]), neg_log_tail + 3.0
@@ -255,7 +255,7 @@ def problem(
             rest += math.exp(-needed)
     order = np.argsort(counts, kind="stable")
     counts, masses = counts[order][masses[order] > 0.0], masses[order][masses[order] > 0.0]
-    if not counts.size or counts[-1] > _POINTS or (counts != np.floor(counts)).any():
+    if not counts.size or not 1.0 <= counts[-1] <= _POINTS or (counts != np.floor(counts)).any():
         return None
     found = FewMessages(float(step_counts.clients), steps, neg_log_tail, counts, masses, rest)
     return found if found.affordable else None

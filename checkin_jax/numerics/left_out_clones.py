@@ -6,7 +6,7 @@ clients. With m = r + 1 and N = n - m, for every kappa > 0 and 0 < tau < 1 [docs
     n H_c <= E V_w(m min(T*, t)) + m D_m(c + t) + tau (p - c) (N / (p + 1) + m) ,
 
 where V_w is the game of `kernels.messages.likelihood_polytopes` with steps of nearly even weights w_1, ...,
-w_N, given by kappa and tau, and t is any threshold. T* is the law given by a profile D of m shuffled
+w_N, given by kappa and tau, and t >= 0 is any threshold. T* is the law given by a profile D of m shuffled
 messages. D is this bound for m clients, recursively down to T1. If messages may depend on others of the
 round, the pool comes first, and with w_1 = ... = w_k = N/k
 
@@ -204,12 +204,14 @@ def _arcosh_one_plus(y: np.ndarray) -> np.ndarray:
 
 
 def nearly_even(excess: float, kappa: float, count: int) -> Weights | None:
-    """Weights that majorize every nonnegative rho of mean one with mean cosh kappa
-    (rho_i - rho_j) <= 1 + excess.
+    """Weights that majorize every nonnegative rho of mean one with mean f(rho_i - rho_j) <= 1 + excess.
+
+    f(u) is cosh(kappa u) up to |u| = N / (N - 1), N the count, and its tangents beyond (`Link.log_excess`).
 
     The sum of the largest q count of (rho_i - 1), over count, is at most q (1-q) omega(q), where
     omega(q) = arcosh(1 + excess / (2 q (1-q))) / kappa. The bound is concave in q, so each tangent bounds all
-    partial sums. None if the largest weight exceeds 2, or if there are fewer than two weights.
+    partial sums. None if the largest weight exceeds 2, since omega would be beyond the tangents' start, or if
+    there are fewer than two weights.
     """
     if count < 2:
         return None
