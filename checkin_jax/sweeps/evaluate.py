@@ -47,7 +47,7 @@ def evaluate(
             left = np.setdiff1d(left, served, assume_unique=True)
         parts = curves.parts(rows.inputs, left)
     elif question.what == "published":
-        parts = formulas.parts(question, rows.inputs, left, devices[0].platform)
+        parts = formulas.parts(rows.inputs, left, devices[0].platform)
     else:
         parts = [left[start : start + _TOGETHER] for start in range(0, len(left), _TOGETHER)]
 

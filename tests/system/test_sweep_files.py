@@ -18,7 +18,7 @@ from checkin_jax import cli
 from checkin_jax.accounting.composition import renyi
 from checkin_jax.sweeps import pictures, settings, store, tables
 
-# The kernels of closed forms compile in a moment.
+# Closed forms, which compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
 AXES = (*AXES, "--check-in-prob", ".001,.1", "--epsilon0", ".5,1,80", "--num-rounds", "1:1e4:log5")
 COUNT = 2 * 40 * 2 * 3 * 5
