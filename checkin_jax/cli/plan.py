@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
@@ -183,10 +183,8 @@ def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str
     return out
 
 
-def recorded(
-    path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
-) -> Callable[[], Record]:
-    """Reads a plan; returns a function that accounts for it and builds the record of its page and statement."""
+def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path | None) -> Record:
+    """Reads a plan, accounts for it and builds the record of its page and statement."""
     from checkin_jax.reports import evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
@@ -196,21 +194,17 @@ def recorded(
             f"{path}: a statement is of one group: write a plan for each share, with its own clients"
         )
     before = None if last is None else formats.last_of(last, "plan")
-
-    def made() -> Record:
-        return subjects.of_plan(
-            path.stem,
-            wanted.protocol,
-            answers(wanted, bounds),
-            target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
-            last=before,
-            notes=[sentence(QUICK)] if bounds == "fast" else [],
-            files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
-            source=path.resolve().name,
-            deployment=deployment or wanted.deployment,
-        )
-
-    return made
+    return subjects.of_plan(
+        path.stem,
+        wanted.protocol,
+        answers(wanted, bounds),
+        target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
+        last=before,
+        notes=[sentence(QUICK)] if bounds == "fast" else [],
+        files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
+        source=path.resolve().name,
+        deployment=deployment or wanted.deployment,
+    )
 
 
 def read(path: Path, free: str | None = None) -> Wanted:
