@@ -1,8 +1,7 @@
-"""Figures of one style, each saved with a CSV of its numbers under the same name. Needs matplotlib."""
+"""Figures of one style. Needs matplotlib."""
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import math
@@ -149,24 +148,6 @@ def by_rate(
     beneath.set_xticks([], minor=True)
     above.tick_params(labelbottom=False)
     return drawn
-
-
-def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Writes the rows as CSV with a header, floats in full precision; returns the path.
-
-    Raises:
-      ValueError: no rows.
-    """
-    rows = list(rows)
-    if not rows:
-        raise ValueError("rows=[]: expected at least one row")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(path) as stream:
-        stream.write(text.getvalue().encode())
-    return path
 
 
 def write(drawn: Figure, out: Path) -> None:

@@ -128,9 +128,10 @@ class ReportPage(_DeclaredOptions):
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        # With the suffix, so that a ledger and a plan of the same name have different pages.
-        beside = self.subject.with_name(f"{self.subject.name}.html")
-        usual = self.subject / "report.html" if self.subject.is_dir() else beside
+        if self.subject.is_dir():
+            usual = self.subject / "report.html"
+        else:  # with the suffix, so that a ledger and a plan of the same name have different pages
+            usual = self.subject.with_name(f"{self.subject.name}.html")
         Statement(**given | {"format": "html", "out": self.out or usual}).run()
 
 

@@ -358,29 +358,6 @@ def test_a_plan_and_a_ledger_have_pages_of_the_accountants_figures(pages):
         parsed.check_links()
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["nowhere.json"], "nowhere.json: no such folder or file"),
-        (["x.txt"], "expected the folder of a run, a ledger"),
-        (["fleet.toml", "--delta", "1e-6"], "--delta is given by the plan"),
-        (["fleet.toml", "--deployment", "x.txt"], "expected a table [deployment]"),
-        (["run", "--delta", "1e-6"], "--delta goes with a ledger"),
-        (["ledger.json"], "no ledger"),
-    ],
-)
-def test_a_page_of_nothing_is_refused_in_one_line(run_dir, monkeypatch, capsys, words, told):
-    monkeypatch.chdir(run_dir.parent)
-    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
-    for name, text in {"x.txt": "", "fleet.toml": FLEET, "ledger.json": "{}"}.items():
-        (run_dir.parent / name).write_text(text)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["report", *words])
-    out, err = capsys.readouterr()
-    assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
-    assert told in err
-
-
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Whatever the page would load is blocked and told; so are errors, and what sticks out of the window to the right.
 PROBE = """

@@ -295,6 +295,11 @@ def test_bad_arguments_get_one_clear_error(arguments, error, match):
         cj.sweep(**given)
 
 
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="with protocol ShuffledCheckIn needs check_in_prob"):
+        cj.sweep(num_clients=1000, epsilon0=1.0, delta=1e-6)
+
+
 def test_the_product_runs_with_the_last_argument_fastest():
     found = cj.sweep(
         what="rdp", protocol=cj.Shuffle, epsilon0=0.0, num_clients=[5, 7], order=[2, 3, 4.0], block_rows=4

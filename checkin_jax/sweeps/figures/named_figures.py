@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkin_jax import plotting
+from checkin_jax.sweeps import tables
 from checkin_jax.sweeps.figures import paper_figures
 from checkin_jax.sweeps.figures.panel import Row
 
@@ -123,4 +124,4 @@ def write(
         rows = chosen.draw(axis, **given)
         plotting.write(drawn, out)
     if data is not None:
-        plotting.write_csv(data, rows)
+        tables.write_rows(data, rows)
