@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import json
 import os
 import shutil
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
@@ -85,6 +86,35 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected a text in UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """A JSON object of finite numbers; ValueError for other texts."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"expected numbers, got {word}")
+
+    try:
+        found = json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("expected fewer brackets in brackets") from error
+    if not isinstance(found, dict):
+        raise ValueError("expected an object")
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      ValueError: it is damaged; the message names the file. OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        return object_of(content.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged: {error}") from error
 
 
 def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = ()) -> list[list[float]]:

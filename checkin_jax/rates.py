@@ -218,15 +218,6 @@ class Rates(CheckInRates):
             raise _validate.error(f"at least {self.smallest!r}, the slowest client's", client_rate=rate)
         return int(slower[np.argmax(self.values[slower])])
 
-    def weights(self, theta: float) -> np.ndarray:
-        """w = min(x / theta, (1-x) / (1-theta)) of each value, as in the splitting lemma; theta in (0, 1).
-
-        Raises:
-          ValueError: theta outside (0, 1).
-        """
-        theta = _validate.real(0.0, 1.0, "()", theta=theta)
-        return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
-
     def thinned(self, arrival_prob: float) -> Rates:
         """Rates of messages that arrive, each with probability `arrival_prob` in (0, 1], independently.
 

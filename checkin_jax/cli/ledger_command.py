@@ -9,7 +9,6 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -411,7 +410,7 @@ def recorded(
     trusted = {declarations.COMPOSED: found, **others}.get(relied_on, found if views == {relied_on} else None)
     view = None if relied_on == declarations.COMPOSED else relied_on
     left = None if trusted is None else _left(kept, trusted, delta, view)
-    return subjects.of_ledger(
+    made = subjects.of_ledger(
         path.stem,
         found.guarantee(delta, attack=delta < 1 and (attack or relied_on not in others)),
         {
@@ -419,12 +418,15 @@ def recorded(
             for view, each in others.items()
         },
         ledger=kept,
+        deployment=said,
+    )
+    return dataclasses.replace(
+        made,
         left="".join(map(sentence, _left_words(kept, left))),
         last=before,
-        notes=[sentence(note) for note in notes],
+        state=(*made.state, *map(sentence, notes)),
         files=evidence.digests([path]),
         source=path.resolve().name,
-        deployment=said,
     )
 
 
@@ -451,13 +453,18 @@ def _accountant(
     Raises:
       ValueError: the neighboring relation has no bound in the view.
     """
-    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
+    from checkin_jax.accounting.interop.accountant import (
+        CheckInAccountant,
+        MixedViewsWarning,
+        NeighboringRelation,
+    )
 
     state = found.state
     if view is not None:
         state["ledger"] = [{**each, "view": view} for each in state["ledger"]]
     accountant = CheckInAccountant(NeighboringRelation[found.neighboring_relation], bounds=bounds)
-    with _told_below():
+    with warnings.catch_warnings():  # that views differ is printed with the ledger's other notes
+        warnings.simplefilter("ignore", MixedViewsWarning)
         accountant.load_state_dict(state)
     return accountant
 
@@ -478,13 +485,3 @@ def in_views(
             with contextlib.suppress(ValueError):  # the relation has no bound in this view
                 others[view] = _accountant(found, bounds, view)
     return whole, others
-
-
-@contextlib.contextmanager
-def _told_below() -> Iterator[None]:
-    """Suppresses the warning about different views, which is printed with the ledger's other notes."""
-    from checkin_jax.accounting.interop.accountant import MixedViewsWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MixedViewsWarning)
-        yield

@@ -325,35 +325,6 @@ def test_train_digits_by_ldp_sgd_prints_one_json_object(capsys, tmp_path, quick)
 
 
 @pytest.mark.parametrize(
-    ("options", "rounds"),
-    [
-        (["shuffle", "--num-rounds", "2"], 2),
-        (["fixed-window", "--num-slots", "20", "--check-in-prob", "0.5", "--minibatch", "8"], 3),
-        (["sliding-window", "--window", "20", "--minibatch", "40"], 2),
-        (["averaged-updates", "--num-slots", "2", "--num-epochs", "2"], 4),
-    ],
-)
-def test_training_runs_under_every_protocol(capsys, tmp_path, quick, options, rounds):
-    folder = tmp_path / "run"
-    args = [
-        "train",
-        "digits",
-        "--num-clients",
-        "90",
-        "--run-dir",
-        str(folder),
-        "--json",
-        "--protocol",
-        *options,
-    ]
-    cli.main(args)
-    out = json.loads(capsys.readouterr().out)
-    assert out["rounds"] == rounds == len((folder / "metrics.jsonl").read_text().splitlines())
-    assert out["config"]["protocol"]["num_clients"] == 90
-    assert out["config"]["learning_rate"] > 0
-
-
-@pytest.mark.parametrize(
     ("options", "rate"),
     [
         ("mnist", 1.3),

@@ -228,16 +228,6 @@ def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
     assert len(drawn) == 5
 
 
-class _Curve:
-    def trade_off(self, fprs):
-        return np.sqrt(fprs), fprs**0.25
-
-
-def test_trade_off_curves_keep_text_on_the_canvas(drawn, tmp_path):
-    terms = {f"a view with a name of some length {index}": _Curve() for index in range(3)}
-    plotting.write(plotting.trade_off(terms), tmp_path / "curve.svg")
-
-
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
     grid = np.meshgrid([1e3, 1e9], [1e-6, 0.123456789], [0.25, 8.0], [1, 10**9], indexing="ij")
     names = ("num_clients", "check_in_prob", "epsilon0", "num_rounds")
