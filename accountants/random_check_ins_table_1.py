@@ -16,10 +16,10 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax import plotting
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
+from checkin_jax.sweeps.tables import write_rows
 
 
 def main(
@@ -99,7 +99,7 @@ def main(
             f"{float(dummies):,.0f}",
         )
     Console().print(table)
-    print(plotting.write_csv(out, rows))
+    print(write_rows(out, rows))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
-from checkin_jax import plotting
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
+from checkin_jax.sweeps.tables import write_rows
 
 
 def main(
@@ -55,7 +55,7 @@ def main(
         times = [row["seconds"] for row in rows if (row["bound"], row["largest_order"]) == (name, largest)]
         table.add_row(str(name), str(largest or "-"), *(f"{1e3 * float(s):.2f}" for s in times))
     Console().print(table)
-    print(plotting.write_csv(out, rows))
+    print(write_rows(out, rows))
 
 
 def _row(bound: str, n: float, largest: int, call: Callable[[], object]) -> dict[str, object]:

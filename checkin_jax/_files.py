@@ -1,17 +1,20 @@
-"""Atomic writes of files, files locked by one process at a time, TOML files, and names near to a missing one."""
+"""Atomic writes of files, files locked by one process at a time, TOML and CSV files, names near to a missing one."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import json
 import os
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
+from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
 
 try:
@@ -83,6 +86,70 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected a text in UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """A JSON object of finite numbers; ValueError for other texts."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"expected numbers, got {word}")
+
+    try:
+        found = json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("expected fewer brackets in brackets") from error
+    if not isinstance(found, dict):
+        raise ValueError("expected an object")
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      ValueError: it is damaged; the message names the file. OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        return object_of(content.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged: {error}") from error
+
+
+def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = ()) -> list[list[float]]:
+    """Numbers of a CSV file, a list for each column: those needed, then those of `more` that are there.
+
+    Columns may be in any order, among others; rows are the lines from the second on.
+
+    Raises:
+      ValueError: a missing column, a line that is empty or not numbers, with its number in the file, or no lines.
+      OSError: the file cannot be read.
+    """
+    # Spreadsheets begin a file with a byte order mark.
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        header, *rows = [*csv.reader(file)] or [[]]
+    header = [name.strip() for name in header]
+    for name in needed:
+        if name not in header:
+            hint = "; columns are separated by commas" if ";" in "".join(header) else ""
+            raise ValueError(
+                f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}{hint}"
+            )
+    while rows and not rows[-1]:
+        rows.pop()
+    if not rows:
+        raise ValueError(f"{path}: expected at least one line below the names of columns")
+    places = [header.index(name) for name in (*needed, *more) if name in header]
+    found = []
+    for number, row in enumerate(rows, start=2):
+        try:
+            found.append([float(row[place]) for place in places])
+        except (ValueError, IndexError):
+            raise ValueError(
+                f"{path}: line {number}: {_validate.shown(','.join(row))}: expected numbers"
+            ) from None
+    return [list(column) for column in zip(*found)]
 
 
 def near_file(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,6 +94,12 @@ def integer(low: int, high: float = math.inf, **value: int) -> int:
     if not (low <= x <= high and (isinstance(x, numbers.Integral) or float(x).is_integer())):
         raise error(f"a whole number in {legal}", **value)
     return int(x)
+
+
+def optional(check: Callable[..., T], *legal: Any, **value: Any) -> T | None:
+    """The one keyword's value as `check` returns it, given its legal range; None stays None."""
+    (x,) = value.values()
+    return None if x is None else check(*legal, **value)
 
 
 def choice(options: tuple[str, ...], **value: str) -> str:

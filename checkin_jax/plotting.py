@@ -1,10 +1,8 @@
-"""Figures of one style, each saved with a CSV of its numbers under the same name. Needs matplotlib."""
+"""Figures of one style. Needs matplotlib."""
 
 from __future__ import annotations
 
-import csv
 import io
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from checkin_jax.accounting.attack import AttackTerms
     from checkin_jax.accounting.guarantee import RateRow
 
 # Distinguish lines if colours have another meaning, or do not suffice.
@@ -151,47 +148,9 @@ def by_rate(
     return drawn
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Writes the rows as CSV with a header, floats in full precision; returns the path.
-
-    Raises:
-      ValueError: no rows.
-    """
-    rows = list(rows)
-    if not rows:
-        raise ValueError("rows=[]: expected at least one row")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(path) as stream:
-        stream.write(text.getvalue().encode())
-    return path
-
-
 def write(drawn: Figure, out: Path) -> None:
     """Writes a picture atomically, without its date. An SVG follows the page's theme."""
     made = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
     drawn.savefig(held := io.BytesIO(), format=out.suffix[1:], dpi=300, metadata=made)
     with replacing(out) as stream:
         stream.write(adaptive(held.getvalue().decode()).encode() if out.suffix == ".svg" else held.getvalue())
-
-
-_RATES = np.concatenate([np.geomspace(1e-5, 0.1, 81), np.linspace(0.1, 1.0, 46)[1:]])
-
-
-def trade_off(terms: Mapping[str, AttackTerms]) -> Figure:
-    """Trade-off curves of the best attacks, by name, as bands between certified ends."""
-    drawn, axes = figure(2, height=4.4)
-    for (name, each), color, dashes in zip(terms.items(), itertools.cycle(SERIES), itertools.cycle(DASHES)):
-        lower, upper = each.trade_off(_RATES)
-        for axis in axes:
-            axis.fill_between(_RATES, lower, upper, color=color, alpha=0.2, linewidth=0)
-            axis.plot(_RATES, upper, color=color, linestyle=dashes, label=name)
-    for axis in axes:
-        axis.plot(_RATES, _RATES, color="#7f7f7f", linewidth=1, linestyle=":", label="guessing")
-        axis.set(xlabel="false positive rate")
-    axes[0].set(ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.01))
-    axes[1].set(xscale="log", yscale="log", xlim=(1e-5, 1), ylim=(1e-5, 1.3))
-    legend(drawn, 1 + len(terms), axes[0])
-    return drawn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import csv
 import dataclasses
 import functools
 import hashlib
@@ -14,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._files import read_numbers
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import ByName
 
@@ -110,30 +110,10 @@ class Rates(CheckInRates):
             file (the header is line 1); no rates.
           OSError: the file cannot be read.
         """
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            header = [name.strip() for name in next(lines, [])]
-            if "rate" not in header:
-                raise ValueError(
-                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected rate"
-                )
-            places = [header.index(name) for name in ("rate", "count") if name in header]
-            rows, numbers = [], []
-            for number, row in enumerate(lines, start=2):
-                if not row:
-                    continue
-                try:
-                    rows.append([float(row[place]) for place in places])
-                except (ValueError, IndexError):
-                    text = _validate.shown(",".join(row))
-                    raise ValueError(f"{path}: line {number}: {text}: expected numbers") from None
-                numbers.append(number)
-        if not rows:
-            raise ValueError(f"{path}: expected at least one rate")
-        columns = np.asarray(rows).T
+        columns = np.array(read_numbers(path, ("rate",), ("count",)))
         checks = ("rate", _legal_rates, _RATES), ("count", _legal_counts, _COUNTS)
         for values, (name, legal, expected) in zip(columns, checks):
-            _each(lambda i, name=name: f"{path}: line {numbers[i]}: {name}", values, legal(values), expected)
+            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, legal(values), expected)
         return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
@@ -237,15 +217,6 @@ class Rates(CheckInRates):
         if slower.size == 0:
             raise _validate.error(f"at least {self.smallest!r}, the slowest client's", client_rate=rate)
         return int(slower[np.argmax(self.values[slower])])
-
-    def weights(self, theta: float) -> np.ndarray:
-        """w = min(x / theta, (1-x) / (1-theta)) of each value, as in the splitting lemma; theta in (0, 1).
-
-        Raises:
-          ValueError: theta outside (0, 1).
-        """
-        theta = _validate.real(0.0, 1.0, "()", theta=theta)
-        return np.minimum(self.values / theta, (1.0 - self.values) / (1.0 - theta))
 
     def thinned(self, arrival_prob: float) -> Rates:
         """Rates of messages that arrive, each with probability `arrival_prob` in (0, 1], independently.

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._rounding import down, up
 from checkin_jax._suggest import named
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
@@ -28,6 +27,7 @@ from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol
+from checkin_jax.reports import render
 from checkin_jax.training.reports.recorded import AUDITED
 from checkin_jax.training.reports.report import AccountFn
 from checkin_jax.training.run import PrivateRun
@@ -77,16 +77,10 @@ class Finding:
         """Plain values for JSON."""
         certified = self.guarantee.as_dict()
         return {
-            "test": self.test,
-            "view": self.view,
-            "against": certified["against"],
-            "compared": certified["compared"],
-            "protocol": certified["protocol"],
-            "delta": self.delta,
+            **{name: getattr(self, name) for name in ("test", "view", "delta", "evidence", "passed")},
+            **{name: certified[name] for name in ("against", "compared", "protocol")},
             "audit_lower": self.lower,
             "certified": {name: certified[name] for name in ("lower", "epsilon", "method", "lower_method")},
-            "evidence": self.evidence,
-            "passed": self.passed,
         }
 
 
@@ -126,11 +120,8 @@ class Audit:
         """Plain values for JSON."""
         audited = self.run.as_dict()
         return {
-            "passed": self.passed,
+            **{name: getattr(self, name) for name in ("passed", "confidence", "runs", "seed")},
             **{name: audited[name] for name in AUDITED},
-            "confidence": self.confidence,
-            "runs": self.runs,
-            "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "findings": [finding.as_dict() for finding in self.findings],
             "placements": [each.as_dict() for each in self.placements],
@@ -139,38 +130,7 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        run, count = self.run, len(self.findings)
-        failed = sum(not finding.passed for finding in self.findings)
-        misplaced = [each.test for each in self.placements if not each.passed]
-        if failed:
-            verdict = (
-                f"VIOLATION: {failed} of {count} lower bounds exceed the certified epsilon. The run leaks more than "
-                "its guarantee allows"
-            )
-        elif misplaced:
-            verdict = f"VIOLATION: the places of clients do not follow the protocol ({', '.join(misplaced)})"
-        else:
-            verdict = f"PASS: none of {count} lower bounds exceeds the certified epsilon"
-        lines = [
-            f"{verdict} (joint confidence {self.confidence:.6g}; {self.seconds:.0f} s)",
-            f"  audited    {_words(run.protocol)}",
-            f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}, sums drawn as {run.simulate!r}",
-            *(f"  note       {note}" for note in self.notes),
-        ]
-        for finding in self.findings:
-            certified = finding.guarantee
-            lines += [
-                "",
-                f"{'pass' if finding.passed else 'VIOLATION'}: view {finding.view!r}, {finding.test} of "
-                f"{_words(finding.protocol)}",
-                f"  against    {certified.against}",
-                f"  audit      epsilon >= {down(finding.lower)} at delta = {finding.delta!r} ({finding.evidence})",
-                f"  certified  {down(certified.lower)} <= epsilon <= {up(certified.epsilon)} "
-                f"at delta = {finding.delta!r} ({certified.method})",
-            ]
-        if self.placements:
-            lines += ["", *map(str, self.placements)]
-        return "\n".join(lines)
+        return render.text("audit.txt", audit=self, run=self.run)
 
 
 @named
@@ -222,7 +182,7 @@ def audit(
         raise _validate.error(f"at least one of {', '.join(map(repr, VIEWS))}", views=views)
     for view in views:
         _validate.choice(VIEWS, views=view)
-    entropies = _entropies(None if seed is None else _validate.integer(0, 2.0**128, seed=seed))
+    entropies = _entropies(_validate.optional(_validate.integer, 0, 2.0**128, seed=seed))
     say = on_phase or (lambda words: None)
     started = time.perf_counter()
     stand_in = small(_validate.instance(PrivateRun, run=run))
@@ -250,7 +210,7 @@ def audit(
     for view in views:
         totals = view == "aggregate"
         if totals not in drawn:
-            say(f"{2 * runs:,} runs of {_words(stand_in.protocol)}, {'sums' if totals else 'messages'}")
+            say(f"{2 * runs:,} runs of {stand_in.protocol.in_words}, {'sums' if totals else 'messages'}")
             drawn[totals] = two_worlds(stand_in, runs, entropies, messages=not totals, totals=totals)
         canary, *worlds = drawn[totals]
         first, second = (_scores(stand_in, view, canary, trials) for trials in worlds)
@@ -258,16 +218,16 @@ def audit(
         findings += _many_runs(stand_in, view, first, second, delta, error, certified)
         chosen = long[view]
         if chosen is not None:
-            say(f"one run of {_words(chosen.protocol)} in view {view!r}")
+            say(f"one run of {chosen.protocol.in_words} in view {view!r}")
             seen = one_run.coins_and_scores(chosen, view, entropies)
             guarantee = certified(chosen.protocol, view, delta)
             findings.append(_guesses(ONE_RUN, guarantee, *seen, error))
     if trained is not None:
-        say(f"training, {_words(trained.run.protocol)}")
+        say(f"training, {trained.run.protocol.in_words}")
         seen = training_run.coins_and_scores(trained, entropies)
         guarantee = certified(trained.run.protocol, "aggregate", delta)
         findings.append(_guesses(TRAINING, guarantee, *seen, error))
-    say(f"places of clients in {_words(stand_in.protocol)}")
+    say(f"places of clients in {stand_in.protocol.in_words}")
     return Audit(
         run=run,
         findings=tuple(findings),
@@ -342,7 +302,3 @@ def _entropies(seed: int | None) -> Iterator[int]:
     while True:
         words = root.spawn(1)[0].generate_state(4, np.uint32)
         yield sum(int(word) << shift for word, shift in zip(words, range(0, 128, 32)))
-
-
-def _words(protocol: CheckInProtocol) -> str:
-    return protocol.in_words

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from checkin_jax._serialize import finite
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules.draws import DUMMY
@@ -55,14 +56,8 @@ class Placement:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "test": self.test,
-            "client": self.client,
-            "log_ratio": self.log_ratio if math.isfinite(self.log_ratio) else None,
-            "limit": self.limit,
-            "runs": self.runs,
-            "passed": self.passed,
-        }
+        names = ("test", "client", "log_ratio", "limit", "runs", "passed")
+        return finite({name: getattr(self, name) for name in names})
 
     def __str__(self) -> str:
         return (

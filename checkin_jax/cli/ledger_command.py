@@ -9,7 +9,6 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -391,8 +390,8 @@ def recorded(
     last: Path | None,
     *,
     attack: bool = False,
-) -> Callable[[], Record]:
-    """Reads a ledger; returns a function that accounts for it and builds the record of its page and statement.
+) -> Record:
+    """Reads a ledger, accounts for it and builds the record of its page and statement.
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
@@ -407,35 +406,28 @@ def recorded(
     before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
     views = {each.unit[0].view for each in kept.counted if each.unit is not None}
-
-    def left() -> str:
-        """Sentence on the remainder of the target in the view that may be relied on; empty without such figures."""
-        if relied_on in others:
-            number = _left(kept, others[relied_on], delta, relied_on)
-        elif relied_on == declarations.COMPOSED or views == {relied_on}:
-            number = _left(kept, found, delta)
-        else:
-            number = None
-        return "".join(map(sentence, _left_words(kept, number)))
-
-    def made() -> Record:
-        return subjects.of_ledger(
-            path.stem,
-            found.guarantee(delta, attack=delta < 1 and (attack or relied_on not in others)),
-            {
-                view: each.guarantee(delta, attack=delta < 1 and (attack or view == relied_on))
-                for view, each in others.items()
-            },
-            ledger=kept,
-            left=left(),
-            last=before,
-            notes=[sentence(note) for note in notes],
-            files=evidence.digests([path]),
-            source=path.resolve().name,
-            deployment=said,
-        )
-
-    return made
+    # The remainder of the target is that of the view that may be relied on.
+    trusted = {declarations.COMPOSED: found, **others}.get(relied_on, found if views == {relied_on} else None)
+    view = None if relied_on == declarations.COMPOSED else relied_on
+    left = None if trusted is None else _left(kept, trusted, delta, view)
+    made = subjects.of_ledger(
+        path.stem,
+        found.guarantee(delta, attack=delta < 1 and (attack or relied_on not in others)),
+        {
+            view: each.guarantee(delta, attack=delta < 1 and (attack or view == relied_on))
+            for view, each in others.items()
+        },
+        ledger=kept,
+        deployment=said,
+    )
+    return dataclasses.replace(
+        made,
+        left="".join(map(sentence, _left_words(kept, left))),
+        last=before,
+        state=(*made.state, *map(sentence, notes)),
+        files=evidence.digests([path]),
+        source=path.resolve().name,
+    )
 
 
 def _read(path: Path) -> LedgerFile:
@@ -461,13 +453,18 @@ def _accountant(
     Raises:
       ValueError: the neighboring relation has no bound in the view.
     """
-    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation
+    from checkin_jax.accounting.interop.accountant import (
+        CheckInAccountant,
+        MixedViewsWarning,
+        NeighboringRelation,
+    )
 
     state = found.state
     if view is not None:
         state["ledger"] = [{**each, "view": view} for each in state["ledger"]]
     accountant = CheckInAccountant(NeighboringRelation[found.neighboring_relation], bounds=bounds)
-    with _told_below():
+    with warnings.catch_warnings():  # that views differ is printed with the ledger's other notes
+        warnings.simplefilter("ignore", MixedViewsWarning)
         accountant.load_state_dict(state)
     return accountant
 
@@ -488,13 +485,3 @@ def in_views(
             with contextlib.suppress(ValueError):  # the relation has no bound in this view
                 others[view] = _accountant(found, bounds, view)
     return whole, others
-
-
-@contextlib.contextmanager
-def _told_below() -> Iterator[None]:
-    """Suppresses the warning about different views, which is printed with the ledger's other notes."""
-    from checkin_jax.accounting.interop.accountant import MixedViewsWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MixedViewsWarning)
-        yield

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
-
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
@@ -70,7 +68,7 @@ class Bench(JsonOption):
     def run(self) -> None:
         """Prints each table with its source."""
         from checkin_jax.accounting.published_values import literature, tables
-        from checkin_jax.sweeps.tables import arrow, check, write
+        from checkin_jax.sweeps.tables import check, write_rows
 
         if self.out is not None:
             check_folder(check(out=self.out))
@@ -87,8 +85,7 @@ class Bench(JsonOption):
         if self.json:
             print(json.dumps(records, allow_nan=False))
         if self.out is not None:
-            filled = {name: np.array([record[name] for record in records]) for name in records[0]}
-            write(self.out, iter([arrow(filled, len(records))]))
+            write_rows(self.out, records)
 
 
 @dataclasses.dataclass(kw_only=True)

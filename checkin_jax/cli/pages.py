@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from checkin_jax import _validate
-from checkin_jax._files import replacing
 from checkin_jax._tables import broken, terminal_width
 from checkin_jax.cli.parsing import UsageError
-
-if TYPE_CHECKING:
-    from checkin_jax.reports.record import Record
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
@@ -64,20 +59,3 @@ def picture(option: str, path: Path | None) -> Path | None:
         return None if path is None else plotting.check(path)
     except ValueError as error:
         raise UsageError(f"{option} {path}: {str(error).partition(': ')[2]}") from error
-
-
-def write_page(subject: Path, out: Path | None, made: Callable[[], Record], deployment: Path | None) -> None:
-    """Writes the page about a file to `out`, or beside the file with .html after its name, and prints the path."""
-    from checkin_jax.reports import render
-
-    # With the suffix, so that a ledger and a plan of the same name have different pages.
-    out = subject.with_name(f"{subject.name}.html") if out is None else out
-    check_free(out, subject, deployment)
-
-    with replacing(out) as stream:
-        try:
-            stream.write(render.page(made()).encode())
-        # Errors found by accounting only, such as an empty ledger.
-        except ValueError as error:
-            raise UsageError(f"{subject}: {error}") from error
-    print(out)

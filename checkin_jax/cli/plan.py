@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
@@ -118,8 +118,7 @@ class Plan(JsonOption, BoundsOption):
             quick = bounds == "fast"
             print(_text(rows, wanted, quick=quick))
             if quick:
-                notes = [f"note: {QUICK}", *_smaller(rows, wanted)]
-                print("", *(broken(note, terminal_width()) for note in notes), sep="\n")
+                print("", broken(f"note: {QUICK}", terminal_width()), sep="\n")
         met = [_meets(row, wanted) for row in rows]
         if wanted.epsilon is not None and not (all(met) if wanted.groups else any(met)):
             sys.exit(1)
@@ -165,28 +164,8 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
-def _smaller(rows: list[dict[str, Guarantee] | str], wanted: Wanted) -> list[str]:
-    """Possible decrease of epsilon if all bounds are used, one line for each message."""
-    out = []
-    for row in rows:
-        if isinstance(row, str):
-            continue
-        g = row[wanted.view]
-        most = (
-            f"up to {up(g.epsilon / g.lower, 3)} times smaller"
-            if g.lower > 0
-            else "smaller by an unknown amount"
-        )
-        out.append(
-            f"note: {g.randomizer.description}: with all bounds epsilon may be {most}, not below {down(g.lower, 4)}"
-        )
-    return out
-
-
-def recorded(
-    path: Path, bounds: Any, deployment: Deployment | None, last: Path | None
-) -> Callable[[], Record]:
-    """Reads a plan; returns a function that accounts for it and builds the record of its page and statement."""
+def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path | None) -> Record:
+    """Reads a plan, accounts for it and builds the record of its page and statement."""
     from checkin_jax.reports import evidence, formats, subjects
     from checkin_jax.reports.record import sentence
 
@@ -196,21 +175,20 @@ def recorded(
             f"{path}: a statement is of one group: write a plan for each share, with its own clients"
         )
     before = None if last is None else formats.last_of(last, "plan")
-
-    def made() -> Record:
-        return subjects.of_plan(
-            path.stem,
-            wanted.protocol,
-            answers(wanted, bounds),
-            target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
-            last=before,
-            notes=[sentence(QUICK)] if bounds == "fast" else [],
-            files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
-            source=path.resolve().name,
-            deployment=deployment or wanted.deployment,
-        )
-
-    return made
+    made = subjects.of_plan(
+        path.stem,
+        wanted.protocol,
+        answers(wanted, bounds),
+        target=None if wanted.epsilon is None else (wanted.epsilon, wanted.view),
+        deployment=deployment or wanted.deployment,
+    )
+    return dataclasses.replace(
+        made,
+        last=before,
+        state=(*made.state, *([sentence(QUICK)] if bounds == "fast" else [])),
+        files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
+        source=path.resolve().name,
+    )
 
 
 def read(path: Path, free: str | None = None) -> Wanted:
@@ -234,9 +212,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
             raise ValueError("expected at least one [[message]]")
         fleet, cycle, log = _with_log(path, fleet)
         protocol = _run(cycle, fleet)
-        epsilon = target.get("epsilon")
-        if epsilon is not None:
-            epsilon = _validate.real(0, math.inf, "()", epsilon=epsilon)
+        epsilon = _validate.optional(_validate.real, 0, math.inf, "()", epsilon=target.get("epsilon"))
         delta = _validate.real(MIN_DELTA, 1, delta=target["delta"])
         view = _validate.choice(VIEWS, view=target.get("view", "messages"))
         if free is None and "free" in target:
@@ -248,8 +224,7 @@ def read(path: Path, free: str | None = None) -> Wanted:
         found = tuple(_message(table, epsilon, free) for table in tables_of)
         groups = () if all(share is None for share in shares) else _groups(shares, cycle, fleet)
         deployment = of_table(tables.get("deployment", {}))
-        if deployment.view is not None:
-            _validate.choice(VIEWS, view=deployment.view)
+        _validate.optional(_validate.choice, VIEWS, view=deployment.view)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path}: {error}") from error
     return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment, log)

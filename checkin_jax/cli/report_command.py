@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -12,7 +11,7 @@ from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
 from checkin_jax.cli.ledger_command import LedgerBudget
 from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of
-from checkin_jax.cli.pages import check_free, check_inputs, say, write_page
+from checkin_jax.cli.pages import check_free, check_inputs, say
 from checkin_jax.cli.parsing import UsageError
 
 if TYPE_CHECKING:
@@ -87,12 +86,12 @@ class _DeclaredOptions(BoundsOption):
                 raise UsageError(f"--{name} goes with a ledger{' or a plan' * (name != 'delta')}")
         return recorded.read(subject)
 
-    def record_of(self, subject: Path, *, attack: bool = False) -> Callable[[], Record]:
-        """Reads a ledger or a plan; returns a function that accounts for it and builds its record.
+    def record_of(self, subject: Path, said: Deployment | None, *, attack: bool = False) -> Record:
+        """Reads a ledger or a plan, accounts for it and builds its record.
 
         attack: True to include attack terms of a ledger in every view.
         """
-        said, bounds = self.declared(), bounds_of(self.bounds)
+        bounds = bounds_of(self.bounds)
         if subject.suffix == ".json":
             return ledger_command.recorded(subject, self.delta, bounds, said, self.last, attack=attack)
         if subject.suffix != ".toml":
@@ -128,22 +127,12 @@ class ReportPage(_DeclaredOptions):
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the page."""
-        _found(self.subject)
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.subject.is_dir():
-            self._of_run()
-        else:
-            write_page(self.subject, self.out, self.record_of(self.subject), self.deployment)
-
-    def _of_run(self) -> None:
-        from checkin_jax.accounting.account import account
-        from checkin_jax.training.reports import run_page
-
-        said, run = self.declared(), self.run_in(self.subject)
-        out = self.subject / "report.html" if self.out is None else self.out
-        check_free(out, self.subject, self.deployment, self.last)
-        if not run.metrics:
-            raise UsageError(f"{self.subject}: no round was logged; there is nothing to report")
-        print(run_page.write(run, out, account, deployment=said))
+            usual = self.subject / "report.html"
+        else:  # with the suffix, so that a ledger and a plan of the same name have different pages
+            usual = self.subject.with_name(f"{self.subject.name}.html")
+        Statement(**given | {"format": "html", "out": self.out or usual}).run()
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -176,11 +165,14 @@ class Statement(_DeclaredOptions):
         if self.out is not None:
             check = check_free if self.format == "html" else check_inputs
             check(self.out, self.subject, self.deployment, self.last)
-        written = self._of_run() if self.subject.is_dir() else self._of_file()
+        said = self.declared()
         try:
-            text = written()
-        except ValueError as error:  # errors found by accounting only, and declarations that match nothing
-            raise UsageError(f"{self.subject}: {error}") from error
+            text = self._of_run(said) if self.subject.is_dir() else self._of_file(said)
+        except UsageError:
+            raise
+        except ValueError as error:  # some errors, such as that of an empty ledger, do not name the file
+            named = "" if str(self.subject) in str(error) else f"{self.subject}: "
+            raise UsageError(f"{named}{error}") from error
         if self.out is not None:
             with replacing(self.out) as stream:
                 stream.write(text.encode())
@@ -190,26 +182,22 @@ class Statement(_DeclaredOptions):
         else:
             print(text, end="")
 
-    def _of_run(self) -> Callable[[], str]:
+    def _of_run(self, said: Deployment | None) -> str:
         from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
         from checkin_jax.training.reports.run_record import of_run
 
-        said, run = self.declared(), self.run_in(self.subject)
-        if not run.rounds:
-            raise UsageError(f"{self.subject}: no round was logged; there is nothing to state")
-        _ = run.audit  # checked before any work: complete, and of this run
+        run = self.run_in(self.subject)
         if self.format == "html":
-            return lambda: run_page.build(run, account, deployment=said)
-        return lambda: self._written(of_run(run, account, deployment=said))
+            return run_page.build(run, account, deployment=said)
+        return self._written(of_run(run, account, deployment=said))
 
-    def _of_file(self) -> Callable[[], str]:
+    def _of_file(self, said: Deployment | None) -> str:
         from checkin_jax.reports import render
 
-        made = self.record_of(self.subject, attack=not self.no_attack)
         if self.format == "html":
-            return lambda: render.page(made())
-        return lambda: self._written(made())
+            return render.page(self.record_of(self.subject, said))
+        return self._written(self.record_of(self.subject, said, attack=not self.no_attack))
 
     def _written(self, subject: Record) -> str:
         from checkin_jax.reports import formats

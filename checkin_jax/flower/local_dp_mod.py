@@ -16,13 +16,13 @@ import numpy as np
 import scipy.special
 
 from checkin_jax import _validate
-from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers import Gaussian
+from checkin_jax.reports import render
 
 _SLACK = 1e-9
 
@@ -66,23 +66,7 @@ class LocalDpWorth:
         return finite(out | {"holds": self.holds, "validity": self.validity})
 
     def __str__(self) -> str:
-        verdict = "holds" if self.holds else "does NOT hold"
-        lines = [
-            f"({self.epsilon!r}, {self.delta!r})-local differential privacy of a message {verdict}",
-            f"  setting    clipping_norm={self.clipping_norm!r}, sensitivity={self.sensitivity!r}",
-            f"  noise      standard deviation {self.noise_std:.4g}, which is {self.noise_multiplier:.4g} clip norms",
-            f"  worth      epsilon {up(self.epsilon_replaced)} at delta = {self.delta!r}, a client's data replaced",
-            f"             epsilon {up(self.epsilon_zero)}, the data there or an update of zero",
-            f"             delta {up(self.delta_replaced)} at epsilon = {self.epsilon!r}, a client's data replaced",
-        ]
-        if self.honest is not None and not self.holds:
-            z = self.honest.noise_multiplier
-            lines.append(
-                f"  instead    {up(z)} clip norms of noise a message: cj.Gaussian.from_local(epsilon0="
-                f"{self.epsilon!r}, delta0={self.delta!r})"
-            )
-        lines.append("  counts     one message; further ones add up, see `checkin epsilon --view local`")
-        return "\n".join(lines)
+        return render.text("local_dp.txt", worth=self)
 
 
 def local_dp_worth(*, clipping_norm: float, sensitivity: float, epsilon: float, delta: float) -> LocalDpWorth:

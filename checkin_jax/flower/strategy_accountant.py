@@ -49,14 +49,9 @@ class Accountant:
                 f"sampling_method={sampling!r}, neighboring_relation={relation!r}: expected 'no-amplification' and "
                 "'add-or-remove-one'"
             )
-        self._config = config
+        self.config = config
         self._ledger = CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
         self._releases: list[tuple[float, int]] = []
-
-    @property
-    def config(self) -> Any:
-        """flwr's PrivacyConfig."""
-        return self._config
 
     @property
     def num_releases(self) -> int:
@@ -67,9 +62,9 @@ class Accountant:
         """Noise multiplier of flwr's event, which must be of the config's population."""
         if any(not hasattr(event, name) for name in ("noise_multiplier", "population_size")):
             raise _validate.type_error("flwr's GaussianPrivacyEvent", event=event)
-        if event.population_size != self._config.population_size:
+        if event.population_size != self.config.population_size:
             raise ValueError(
-                f"population_size={event.population_size!r}: expected {self._config.population_size}, the config's"
+                f"population_size={event.population_size!r}: expected {self.config.population_size}, the config's"
             )
         return event.noise_multiplier
 
@@ -102,7 +97,7 @@ class Accountant:
         """flwr's PrivacySpent at this delta; None: the config's target delta."""
         from flwr.serverapp import PrivacySpent  # pyright: ignore[reportMissingImports]
 
-        at = self._config.target_delta if delta is None else delta
+        at = self.config.target_delta if delta is None else delta
         return PrivacySpent(
             epsilon=self.get_epsilon(at),
             delta=at,
@@ -117,14 +112,14 @@ class Accountant:
         Raises:
           ValueError: no limit is given.
         """
-        limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        limit = self.config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
             raise ValueError("max_epsilon=None: expected a limit, here or in the config")
         return self._ledger.would_exceed(
             dp_accounting.GaussianDpEvent(self._noise(event)),
             count,
             target_epsilon=limit,
-            target_delta=self._config.target_delta,
+            target_delta=self.config.target_delta,
         )
 
     def state_dict(self) -> dict[str, object]:
@@ -133,7 +128,7 @@ class Accountant:
         return {"schema": _SCHEMA, "config": self._plain_config(), "releases": releases}
 
     def _plain_config(self) -> dict[str, object]:
-        values = {name: getattr(self._config, name) for name in _FIELDS}
+        values = {name: getattr(self.config, name) for name in _FIELDS}
         return {name: getattr(value, "value", value) for name, value in values.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -146,7 +141,7 @@ class Accountant:
             raise _validate.error(f"one made by state_dict, schema {_SCHEMA}", state=state)
         if state["config"] != self._plain_config():
             raise _validate.error(f"{self._plain_config()}", config=state["config"])
-        fresh = type(self)(self._config)
+        fresh = type(self)(self.config)
         for each in state["releases"]:
             noise = _validate.real(0, math.inf, "(]", noise_multiplier=each["noise_multiplier"])
             count = _validate.integer(1, 10**9, count=each["count"])

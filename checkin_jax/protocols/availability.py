@@ -8,10 +8,9 @@ the smallest probability (docs/theory.md, section 8; docs/theory_rates.md). "Coi
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._files import read_numbers
 from checkin_jax._rounding import counted
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import named
@@ -369,35 +369,8 @@ def read(path: str | Path) -> AvailabilityLog:
         header being line 1), or no rounds.
       OSError: the file cannot be read.
     """
-    # Spreadsheets begin a file with a byte order mark.
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
-        header = [name.strip() for name in next(rows, [])]
-        for name in ("available", "coin"):
-            if name not in header:
-                hint = "; columns are separated by commas" if ";" in "".join(header) else ""
-                raise ValueError(
-                    f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}{hint}"
-                )
-        places = [header.index("available"), header.index("coin")]
-        lines = list(enumerate(rows, start=2))
-    while lines and not lines[-1][1]:
-        lines.pop()
-    found = [_line(path, number, row, places) for number, row in lines]
-    if not found:
-        raise ValueError(f"{path}: expected at least one round")
-    available, coins = np.array(found).T
-    return _checked(available, coins, lambda name, i: f"{path}: line {lines[i][0]}: {name}=")
-
-
-def _line(path: str | Path, number: int, row: list[str], places: Iterable[int]) -> tuple[float, float]:
-    try:
-        available, coin = (float(row[place]) for place in places)
-    except (ValueError, IndexError):
-        raise ValueError(
-            f"{path}: line {number}: {_validate.shown(','.join(row))}: expected two numbers, such as 1600000,0.003"
-        ) from None
-    return available, coin
+    available, coins = map(np.array, read_numbers(path, ("available", "coin")))
+    return _checked(available, coins, lambda name, i: f"{path}: line {i + 2}: {name}=")
 
 
 def _checked(available: np.ndarray, coin: np.ndarray, at: Callable[[str, int], str]) -> AvailabilityLog:

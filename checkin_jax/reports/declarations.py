@@ -55,6 +55,11 @@ class Decision:
 OUTCOMES = ("accepted", "refused", "accepted on conditions")
 
 
+def _asked(words: str) -> Any:
+    """A field of `Deployment` that a page asks for in these words."""
+    return dataclasses.field(default=None, metadata={"asked": words})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
     """The deployer's declarations, one sentence each; None: undeclared, which the page says, leaving a blank.
@@ -82,24 +87,24 @@ class Deployment:
       decision: what was decided about the statement.
     """
 
-    operator: str | None = None
-    contact: str | None = None
-    purpose: str | None = None
-    view: str | None = None
-    trusted: str | None = None
-    message: str | None = None
-    num_clients: int | None = None
-    client: str | None = None
-    data: str | None = None
-    tuning: str | None = None
-    evaluation: str | None = None
-    other_releases: str | None = None
-    released_to: str | None = None
-    security: str | None = None
-    side_channels: str | None = None
-    audit: str | None = None
-    code: str | None = None
-    utility: str | None = None
+    operator: str | None = _asked("Operator")
+    contact: str | None = _asked("Contact")
+    purpose: str | None = _asked("Purpose")
+    view: str | None = _asked("View that applies")
+    trusted: str | None = _asked("Who is trusted")
+    message: str | None = _asked("Message in use")
+    num_clients: int | None = _asked("Clients in all")
+    client: str | None = _asked("What a client is")
+    data: str | None = _asked("What a record holds")
+    tuning: str | None = _asked("Tuning")
+    evaluation: str | None = _asked("Evaluation")
+    other_releases: str | None = _asked("Other releases")
+    released_to: str | None = _asked("Recipients")
+    security: str | None = _asked("Security and access")
+    side_channels: str | None = _asked("Side channels")
+    audit: str | None = _asked("Audit")
+    code: str | None = _asked("Where the code is")
+    utility: str | None = _asked("Utility and bias")
     checked: tuple[Checked, ...] = ()
     decision: Decision | None = None
 
@@ -125,24 +130,7 @@ class Deployment:
 
 # Declarations by key, as a page names them.
 QUESTIONS = {
-    "operator": "Operator",
-    "contact": "Contact",
-    "purpose": "Purpose",
-    "view": "View that applies",
-    "trusted": "Who is trusted",
-    "message": "Message in use",
-    "num_clients": "Clients in all",
-    "client": "What a client is",
-    "data": "What a record holds",
-    "tuning": "Tuning",
-    "evaluation": "Evaluation",
-    "other_releases": "Other releases",
-    "released_to": "Recipients",
-    "security": "Security and access",
-    "side_channels": "Side channels",
-    "audit": "Audit",
-    "code": "Where the code is",
-    "utility": "Utility and bias",
+    field.name: field.metadata["asked"] for field in dataclasses.fields(Deployment) if field.metadata
 }
 _OTHERS = ("checked", "decision", "num_clients")
 _TEXTS = tuple(name for name in QUESTIONS if name not in _OTHERS)

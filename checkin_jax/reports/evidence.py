@@ -7,9 +7,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from checkin_jax._files import naming, replacing
+from checkin_jax._files import naming, read_object, replacing
 from checkin_jax._rounding import down, up
 
 AUDIT = "audit.json"
@@ -59,10 +59,8 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
     path = folder / AUDIT
     if not path.is_file():
         return None
-    with naming(path):
-        content = path.read_bytes()
+    found = read_object(path)
     try:
-        found = json.loads(content.decode("utf-8"), parse_constant=_refuse)
         for each in found["findings"]:
             epsilon = each["certified"]["epsilon"]
             texts = all(isinstance(each[name], str) for name in ("test", "view", "evidence"))
@@ -79,10 +77,6 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: damaged: {error}") from error
     return found
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"expected numbers, got {word}")
 
 
 def audited(found: dict[str, Any] | None) -> tuple[str, ...]:

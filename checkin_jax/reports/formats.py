@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._files import naming
+from checkin_jax._files import read_object
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.guarantee import RateRow
@@ -184,10 +184,8 @@ def last_of(path: Path, kind: str) -> Last:
     Raises:
       ValueError: it is not such a statement, or one about another kind of subject. OSError: it cannot be read.
     """
-    with naming(path):
-        content = path.read_bytes()
     try:
-        values = json.loads(content.decode("utf-8"))
+        values = read_object(path)
         told = guaranteed_of(values)
         ends = {(each["message"] or "", each["view"]): each["epsilon"] for each in told}
         found = Last(

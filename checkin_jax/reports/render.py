@@ -56,6 +56,7 @@ def templates() -> jinja2.Environment:
         "at_most": lambda value: record.number(value, up),
         "at_least": lambda value: record.number(value, down),
         "up": up,
+        "down": down,
         "bracket": _bracket,
         "thousands": "{:,}".format,
         "factor": record.factor,
@@ -68,6 +69,11 @@ def templates() -> jinja2.Environment:
     }
     environment.tests["finite"] = math.isfinite
     return environment
+
+
+def text(name: str, **given: Any) -> str:
+    """A text by the template of this name, without the last end of line."""
+    return templates().get_template(name).render(**given).removesuffix("\n")
 
 
 def _bracket(values: Mapping[str, Any], upper: str = "epsilon", lower: str = "epsilon_lower") -> str:

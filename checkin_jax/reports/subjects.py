@@ -9,8 +9,7 @@ from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.interop.ledger_file import Entry, Ledger, settings_once
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declarations import COMPOSED, Deployment
-from checkin_jax.reports.evidence import Digest
-from checkin_jax.reports.record import PROTECTED, Last, Promise, Record, reliable_view, sentence
+from checkin_jax.reports.record import PROTECTED, Promise, Record, reliable_view, sentence
 
 _UNIT = f"{PROTECTED[:1].upper()}{PROTECTED[1:]}, over {{}}."
 _RELEASED = (
@@ -25,11 +24,6 @@ def of_ledger(
     others: Mapping[str, LedgerGuarantee],
     *,
     ledger: Ledger | None = None,
-    left: str = "",
-    notes: Sequence[str] = (),
-    last: Last | None = None,
-    files: tuple[Digest, ...] = (),
-    source: str = "",
     deployment: Deployment,
 ) -> Record:
     """Record of a ledger. Views named by its entries are not declarations, since they may be defaults.
@@ -40,11 +34,6 @@ def of_ledger(
       others: view -> the guarantee if all entries were observed in that view. Beliefs are those of the
         guarantee that may be relied on, if it has attack terms.
       ledger: the file, with dates, notes and target; None: the guarantee alone.
-      left: sentence on the remainder of the target.
-      notes: further important remarks.
-      last: figures of the last statement.
-      files: hashes of the files that were read.
-      source: name of the file.
       deployment: the deployer's declarations.
     """
     views = {unit.view for unit, _ in found.units}
@@ -71,12 +60,10 @@ def of_ledger(
         target = ledger.epsilon, reliable_view(guarantees, deployment)
     return Record(
         kind="ledger",
-        last=last,
         rounds=units,
         target=target,
-        left=left,
         run_by=deployment.operator or "whoever trains",
-        state=(*twice, *notes),
+        state=tuple(twice),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
         promises=(Promise(guarantees=guarantees, relied_on=relied_on),),
@@ -90,8 +77,6 @@ def of_ledger(
             "ledger answers for its completeness.",
         ),
         released=(_RELEASED,),
-        files=files,
-        source=source,
         deployment=deployment,
     )
 
@@ -114,10 +99,6 @@ def of_plan(
     found: Sequence[Mapping[str, Guarantee] | str],
     *,
     target: tuple[float, str] | None = None,
-    last: Last | None = None,
-    notes: Sequence[str] = (),
-    files: tuple[Digest, ...] = (),
-    source: str = "",
     deployment: Deployment,
 ) -> Record:
     """Record of a plan.
@@ -127,10 +108,6 @@ def of_plan(
       protocol: the run.
       found: for each kind of message the guarantees by view, or the reason that there is none.
       target: the target epsilon, and its view.
-      last: figures of the last statement.
-      notes: further important remarks.
-      files: hashes of the files that were read.
-      source: name of the file.
       deployment: the deployer's declarations.
 
     Raises:
@@ -158,10 +135,9 @@ def of_plan(
             f"The target is in view {target[1]}, but view {deployment.view} applies here, as declared: a target met in "
             "one view says nothing about another."
         )
-    state += [*notes, *(each for each in found if isinstance(each, str))]
+    state += [each for each in found if isinstance(each, str)]
     return Record(
         kind="plan",
-        last=last,
         rounds=protocol.num_units,
         protocol=(protocol.title, protocol.in_words),
         run_by="nobody yet",
@@ -176,7 +152,5 @@ def of_plan(
         mechanism=tuple(sentence(next(iter(each.values())).randomizer.description) for each in kinds),
         covered=("All planned rounds, even if the run ends before.",),
         released=(_RELEASED,),
-        files=files,
-        source=source,
         deployment=deployment,
     )

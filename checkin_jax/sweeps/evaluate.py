@@ -15,7 +15,6 @@ from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.protocols import RELATIONS, REPLACE, VIEWS
 from checkin_jax.sweeps import curves, formulas
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.settings import Rows
@@ -47,7 +46,7 @@ def evaluate(
             left = np.setdiff1d(left, served, assume_unique=True)
         parts = curves.parts(rows.inputs, left)
     elif question.what == "published":
-        parts = formulas.parts(question, rows.inputs, left, devices[0].platform)
+        parts = formulas.parts(rows.inputs, left, devices[0].platform)
     else:
         parts = [left[start : start + _TOGETHER] for start in range(0, len(left), _TOGETHER)]
 
@@ -81,14 +80,8 @@ def answers(question: Question, inputs: Mapping[str, np.ndarray]) -> Results:
 
 def _arguments(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `account` and `calibrate` besides the descriptions."""
-    relation = given.get("neighboring_relation", REPLACE)
-    return {
-        "delta": _validate.real(MIN_DELTA, 1.0, delta=given["delta"]),
-        "view": _validate.choice(VIEWS, view=given.get("view", "messages")),
-        "bounds": question.bounds,
-        "neighboring_relation": _validate.choice(RELATIONS, neighboring_relation=relation),
-        "client_rate": given.get("client_rate"),
-    }
+    names = ("delta", "view", "neighboring_relation", "client_rate")
+    return {name: given[name] for name in names if name in given} | {"bounds": question.bounds}
 
 
 def _bracket(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,8 +103,8 @@ def _calibration(question: Question, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _by_rdp(question: Question, given: Mapping[str, Any]) -> dict[str, Any]:
-    about = _arguments(question, given)
-    epsilon, order, name = unit_curve(*question.described(given), about["view"]).best(about["delta"])
+    delta = _validate.real(MIN_DELTA, 1.0, delta=given["delta"])
+    epsilon, order, name = unit_curve(*question.described(given), given.get("view", "messages")).best(delta)
     return {"epsilon": epsilon, "optimal_order": order, "method": f"{name}, RDP", "validity": "certified"}
 
 

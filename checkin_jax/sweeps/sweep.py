@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
+import concurrent.futures
 import dataclasses
 import functools
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -35,19 +35,6 @@ _AHEAD, _PAUSE = 1024, 0.05
 _MOST_ROWS, _ON_ACCELERATORS = 2**20, 2**17
 _SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
-
-
-class Future(Protocol):
-    """Result of `Executor.submit`."""
-
-    def done(self) -> bool: ...
-    def result(self) -> Any: ...
-
-
-class Executor(Protocol):
-    """Runs functions elsewhere: a `concurrent.futures.Executor`, or an object with its interface."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
 
 
 class Arguments(settings.Axes, total=False):
@@ -252,7 +239,7 @@ def sweep_to_file(
     *,
     resume: bool = False,
     join: bool = False,
-    executor: Executor | None = None,
+    executor: concurrent.futures.Executor | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
     **arguments: Unpack[Arguments],
@@ -267,8 +254,8 @@ def sweep_to_file(
       join: share the sweep, without a leader, among all processes that see the folder and call this. Each
         claims the next free block, blocks of a killed process are taken over, and one process joins the file.
         An `out` that exists without a folder of blocks counts as finished. The claims are file locks.
-      executor: evaluates the blocks, which this process writes: a `concurrent.futures.Executor`, or an object
-        with its `submit`, over processes or machines that can import the classes of the settings.
+      executor: evaluates the blocks, which this process writes, over processes or machines that can import the
+        classes of the settings.
       progress: as in `sweep`.
       verbose: as in `sweep`.
       **arguments: as in `sweep`.
@@ -343,7 +330,11 @@ def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
 
 
 def _sent(
-    made: Prepared, store: Store, executor: Executor, left: Sequence[int], tell: Callable[[int], None]
+    made: Prepared,
+    store: Store,
+    executor: concurrent.futures.Executor,
+    left: Sequence[int],
+    tell: Callable[[int], None],
 ) -> None:
     """Evaluates blocks by an executor, a limited number at a time; finished blocks are stored in any order.
 
@@ -351,27 +342,26 @@ def _sent(
       ValueError: a worker computes on another platform than this process.
     """
     here = _devices()[0].platform
-    waiting, pending = collections.deque(left), dict[int, Future]()
-    try:
-        while waiting or pending:
-            while waiting and len(pending) < _AHEAD:
-                block = waiting.popleft()
-                rows = made.settings.rows(*made.blocks[block])
-                pending[block] = executor.submit(_elsewhere, made.question, rows)
-            ready = [block for block, future in pending.items() if future.done()]
-            for block in ready:
-                there, table = pending.pop(block).result()
-                if there != here:
-                    raise ValueError(
-                        f"executor: a worker computes on {there}, expected {here} as in this process"
-                    )
-                store.write(block, lambda table=table: table)
-                tell(made.size(block))
-            if not ready:
-                time.sleep(_PAUSE)
-    finally:
-        for future in pending.values():
-            getattr(future, "cancel", lambda: None)()
+    for start in range(0, len(left), _AHEAD):
+        pending = {
+            executor.submit(_elsewhere, made.question, made.settings.rows(*made.blocks[block])): block
+            for block in left[start : start + _AHEAD]
+        }
+        try:
+            while pending:
+                first = concurrent.futures.FIRST_COMPLETED
+                done, _ = concurrent.futures.wait(pending, return_when=first)
+                for future in sorted(done, key=pending.__getitem__):
+                    block, (there, table) = pending.pop(future), future.result()
+                    if there != here:
+                        raise ValueError(
+                            f"executor: a worker computes on {there}, expected {here} as in this process"
+                        )
+                    store.write(block, lambda table=table: table)
+                    tell(made.size(block))
+        finally:
+            for future in pending:
+                future.cancel()
 
 
 def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[int], None]) -> Written:

@@ -8,7 +8,7 @@ import html
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
@@ -176,6 +176,11 @@ def write(path: Path, blocks: Iterator[pa.Table]) -> Path:
     with replacing(path) as stream:
         (_write_csv if path.suffix == ".csv" else _write_parquet)(stream, blocks)
     return path
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes rows of one kind, at least one, to .csv or .parquet."""
+    return write(path, iter([pa.Table.from_pylist(list(map(dict, rows)))]))
 
 
 def _write_csv(stream: IO[bytes], blocks: Iterator[pa.Table]) -> None:

@@ -12,11 +12,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from checkin_jax._rounding import down, up
+from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
+from checkin_jax.reports import render
 from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.reports.report import AccountFn, by_rate, every_view, guarantee, rate_lines
@@ -100,17 +101,10 @@ class Budget:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities become None."""
-        names = (
-            "ended",
-            "rounds",
-            "rounds_within",
-            "rounds_planned",
-            "target_epsilon",
-            "target_view",
-            "delta",
-        )
+        told = dataclasses.asdict(dataclasses.replace(self, spent={}, whole={}, by_rate=()))
+        del told["run_dir"], told["by_rate"]
         return {
-            **{name: getattr(self, name) for name in names},
+            **told,
             "left": self.left,
             "spent": finite({view: each.epsilon for view, each in self.spent.items()}),
             "whole": finite({view: each.epsilon for view, each in self.whole.items()}),
@@ -118,24 +112,8 @@ class Budget:
         }
 
     def __str__(self) -> str:
-        state = self.ended or "has not ended"
-        planned = f" ({self.rounds_planned:,} planned)" if self.rounds_within < self.rounds_planned else ""
-        budget = (
-            "no budget was set"
-            if self.target_epsilon is None
-            else f"epsilon {self.target_epsilon:g} in view {self.target_view!r} at delta = {self.delta!r}"
-        )
-        lines = [
-            f"{self.run_dir}: {state}",
-            f"  rounds     {self.rounds:,} of {self.rounds_within:,} logged{planned}",
-            f"  budget     {budget}",
-            f"  {'view':<11}{'spent':>12}{'at the end':>12}{'left':>12}",
-        ]
-        for view, whole in self.whole.items():
-            spent = up(self.spent[view].epsilon) if self.spent else "0"
-            left = down(self.left) if self.left is not None and view == self.target_view else ""
-            lines.append(f"  {view:<11}{spent:>12}{up(whole.epsilon):>12}{left:>12}".rstrip())
-        return "\n".join([*lines, *rate_lines(self.by_rate)])
+        rates = rate_lines(self.by_rate)
+        return render.text("budget.txt", budget=self, target=self.target_epsilon, rates=rates)
 
 
 def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:

@@ -23,6 +23,7 @@ import optax
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
+from checkin_jax._validate import optional
 from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import halted, rounds_within
 from checkin_jax.training.evaluation import Evaluate, metric_names, norms, own_metrics, tests
@@ -178,17 +179,13 @@ def train(
         {
             "averaging": _validate.real(0, 1, "[)", averaging=averaging),
             "eval_every": _validate.integer(1, eval_every=eval_every),
-            "target_accuracy": target_accuracy
-            if target_accuracy is None
-            else _validate.real(0, 1, "(]", target_accuracy=target_accuracy),
-            "seed": seed if seed is None else _validate.integer(0, 2.0**128, seed=seed),
+            "target_accuracy": optional(_validate.real, 0, 1, "(]", target_accuracy=target_accuracy),
+            "seed": optional(_validate.integer, 0, 2.0**128, seed=seed),
             "microbatch": performance.microbatch,
-            "records_per_client": records_per_client
-            if records_per_client is None
-            else _validate.integer(1, 10**6, records_per_client=records_per_client),
-            "records_per_round": records_per_round
-            if records_per_round is None
-            else _validate.integer(1, 10**6, records_per_round=records_per_round),
+            "records_per_client": optional(
+                _validate.integer, 1, 10**6, records_per_client=records_per_client
+            ),
+            "records_per_round": optional(_validate.integer, 1, 10**6, records_per_round=records_per_round),
             "tuning": (BY_RULE if optimizer is None else NOT_STATED) if tuning is None else tuning,
             **({} if run.target_epsilon is None else {"rounds_within_budget": last}),
         },

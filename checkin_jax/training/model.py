@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,19 +31,6 @@ _OWN_BATCHES = "custom_vmap_call"
 # Names of the errors that flax raises if a module would write state during a trace; flax is not imported
 # here.
 _WRITES = {"TraceContextError", "ModifyScopeVariableError"}
-
-
-class Holdings(Protocol):
-    """Records of every client, indexed by an array of clients; see `Dataset.holdings`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(clients,) or (clients, records each)."""
-        ...
-
-    def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
-        """(k,) or (k, records each) for (k,) clients."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +206,10 @@ class _Owned:
 
     def __getitem__(self, clients: np.ndarray, /) -> np.ndarray:
         return self._rows[self._owner_of[clients]]
+
+
+# Records of every client, indexed by an array of clients; see `Dataset.holdings`.
+Holdings = np.ndarray | draws.DrawnRecords | _Owned
 
 
 def check_model(

@@ -64,9 +64,8 @@ class PrivateRun(ByName):
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
         delta = _validate.real(0, 1, "()", delta=self.delta)
         object.__setattr__(self, "delta", delta)
-        if self.target_epsilon is not None:
-            target = _validate.real(0, math.inf, "()", target_epsilon=self.target_epsilon)
-            object.__setattr__(self, "target_epsilon", target)
+        target = _validate.optional(_validate.real, 0, math.inf, "()", target_epsilon=self.target_epsilon)
+        object.__setattr__(self, "target_epsilon", target)
         _validate.choice(VIEWS, target_view=self.target_view)
         before = tuple((check_protocol(one), check_randomizer(its)) for one, its in check_pairs(self.before))
         object.__setattr__(self, "before", before)

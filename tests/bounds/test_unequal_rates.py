@@ -308,7 +308,7 @@ def test_refusals_name_what_is_wrong(make, message):
 
 def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
     path = tmp_path / "rates.csv"
-    path.write_text("rate,count\n0.05,5000\n\n0.3,5000\n")
+    path.write_text("\ufeffrate,count\n0.05,5000\n0.3,5000\n\n")
     assert cj.Rates.read(path) == MIXED
     for text, message in (
         ("rates\n0.1\n", "line 1 has the columns rates: expected rate"),
@@ -316,7 +316,7 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
         ("rate\n0.1\nnan\n", "line 3: rate=nan"),
         ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected whole"),
         ("rate\n0.1\nfast\n", "line 3: 'fast': expected numbers"),
-        ("rate\n", "expected at least one rate"),
+        ("rate\n", "expected at least one line"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

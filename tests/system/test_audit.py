@@ -589,22 +589,3 @@ def test_the_command_prints_the_verdict_and_exits_by_it(capsys, monkeypatch, tmp
         cli.main([*options, "--clip-norm", "0.07", "--runs", "500"])
     assert stop.value.code == 1
     assert "VIOLATION" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ([*SMALL_OPTIONS, "--runs", "5"], "--runs 5: expected"),
-        (["--epsilon0", "1", "--check-in-prob", "0.5"], "needs --num-clients"),
-        (["--num-clients", "3", "--check-in-prob", "0.5"], "exactly one of"),
-        (["nowhere"], "nowhere"),
-        (["--data-dir", "x", *SMALL_OPTIONS], "--data-dir is for the audit of a run"),
-        (["nowhere", "--clip-norm", "2"], "--clip-norm is given by RUN_DIR"),
-        (["nowhere", "--num-clients", "2"], "--num-clients is given by RUN_DIR"),
-    ],
-)
-def test_bad_input_ends_with_one_line(args, words, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["audit", *args])
-    assert stop.value.code == 2
-    assert words in capsys.readouterr().err

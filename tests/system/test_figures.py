@@ -176,49 +176,6 @@ def test_figures_are_listed(capsys):
     assert [line.split()[0] for line in lines] == ["figure", *FIGURES]
 
 
-CURVES, CLIENTS = "shuffled-check-in-figure-3", "random-check-ins-clients"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("fewer", "no figure fewer: expected one of shuffled-check-in-figure-1a, "),
-        ("random-check-ins-figure", "; did you mean random-check-ins-figure-2?"),
-        (CLIENTS, "--out is needed: a .pdf, .svg or .png file for random"),
-        (f"{CLIENTS} --out a.txt", "--out a.txt: expected a name ending in .png, .svg, .pdf"),
-        (f"{CLIENTS} --out no/a.pdf", "--out no/a.pdf: expected a file in an existing folder"),
-        (f"{CLIENTS} --out a.pdf --data a.txt", "--data a.txt: expected a name ending in .csv"),
-        (
-            f"{CLIENTS} --out a.pdf --data no/a.csv",
-            "--data no/a.csv: expected a file in an existing folder",
-        ),
-        (f"{CLIENTS} --out a.pdf --source runs", "--source: expected none"),
-        (
-            f"{CLIENTS} --out a.pdf --points 1",
-            "--points 1: expected a whole number in [2, 1000]",
-        ),
-        (f"{CLIENTS} --out a.pdf --width 0", "--width 0: expected"),
-        (f"{CLIENTS} --out a.pdf --text nan", "--text nan: expected"),
-        (f"{CURVES} --out a.pdf --source . --points 3", "--points: expected none"),
-        (f"{CURVES} --out a.pdf", "--source is needed"),
-        (f"{CURVES} --out a.pdf --source no", "--source no: no such folder or file"),
-        (f"{CURVES} --out a.pdf --source .", "expected run directories"),
-        (f"{CURVES} --out a.pdf --source other.csv", "--source other.csv: no column setting"),
-    ],
-)
-def test_figures_are_refused_in_one_line_before_any_work(words, told, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    for module in (benchmark_pictures, paper_figures):
-        monkeypatch.setattr(module, "sweep", lambda **asked: pytest.fail("work has begun"))
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["figure", *words.split()])
-    said = capsys.readouterr()
-    assert (stop.value.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert told in said.err
-    assert {path.name for path in tmp_path.iterdir()} == {"other.csv"}
-
-
 def test_without_matplotlib_the_extra_is_named_in_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.figure")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -269,16 +226,6 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
     run_page.build(recorded.read(run_of(tmp_path / "run")))
     assert len(drawn) == 5
-
-
-class _Curve:
-    def trade_off(self, fprs):
-        return np.sqrt(fprs), fprs**0.25
-
-
-def test_trade_off_curves_keep_text_on_the_canvas(drawn, tmp_path):
-    terms = {f"a view with a name of some length {index}": _Curve() for index in range(3)}
-    plotting.write(plotting.trade_off(terms), tmp_path / "curve.svg")
 
 
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):

@@ -37,13 +37,10 @@ def test_pictures_and_their_numbers_are_written(tmp_path):
     axis.plot([1, 2], [0.2, 0.3])
     plotting.write(drawn, tmp_path / "a.png")
     assert_picture(tmp_path / "a.png")
-    assert read(plotting.write_csv(tmp_path / "a.csv", [{"x": 1, "y": 0.1}])) == [{"x": "1", "y": "0.1"}]
     plotting.write(drawn, tmp_path / "b.svg")
     assert "<svg" in (tmp_path / "b.svg").read_text()
     with pytest.raises(ValueError, match=r"expected a name ending in \.png, \.svg, \.pdf"):
         plotting.check(tmp_path / "a.txt")
-    with pytest.raises(ValueError, match="expected at least one row"):
-        plotting.write_csv(tmp_path / "a.csv", [])
 
 
 def test_training_curves_read_run_directories(tmp_path):

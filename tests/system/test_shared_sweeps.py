@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow
@@ -152,8 +152,8 @@ def test_an_executor_gives_the_rows_of_one_process(tmp_path):
     np.testing.assert_array_equal(cj.finished_rows(tmp_path / "spawned.csv")["rdp"], right["rdp"])
 
 
-class Fragile:
-    """An executor that fails at its third block; it has nothing but `submit`."""
+class Fragile(Executor):
+    """An executor that fails at its third block."""
 
     calls = 0
 

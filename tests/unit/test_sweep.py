@@ -202,8 +202,8 @@ def test_lower_bounds_on_divergences_are_no_bounds_once_converted():
         )
         t = orders - 1.0
         value = theorem(n, rate, epsilon0, orders).value * rounds[:, None]
+        # The conversion is rounded up by some 1e-12.
         by_order = value + (-np.log(1e-6) + t * np.log1p(-1.0 / orders) - np.log(orders)) / t
-        # The functions of `published` round these down by 1e-12, the sweep to nearest.
         assert np.allclose(found["epsilon"][rows], np.maximum(by_order.min(axis=1), 0.0), rtol=1e-11, atol=0)
 
 
@@ -293,6 +293,11 @@ def test_bad_arguments_get_one_clear_error(arguments, error, match):
     given = {"num_clients": 1000, "check_in_prob": 0.1, "epsilon0": 1.0, "delta": 1e-6, **arguments}
     with pytest.raises(error, match=match):
         cj.sweep(**given)
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="with protocol ShuffledCheckIn needs check_in_prob"):
+        cj.sweep(num_clients=1000, epsilon0=1.0, delta=1e-6)
 
 
 def test_the_product_runs_with_the_last_argument_fastest():

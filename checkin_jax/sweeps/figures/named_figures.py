@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkin_jax import plotting
+from checkin_jax.sweeps import tables
 from checkin_jax.sweeps.figures import paper_figures
 from checkin_jax.sweeps.figures.panel import Row
 
@@ -94,24 +95,13 @@ def write(
     import matplotlib
 
     scale = text / TEXT
+    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
+    lines = {"axes.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.0, "patch.linewidth": 0.7}
+    ticks = {"major.width": 0.5, "minor.width": 0.4, "major.size": 2.5, "minor.size": 1.5}
+    lines |= {f"{axis}tick.{name}": points for axis in "xy" for name, points in ticks.items()}
     style: Any = {
-        "font.size": text,
-        "axes.titlesize": text,
-        "axes.labelsize": text,
-        "axes.linewidth": 0.5 * scale,
-        "lines.linewidth": 1.0 * scale,
-        "lines.markersize": 3.0 * scale,
-        "xtick.labelsize": text,
-        "ytick.labelsize": text,
-        "xtick.major.width": 0.5 * scale,
-        "ytick.major.width": 0.5 * scale,
-        "xtick.minor.width": 0.4 * scale,
-        "ytick.minor.width": 0.4 * scale,
-        "xtick.major.size": 2.5 * scale,
-        "ytick.major.size": 2.5 * scale,
-        "xtick.minor.size": 1.5 * scale,
-        "ytick.minor.size": 1.5 * scale,
-        "patch.linewidth": 0.7 * scale,
+        **dict.fromkeys(sizes, text),
+        **{name: points * scale for name, points in lines.items()},
         # Letters stay letters, in an SVG and as journals want it in a PDF; equal figures are equal files.
         "svg.fonttype": "none",
         "svg.hashsalt": "checkin-jax",
@@ -123,4 +113,4 @@ def write(
         rows = chosen.draw(axis, **given)
         plotting.write(drawn, out)
     if data is not None:
-        plotting.write_csv(data, rows)
+        tables.write_rows(data, rows)

@@ -63,9 +63,8 @@ class ImageTraining(ImageSettings):
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
-        if self.local_learning_rate is not None:
-            rate = _validate.real(0, 1e30, "(]", local_learning_rate=self.local_learning_rate)
-            self.local_learning_rate = rate
+        own_rate = {"local_learning_rate": self.local_learning_rate}
+        self.local_learning_rate = _validate.optional(_validate.real, 0, 1e30, "(]", **own_rate)
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:

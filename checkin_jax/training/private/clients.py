@@ -110,7 +110,7 @@ def local_steps(loss: Loss, *, learning_rate: float, steps: int, batch: int | No
             loss=loss,
             learning_rate=_validate.real(0, 1e30, "(]", learning_rate=learning_rate),
             steps=_validate.integer(1, steps=steps),
-            batch=None if batch is None else _validate.integer(1, batch=batch),
+            batch=_validate.optional(_validate.integer, 1, batch=batch),
         )
     )
 

@@ -16,7 +16,9 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._files import object_of, read_object
 from checkin_jax._serialize import from_plain
+from checkin_jax._validate import optional
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.reports import declarations, evidence
@@ -248,25 +250,10 @@ def _text(file: Path) -> str:
         raise ValueError(f"{file}: damaged: {error}") from error
 
 
-def _object(file: Path, text: str) -> dict[str, Any]:
-    """A JSON object of finite numbers, as the trainer writes it."""
-
-    def refuse(word: str) -> None:
-        raise ValueError(f"expected numbers, got {word}")
-
-    try:
-        value = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{file}: damaged: expected an object")
-    return value
-
-
 def _json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; is this the folder of a run?")
-    return _object(file, _text(file))
+    return read_object(file)
 
 
 def _report(file: Path, planned: int) -> dict[str, Any]:
@@ -274,8 +261,7 @@ def _report(file: Path, planned: int) -> dict[str, Any]:
     notes = report.get("notes")
     try:
         _validate.integer(1, planned, rounds=report.get("rounds"))  # type: ignore[arg-type]
-        if report["accuracy"] is not None:
-            _validate.real(0, 1, accuracy=report["accuracy"])
+        optional(_validate.real, 0, 1, accuracy=report["accuracy"])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise _validate.error("texts", notes=notes)
     except (KeyError, TypeError, ValueError) as error:
@@ -288,22 +274,19 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
     lines = _text(file).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
-    found = [_object(file, line) for line in lines]
     try:
+        found = [object_of(line) for line in lines]
         if len(found) > planned:
             raise ValueError(f"{len(found)} rounds: expected at most {planned}")
         for i, line in enumerate(found, 1):
             _validate.integer(i, i, round=line.get("round"))  # type: ignore[arg-type]
             _validate.integer(0, check_ins=line.get("check_ins"))  # type: ignore[arg-type]
-            if line.get("accuracy") is not None:
-                _validate.real(0, 1, accuracy=line["accuracy"])
+            optional(_validate.real, 0, 1, accuracy=line.get("accuracy"))
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
-                    if line[name][view] is not None:
-                        _validate.real(0, math.inf, "[)", **{name: line[name][view]})
+                    optional(_validate.real, 0, math.inf, "[)", **{name: line[name][view]})
             for name in ("update_norm", "noise_norm"):
-                if line.get(name) is not None:
-                    _validate.real(0, math.inf, "[)", **{name: line[name]})
+                optional(_validate.real, 0, math.inf, "[)", **{name: line.get(name)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return found

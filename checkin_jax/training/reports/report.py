@@ -14,6 +14,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee, RateRow
 from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.rates import Rates
+from checkin_jax.reports import render
 from checkin_jax.reports.record import plain_rows
 from checkin_jax.training.run import PrivateRun
 
@@ -25,6 +26,11 @@ PUBLIC = "is public: no guarantee covers its records, and metrics on it may be p
 AccountFn = Callable[..., Guarantee]
 # view -> brackets by check-in rate, the fastest client's first.
 ByRate = dict[str, tuple[RateRow, ...]]
+# Fields and properties of a report in report.json.
+_PLAIN = (
+    *("dataset", "num_records", "accuracy", "metrics", "rounds", "units", "stopped", "entropy"),
+    "messages_per_client",
+)
 # Number of rates in a table.
 RATES = 5
 SEEDED = "reproducible run: not private against someone who knows the seed"
@@ -123,15 +129,8 @@ class Report:
         """Plain values for report.json."""
         return {
             "config": {**self.run.as_dict(), **self.settings, "version": __version__},
-            "dataset": self.dataset,
-            "num_records": self.num_records,
-            "accuracy": self.accuracy,
-            "metrics": self.metrics,
-            "rounds": self.rounds,
-            "units": self.units,
+            **{name: getattr(self, name) for name in _PLAIN},
             "seconds": round(self.seconds, 3),
-            "stopped": self.stopped,
-            "entropy": self.entropy,
             "tuning": self.settings.get("tuning"),
             "epsilon": finite({view: each.epsilon for view, each in self.leading.items()}),
             "guarantees": {view: guarantee.as_dict() for view, guarantee in self.guarantees.items()},
@@ -140,49 +139,24 @@ class Report:
             },
             "epsilon_by_rate": {view: plain_rows(rows) for view, rows in self.by_rate.items()},
             "one_message": dict(zip(("epsilon0", "delta0"), self.message)),
-            "messages_per_client": self.messages_per_client,
             "notes": self.notes(),
         }
 
     def __str__(self) -> str:
-        run, settings = self.run, self.settings
-        each, steps = settings.get("records_per_client"), settings.get("local_steps", 1)
-        held = "" if each in (None, 1) else f", {each:,} records each"
-        made = "" if steps == 1 else f" of {steps:,} local steps"
-        lines = [
-            f"Private training on {self.dataset} under {run.protocol.title}",
-            f"  clients    {run.protocol.num_clients:,}{held}; {run.schedule.description}",
-            f"  rounds     {self.rounds:,} in {self.seconds:.1f} s",
-            *(
-                f"  {name:<10} {_measured(name, value)} on the test set"
-                for name, value in self.metrics.items()
-            ),
-            f"  mechanism  {run.mechanism}, clip norm {run.clip_norm:g}{made}",
-            f"  drawn as   {run.simulate!r}",
-        ]
-        if self.metrics:
-            lines.append(f"  test set   {PUBLIC}")
-        lines.append(f"  server     {POST_PROCESSING}")
-        if "tuning" in settings:
-            lines.append(f"  tuning     {settings['tuning']}")
-        lines += [f"  note       {note}" for note in self.notes()]
-        client = "the fastest client" if self.by_rate else "a client"
-        if self.planned:
-            lines += ["", f"Over all {_allowed(run, settings):,} planned rounds (the figures to quote):"]
-        for view in VIEWS:
-            lines += ["", str(self.leading[view]), *rate_lines(self.by_rate.get(view, ()))]
-            if view == "local":
-                lines.append(
-                    f"  a message  is ({up(self.message[0])}, {up(self.message[1], 3)})-locally private "
-                    f"by itself; {client} is expected to send {self.messages_per_client:,.4g}"
-                )
-        if self.planned:
-            lines += [
-                "",
-                f"Over the {self.rounds:,} rounds that ran (valid only if no result decided when to stop):",
-                *(f"  {view:<10} epsilon <= {up(each.epsilon)}" for view, each in self.guarantees.items()),
-            ]
-        return "\n".join(lines) + "\n"
+        settings = self.settings
+        written = render.text(
+            "report.txt",
+            report=self,
+            run=self.run,
+            each=settings.get("records_per_client"),
+            steps=settings.get("local_steps", 1),
+            tuning=settings.get("tuning"),
+            allowed=_allowed(self.run, settings),
+            rates={view: rate_lines(self.by_rate.get(view, ())) for view in VIEWS},
+            public=PUBLIC,
+            post_processing=POST_PROCESSING,
+        )
+        return f"{written}\n"
 
 
 def guarantee(
@@ -273,9 +247,3 @@ def message_privacy(run: PrivateRun, account_fn: AccountFn = account) -> tuple[f
 def _allowed(run: PrivateRun, settings: Mapping[str, Any]) -> int:
     """Rounds to be run: all, or those within the budget."""
     return settings.get("rounds_within_budget") or run.schedule.num_rounds
-
-
-def _measured(name: str, value: float | None) -> str:
-    if value is None:
-        return "not finite"
-    return f"{value:.2%}" if name == "accuracy" else f"{value:.6g}"

@@ -6,13 +6,11 @@ import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkin_jax import plotting
-from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import RateRow
@@ -234,15 +232,3 @@ def _drawn(draw: Callable[[Axes], None]) -> Drawing:
 def _picture(title: str, caption: str, drawn: Callable[[], Drawing]) -> tuple[Figure, ...]:
     """The figure; none if matplotlib is not installed."""
     return (render.figure(drawn(), title, caption),) if plotting.available() else ()
-
-
-def write(run: RecordedRun, out: Path, account_fn: AccountFn = account, **more: Any) -> Path:
-    """Writes the page to `out` atomically and returns the path; other arguments are those of `build`.
-
-    Raises:
-      ValueError: see `build`.
-      OSError: it cannot be written, or another process is writing it; checked before the page is built.
-    """
-    with replacing(out) as stream:
-        stream.write(build(run, account_fn, **more).encode())
-    return out

@@ -31,7 +31,7 @@ def of_run(
     """
     if not run.rounds:
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to state")
-    private, about, protocol = run.run, run.about, run.run.protocol
+    private, about, protocol, audit = run.run, run.about, run.run.protocol, run.audit
     found, planned, rates = figures(private, run.rounds, run.rounds_within_budget, account_fn)
     leading = planned or found
     said = run.deployment if deployment is None else deployment
@@ -68,7 +68,7 @@ def of_run(
         evaluation=_METRICS,
         released=(sentence(_RELEASED), sentence(POST_PROCESSING)),
         randomness=f"Secret bits came from {about.get('entropy', 'a source that was not recorded')}.",
-        audit=run.audit,
+        audit=audit,
         run_by=f"checkin-jax {about.get('version', 'unknown')}",
         files=evidence.digests(run.path / name for name in _FILES),
         source=run.path.resolve().name,

@@ -6,10 +6,12 @@ It also detects dead processes, by JAX's own heartbeats.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +23,7 @@ SILENCE = 30  # seconds without a heartbeat after which JAX takes a process for 
 # Seconds that process 0 outlives a failure: the others lose the coordinator with it, and JAX would end them.
 _LINGER = 3.0
 _GATHERINGS = itertools.count(1)
+_BEFORE = "failed before the first round"
 
 
 def join(coordinator: str, num_processes: int | None = None, process_id: int | None = None) -> None:
@@ -42,22 +45,30 @@ def join(coordinator: str, num_processes: int | None = None, process_id: int | N
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     where = None if coordinator == "auto" else coordinator
     try:
-        jax.distributed.initialize(
-            where,
-            num_processes,
-            process_id,
-            initialization_timeout=PATIENCE,
-            heartbeat_timeout_seconds=SILENCE,
-            shutdown_timeout_seconds=PATIENCE,
-        )
+        with _failures_of_others(TimeoutError, f"has not connected within {PATIENCE} s"):
+            jax.distributed.initialize(
+                where,
+                num_processes,
+                process_id,
+                initialization_timeout=PATIENCE,
+                heartbeat_timeout_seconds=SILENCE,
+                shutdown_timeout_seconds=PATIENCE,
+            )
     except ValueError as error:
         found = "JAX finds no cluster here" if where is None else str(error)
         raise ValueError(
             f"coordinator={coordinator!r}, num_processes={num_processes}, process_id={process_id}: {found}; expected "
             "HOST:PORT of process 0, the number of processes and that of this one, from 0"
         ) from error
+
+
+@contextlib.contextmanager
+def _failures_of_others(kind: type[Exception], words: str) -> Iterator[None]:
+    """Turns a failure of another process into an error of this kind."""
+    try:
+        yield
     except jax.errors.JaxRuntimeError as error:
-        raise TimeoutError(f"another process has not connected within {PATIENCE} s: {error}") from error
+        raise kind(f"another process {words}: {error}") from error
 
 
 def leave(code: Any) -> NoReturn:
@@ -85,22 +96,16 @@ def gathered(text: str) -> list[str]:
     from jax.experimental import multihost_utils
     from orbax.checkpoint import multihost
 
-    try:
+    with _failures_of_others(TimeoutError, f"has not connected within {PATIENCE} s, or has failed"):
         multihost.get_barrier_sync_fn()(
             key=f"checkin-jax gathering {next(_GATHERINGS)}", timeout_ms=1_000 * PATIENCE
         )
-    except jax.errors.JaxRuntimeError as error:
-        raise TimeoutError(
-            f"another process has not connected within {PATIENCE} s, or has failed: {error}"
-        ) from error
     said = np.frombuffer(text.encode(), np.uint8)
-    try:
+    with _failures_of_others(ConnectionError, _BEFORE):
         sizes = np.ravel(multihost_utils.process_allgather(np.array([said.size], np.int32)))
         padded = np.zeros(sizes.max(), np.uint8)
         padded[: said.size] = said
         rows = np.reshape(multihost_utils.process_allgather(padded), (len(sizes), -1))
-    except jax.errors.JaxRuntimeError as error:
-        raise ConnectionError(f"another process failed before the first round: {error}") from error
     return [row[:size].tobytes().decode() for row, size in zip(rows, sizes)]
 
 
@@ -125,10 +130,8 @@ def of_first(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
     # As bytes: a sum over processes would lose the sign of a zero.
     raw = [np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves]
-    try:
+    with _failures_of_others(ConnectionError, _BEFORE):
         raw = multihost_utils.broadcast_one_to_all(raw)
-    except jax.errors.JaxRuntimeError as error:
-        raise ConnectionError(f"another process failed before the first round: {error}") from error
     shaped = [
         np.frombuffer(np.asarray(one, np.uint8).tobytes(), leaf.dtype).reshape(leaf.shape)
         for one, leaf in zip(raw, leaves)

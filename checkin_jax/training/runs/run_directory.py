@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax._files import delete, delete_rest, hold, naming, replacing
+from checkin_jax._files import delete, delete_rest, hold, naming, read_object, replacing
 
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
@@ -82,10 +82,9 @@ class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
     def stopped(self) -> str | None:
         """Reason for an end before the last round; None if all rounds ran, or the report is unreadable."""
         try:
-            found = json.loads((self.path / _RESULTS[0]).read_text(encoding="utf-8"))
+            return read_object(self.path / _RESULTS[0]).get("stopped")
         except (OSError, ValueError):
             return None
-        return found.get("stopped") if isinstance(found, dict) else None
 
     @property
     def logged(self) -> dict[str, Any]:
@@ -176,12 +175,9 @@ class RunDirectory(contextlib.AbstractContextManager["RunDirectory"]):
           ResumeError: there is none, or it is damaged.
         """
         try:
-            found = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+            return read_object(self.path / CONFIG)
         except (OSError, ValueError) as error:
-            raise ResumeError(f"{str(self.path / CONFIG)!r}: cannot be read: {error}") from error
-        if not isinstance(found, dict):
-            raise ResumeError(f"{str(self.path / CONFIG)!r}: expected an object")
-        return found
+            raise ResumeError(f"cannot be read: {error}") from error
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes one JSON file; NaN and infinities raise."""
