@@ -561,16 +561,19 @@ def window(
         [((law.low + i) * spacing, _log(mass) - _log(1 << bits)) for i, mass in enumerate(law.masses) if mass]
         for law in laws
     ]
-    best = math.inf
-    for step in range(48):
+    found = [math.inf]
+    for step in range(120):
         t = 0.05 * 1.3**step
         total = 0.0
         for count, some in zip(counts, atoms):
             terms = [t * loss + log_mass for loss, log_mass in some]
             most = max(terms)
             total += count * (most + math.log(sum(math.exp(each - most) for each in terms)))
-        best = min(best, (total - log_far) / t)
-    high = max(best, epsilon + spacing) + spacing
+        found.append((total - log_far) / t)
+        # There is one minimum.
+        if found[-1] > found[-2]:
+            break
+    high = max(min(found), epsilon + spacing) + spacing
     low = -(high - epsilon) - spacing
     if not (high - low) / spacing < MOST_PLACES:
         raise Malformed(f"certificate.spacing: the composition needs more than {MOST_PLACES} places")

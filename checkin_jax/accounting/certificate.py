@@ -54,6 +54,8 @@ _WEAKER: dict[type, tuple[type, ...]] = {
 }
 # Margins of a lower end, and of profiles from below, for the rounding of their evaluation.
 _SHOWN, _LOWERED = 1e-5, 1e-6
+# Spacing where only the divergence at loss 0 counts.
+_ANY = 1e-3
 # Most multiples of the spacing up to the last knot that verify takes.
 _MOST_PLACES = (1 << 19) - 1
 Units = list[tuple[UnitBound, int]]
@@ -213,17 +215,21 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
 def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     """Spacing, and the multiples of it that are the knots of each unit; None if there is no grid."""
     if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
+        if compose.upper_end(units, g.delta).upper > g.epsilon * (1.0 + _SAME):
+            return None
         # The profile is linear in e^loss up to the largest loss: two knots suffice.
         return units[0][0].largest_loss, [np.arange(2)] * len(units)
     if sum(count for _, count in units) == 1:
         one = units[0][0]
-        spacing = g.epsilon if g.epsilon > 0 else 1e-3
         if float(np.max(np.asarray(one.upper(np.full(32, g.epsilon))))) > g.delta:
             return None
-        return spacing, [np.arange(2)]
+        return g.epsilon or _ANY, [np.arange(2)]
     best, losses = compose.knots(units, g.delta)
-    if best.upper > g.epsilon * (1.0 + _SAME) or best.method == "total variation":
+    if best.upper > g.epsilon * (1.0 + _SAME):
         return None
+    if best.method == "total variation":
+        # Divergences at loss 0, of which the other knot shows nothing, add up to less than delta.
+        return _ANY, [np.arange(2)] * len(units)
     spacing = float(losses[0][1])
     indices = [np.rint(at / spacing).astype(np.int64) for at in losses]
     on_grid = all(

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import checkin_jax as cj
+from benchmarks.census import rechecked
 from benchmarks.drawn_settings import answer
 from checkin_jax import cli
 from checkin_jax._rounding import down, up
@@ -422,6 +423,36 @@ def test_certificates_with_a_smaller_epsilon_are_refuted(name):
         _checked(_altered(certificate, "epsilon lowered"))
 
 
+def _fixed(randomizer):
+    protocol = cj.FixedWindow(num_clients=13_200_000, num_slots=50_556_000, check_in_prob=5e-4, num_epochs=10)
+    return cj.account(protocol, randomizer, delta=8.46e-9, neighboring_relation="add-or-remove-one")
+
+
+def _rare(randomizer):
+    protocol = cj.ShuffledCheckIn(num_clients=12_100_000, check_in_prob=0.000846, num_rounds=11)
+    return cj.account(protocol, randomizer, delta=4.27e-5)
+
+
+# Total variations of several units add up; losses are so small that few orders of a moment bound them well.
+ZEROS = {
+    "total variation": lambda: _rare(cj.PureLDP(epsilon0=0.615)),
+    "small losses": lambda: _fixed(cj.HadamardResponse(epsilon0=0.0755)),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_an_epsilon_of_zero_is_verified_and_its_delta_matters(name):
+    guarantee = ZEROS[name]()
+    assert guarantee.epsilon == 0.0
+    certificate = json.loads(json.dumps(cj.certificate(guarantee)))
+    lines, _ = _checked(certificate)
+    (shown,) = {float(line.split("<= ")[1].split(" at")[0]) for line in lines if line.startswith("upper end")}
+    assert shown <= guarantee.delta
+    _scaled(certificate["claim"], "delta", 0.99 * shown / guarantee.delta)
+    with pytest.raises(verify.Refuted, match="upper end"):
+        _checked(certificate)
+
+
 def test_what_has_no_certificate_is_refused():
     with pytest.raises(TypeError, match="guarantee"):
         cj.certificate(1.0)
@@ -542,22 +573,11 @@ def test_certificates_of_twenty_random_settings_are_never_refuted():
         rows = [
             row
             for row in csv.DictReader(file)
-            if row["outcome"] == "bracket"
-            and float(row["seconds"]) < 2.0
-            and 0.0 < float(row["upper"]) < math.inf
+            if float(row["seconds"]) < 2.0 and math.isfinite(float(row["upper"]))
         ]
-    seed, verified, slow, others = time.time_ns(), 0, 0, []
-    for row in random.Random(seed).sample(rows, 20):
-        found = answer(json.loads(row["setting"]))
-        began = time.process_time()
-        try:
-            lines, _ = _checked(cj.certificate(found))
-        except (ValueError, verify.Malformed) as error:
-            others.append(str(error))
-            continue
-        verified += 1
-        slow += time.process_time() - began > 60.0
-        assert any("have delta <=" in line for line in lines), (seed, row)
-    assert all("certificate" in each or "places" in each for each in others), (seed, others)
-    assert verified >= 14, seed
-    assert slow <= 1, seed
+    seed = time.time_ns()
+    done = [rechecked(answer(json.loads(row["setting"]))) for row in random.Random(seed).sample(rows, 20)]
+    assert not [each for each in done if each.outcome == "refuted"], (seed, done)
+    verified = [each for each in done if each.outcome == "verified"]
+    assert len(verified) >= 14, (seed, done)
+    assert sum(each.seconds > 60.0 for each in verified) <= 1, (seed, done)
