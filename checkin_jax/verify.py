@@ -18,6 +18,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ PRECISION = 128
 # Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
 MOST_PLACES, MOST_ALL_KNOTS = 1 << 20, 1 << 16
-# Most bits of all polynomials of a composition together.
-MOST_WORK = 3 * 10**9
+# Most bits of all polynomials of a composition together. Share of delta, as -log2, that all units may lose at an end.
+MOST_WORK, NEGLIGIBLE = 3 * 10**9, 45
 # Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
 MOST_ENTRIES, MOST_STEPS = 3_000_000, 10_000_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
@@ -552,66 +553,52 @@ def _rounded(value: arb, above: bool) -> int:
     return max(at_most(value) if above else integer(value.lower().floor()), 0)
 
 
-def window(
-    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, epsilon: float, delta: float
-) -> tuple[int, int]:
-    """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
-    log_far = math.log(delta) - 30.0
-    atoms = [
-        [((law.low + i) * spacing, _log(mass) - _log(1 << bits)) for i, mass in enumerate(law.masses) if mass]
-        for law in laws
-    ]
-    found = [math.inf]
-    for step in range(120):
-        t = 0.05 * 1.3**step
-        total = 0.0
-        for count, some in zip(counts, atoms):
-            terms = [t * loss + log_mass for loss, log_mass in some]
-            most = max(terms)
-            total += count * (most + math.log(sum(math.exp(each - most) for each in terms)))
-        found.append((total - log_far) / t)
-        # There is one minimum.
-        if found[-1] > found[-2]:
+def _few(masses: Iterable[int], least: int) -> tuple[int, int]:
+    """Number of the first masses that together are at most `least`, and their sum."""
+    number, total = 0, 0
+    for mass in masses:
+        if total + mass > least:
             break
-    high = max(min(found), epsilon + spacing) + spacing
-    low = -(high - epsilon) - spacing
-    if not (high - low) / spacing < MOST_PLACES:
-        raise Malformed(f"certificate.spacing: the composition needs more than {MOST_PLACES} places")
-    return math.floor(low / spacing), math.ceil(high / spacing)
+        number, total = number + 1, total + mass
+    return number, total
 
 
 class Rounding(NamedTuple):
-    """Window and rounding of products of laws: masses are multiples of 2^-bits, from the first to the last place."""
+    """Rounding of products of laws: masses are multiples of 2^-bits, and at most 2^(few - bits) is cut at either end.
+
+    most: most places of a law.
+    """
 
     bits: int
-    first: int
-    last: int
+    few: int
+    most: int
     above: bool
 
     def kept(self, masses: list[int], low: int, infinite: int) -> LossLaw:
-        """The law in the window.
+        """The law without its ends.
 
-        Above: mass beyond it moves to infinity, mass below it to its first place. Below: mass beyond it moves to its
-        last place, mass below it is dropped.
+        Above: the mass of the upper end moves to infinity, that of the lower end to the first place that is kept.
+        Below: the mass of the upper end moves to the last place that is kept, that of the lower end is dropped.
         """
-        cut = max(self.last - low + 1, 0)
-        beyond = sum(masses[cut:])
-        masses = masses[:cut]
-        start = min(max(self.first - low, 0), len(masses))
-        lump = sum(masses[:start])
-        masses = masses[start:] or [0]
+        start, lump = _few(masses, 1 << self.few)
+        cut, beyond = _few(reversed(masses), 1 << self.few)
+        if start + cut >= len(masses):
+            raise Refuted("composition: a law has hardly any mass")
+        if len(masses) - start - cut > self.most:
+            raise Malformed(f"certificate.spacing: the composition needs more than {self.most} places")
+        masses = masses[start : len(masses) - cut]
         masses[0] += lump if self.above else 0
         masses[-1] += 0 if self.above else beyond
-        return LossLaw(max(low, self.first), masses, infinite + (beyond if self.above else 0))
+        return LossLaw(low + start, masses, infinite + (beyond if self.above else 0))
 
     def product(self, one: LossLaw, other: LossLaw) -> LossLaw:
         """Law of the sum of two losses, each mass rounded."""
-        masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
+        products = (int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs())
         a, b = sum(one.masses), sum(other.masses)
         infinite = one.infinite * (b + other.infinite) + a * other.infinite
-        low, masses, infinite = self.kept(masses, one.low + other.low, infinite)
         up = (1 << self.bits) - 1 if self.above else 0
-        return LossLaw(low, [(each + up) >> self.bits for each in masses], (infinite + up) >> self.bits)
+        masses = [(each + up) >> self.bits for each in products]
+        return self.kept(masses, one.low + other.low, (infinite + up) >> self.bits)
 
     def power(self, law: LossLaw, count: int) -> LossLaw:
         law = self.kept(law.masses, law.low, law.infinite)
@@ -637,14 +624,12 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
 def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
     """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
     counts = [unit.times for unit in side.units]
-    bits = 60 + zeros(delta) + side.total.bit_length() + MOST_PLACES.bit_length()
+    few = 60 + MOST_PLACES.bit_length() - NEGLIGIBLE
+    bits = few + NEGLIGIBLE + zeros(delta) + side.total.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
     laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
-    first, last = window(laws, counts, float(side.spacing), bits, float(epsilon), float(delta))
     products = sum(2 * count.bit_length() for count in counts)
-    if products * bits * (last - first) > MOST_WORK:
-        raise Malformed("certificate: too large to be composed here")
-    rounding = Rounding(bits, first, last, above)
+    rounding = Rounding(bits, few, min(MOST_PLACES, MOST_WORK // (products * bits)), above)
     composed = LossLaw(0, [1 << bits], 0)
     for law, count in zip(laws, counts):
         composed = rounding.product(composed, rounding.power(law, count))
