@@ -132,7 +132,7 @@ def rechecked(found: cj.Guarantee) -> Recheck:
         return Recheck("not checked", why=str(error))
     except verify.Refuted as error:
         return Recheck("refuted", why=str(error))
-    own = {UPPER_PROFILE: "the profile of units", LOWER_PROFILE: "the profile of below"}
+    own = {UPPER_PROFILE: "the profile from above", LOWER_PROFILE: "the profile from below"}
     parts = [part for part, start in own.items() if not any(each.startswith(start) for each in trusted)]
     if "below" in certificate:
         return Recheck("verified", seconds, (*parts, LOWER_END), "; ".join(trusted))

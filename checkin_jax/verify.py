@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -31,8 +32,9 @@ MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
 MOST_PLACES, MOST_ALL_KNOTS = 1 << 20, 1 << 16
 # Most bits of all polynomials of a composition together. Share of delta, as -log2, that all units may lose at an end.
 MOST_WORK, NEGLIGIBLE = 3 * 10**9, 45
-# Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
-MOST_ENTRIES, MOST_STEPS = 3_000_000, 10_000_000
+# Most entries of a table of binomial laws, steps of all exact profiles, and outcomes of all pairs of laws of a message;
+# beyond them a profile is trusted.
+MOST_ENTRIES, MOST_STEPS, MOST_OUTCOMES = 3_000_000, 10_000_000, 20_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
 # Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
@@ -365,7 +367,7 @@ def _precision(unit: CertificateUnit) -> int:
     return bits
 
 
-def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
+def of_clones(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
     """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
 
     A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
@@ -382,19 +384,51 @@ def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
         label, weight = ball(rate) / (p + values - 1), arb(1)
         equal = ball(1 - rate) + (values - 2) * label
     constant = ball(draws * (1 - used) / used)
-    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits)
+    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits).upper
 
 
-def check_clones(unit: CertificateUnit, spacing: Fraction) -> None:
+def shares(masses: list[Fraction], where: str) -> list[Fraction]:
+    """The masses divided by their sum."""
+    if min(masses) < 0 or not sum(masses):
+        raise Malformed(f"{where}: a law with a negative mass, or without any")
+    return [mass / sum(masses) for mass in masses]
+
+
+def of_laws(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
+    """One message, sent with probability `rate`: the largest profile of two of its laws, one for each record."""
+    rate, rows = ball(model.number("rate", 1e-30, 1.0)), model.records("laws", MOST_UNITS)
+    size = len(rows[0].field("masses", list))
+    if len(rows) ** 2 * size > MOST_OUTCOMES:
+        raise TooLarge
+    laws = [[*map(ball, shares(row.numbers("masses", 0.0, 1.0, size), row.where))] for row in rows]
+
+    def upper(loss: Fraction) -> arb:
+        c = ball(loss).exp()
+        pairs = itertools.permutations(laws, 2)
+        found = (sum(((a - c * b).max(arb(0)) for a, b in zip(*pair)), arb(0)) for pair in pairs)
+        return rate * functools.reduce(arb.max, found, arb(0))
+
+    return upper
+
+
+def of_laplace(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
+    """One number with Laplace noise, sent with probability `rate`, whose values are `epsilon0` scales apart at most."""
+    rate, epsilon0 = ball(model.number("rate", 1e-30, 1.0)), model.number("epsilon0", 1e-12, 50.0)
+    return lambda loss: rate * (1 - ball((loss - epsilon0) / 2).exp()).max(arb(0))
+
+
+# By the kind of model.
+PROFILES = {"clones": of_clones, "total variation": of_clones, "laws": of_laws, "Laplace": of_laplace}
+
+
+def check_above(unit: CertificateUnit, spacing: Fraction) -> None:
     """Checks that the profile is not below the exact one at any knot, in both directions."""
-    exact = clones_pair(unit.model, _precision(unit))
+    exact = PROFILES[unit.model.text("kind")](unit.model, _precision(unit))
     for i, index in enumerate(unit.knots):
         # The radii of the balls are far below the rounding margin of any accountant.
         given = min(unit.forward[i], unit.backward[i])
-        if not exact.upper(index * spacing).upper() <= ball(given):
-            raise Refuted(
-                f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
-            )
+        if not exact(index * spacing).upper() <= ball(given):
+            raise Refuted(f"{unit.where}: profile at knot {i}: {float(given)!r} is below the exact one")
 
 
 def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
@@ -412,12 +446,10 @@ def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
 
     def law(masses: list[Fraction]) -> list[Fraction]:
         """Of the score of a draw, minus `low`."""
-        if min(masses) < 0 or not sum(masses):
-            raise Malformed(f"{model.where}: a law with a negative mass, or without any")
         found = [Fraction(0)] * (high - low + 1)
         found[-low] = 1 - rate
-        for score, mass in zip(scores, masses):
-            found[score - low] += rate * mass / sum(masses)
+        for score, share in zip(scores, shares(masses, model.where)):
+            found[score - low] += rate * share
         return found
 
     def rounded(masses: list[Fraction]) -> fmpz_poly:
@@ -555,12 +587,8 @@ def _rounded(value: arb, above: bool) -> int:
 
 def _few(masses: Iterable[int], least: int) -> tuple[int, int]:
     """Number of the first masses that together are at most `least`, and their sum."""
-    number, total = 0, 0
-    for mass in masses:
-        if total + mass > least:
-            break
-        number, total = number + 1, total + mass
-    return number, total
+    sums = list(itertools.takewhile(lambda total: total <= least, itertools.accumulate(masses)))
+    return len(sums), sums[-1] if sums else 0
 
 
 class Rounding(NamedTuple):
@@ -623,25 +651,25 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
 
 def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
     """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
-    counts = [unit.times for unit in side.units]
     few = 60 + MOST_PLACES.bit_length() - NEGLIGIBLE
     bits = few + NEGLIGIBLE + zeros(delta) + side.total.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
     laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
-    products = sum(2 * count.bit_length() for count in counts)
+    products = sum(2 * unit.times.bit_length() for unit in side.units)
     rounding = Rounding(bits, few, min(MOST_PLACES, MOST_WORK // (products * bits)), above)
     composed = LossLaw(0, [1 << bits], 0)
-    for law, count in zip(laws, counts):
-        composed = rounding.product(composed, rounding.power(law, count))
+    for law, unit in zip(laws, side.units):
+        composed = rounding.product(composed, rounding.power(law, unit.times))
     return delta_at(composed, epsilon, side.spacing, bits)
 
 
 # By the kinds of models from above and from below.
-CHECKS = {"clones": check_clones, "total variation": check_clones}, {"labels": check_labels}
+CHECKS = {"above": dict.fromkeys(PROFILES, check_above), "below": {"labels": check_labels}}
 
 
-def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], trusted: list[str]) -> None:
+def check_profiles(side: Composition, name: str, lines: list[str], trusted: list[str]) -> None:
     """Checks the profiles of all units, and adds to the lines of what holds and to the parts that are trusted."""
+    checks = CHECKS[name]
     for unit in side.units:
         kind, size = unit.model.text("kind"), ""
         if kind not in ("trusted", *checks):
@@ -652,10 +680,10 @@ def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], 
         except TooLarge:
             kind, size = "trusted", ", too large to be summed here"
         if kind == "trusted":
-            trusted.append(f"the profile of {unit.where} ({unit.bound}){size}")
+            trusted.append(f"the profile from {name} of {unit.times:,} of the units ({unit.bound}){size}")
         else:
-            about = f"{unit.times:,} units at {len(unit.knots):,} knots"
-            lines.append(f"{unit.where}: profile of {about} holds ({unit.bound})")
+            about = f"{unit.times:,} of the units at {len(unit.knots):,} knots"
+            lines.append(f"{unit.where}: profile from {name} of {about} holds ({unit.bound})")
 
 
 def check(found: Certificate) -> tuple[list[str], list[str]]:
@@ -665,9 +693,9 @@ def check(found: Certificate) -> tuple[list[str], list[str]]:
       Malformed, Refuted: a limit is exceeded, or a step does not hold.
     """
     lines, trusted = [f"claim: {found.claim}"], list[str]()
-    for side, checks in zip((found.above, found.below), CHECKS):
+    for side, name in zip((found.above, found.below), CHECKS):
         if side is not None:
-            check_profiles(side, checks, lines, trusted)
+            check_profiles(side, name, lines, trusted)
     upper, lower = found.above, found.below
     orders = [(upper, found.epsilon, True)]
     if any(unit.forward != unit.backward for unit in upper.units):
