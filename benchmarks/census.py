@@ -4,11 +4,13 @@
 
 The table has a line a setting, written as it is found; called again with the same file, the census goes on where it
 stopped. Setting i of a seed is the same however many are drawn. A release has a seed that nobody tuned on.
+With --certificates the certificates of the table's answers are re-checked too.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import csv
 import json
@@ -24,6 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import checkin_jax as cj
 from checkin_jax import plotting
 from checkin_jax._plot_style import COLORS
 
@@ -39,6 +42,8 @@ LEAST, MOST = 0.01, 20.0
 # A worker may take so many bytes of memory.
 _MEMORY = 8 << 30
 BRACKET, NO_LOWER, NO_UPPER, LONG, REFUSED = "bracket", "no lower end", "no upper end", "too long", "refused"
+# CPU seconds for one certificate, at most.
+_CHECK = 120.0
 
 
 class Found(NamedTuple):
@@ -98,6 +103,59 @@ def measured(seed: int, number: int, cpu_seconds: float) -> Found:
         outcome = outcome_of(lower, upper)
     told = (setting["view"], setting.get("relation", "replace-one"), lower, upper, round(seconds, 4))
     return Found(number, protocol, randomizer, *told, outcome, method, json.dumps(setting))
+
+
+class Recheck(NamedTuple):
+    """Outcome of re-checking an answer's certificate, CPU seconds of the check, what was re-checked, and why not."""
+
+    outcome: str
+    seconds: float = math.nan
+    parts: tuple[str, ...] = ()
+    why: str = ""
+
+
+UPPER_PROFILE, LOWER_END, LOWER_PROFILE = "upper profile", "lower end", "lower profile"
+
+
+def rechecked(found: cj.Guarantee) -> Recheck:
+    """The certificate of an answer, re-checked by `checkin_jax.verify`, which needs python-flint."""
+    from checkin_jax import verify
+
+    try:
+        certificate = cj.certificate(found)
+    except ValueError as error:
+        return Recheck("no certificate", why=str(error))
+    text = json.dumps(certificate).encode()
+    try:
+        (_, trusted), seconds = timed(lambda: verify.check(verify.read(text)), _CHECK)
+    except (TimeoutError, verify.Malformed) as error:
+        return Recheck("not checked", why=str(error))
+    except verify.Refuted as error:
+        return Recheck("refuted", why=str(error))
+    own = {UPPER_PROFILE: "the profile from above", LOWER_PROFILE: "the profile from below"}
+    parts = [part for part, start in own.items() if not any(each.startswith(start) for each in trusted)]
+    if "below" in certificate:
+        return Recheck("verified", seconds, (*parts, LOWER_END), "; ".join(trusted))
+    return Recheck(
+        "verified", seconds, tuple(part for part in parts if part == UPPER_PROFILE), "; ".join(trusted)
+    )
+
+
+def recheck(found: list[Found]) -> Table:
+    """Re-checks the answers of the table, prints those that are refuted, and returns the counts."""
+    done = []
+    for each in found:
+        if math.isfinite(each.upper):
+            done.append(rechecked(answer(json.loads(each.setting))))
+            print(f"{each.number}: {each.method}: {done[-1]}", flush=True)
+    table = Table("certificates", "settings")
+    counts = collections.Counter(each.outcome for each in done)
+    counts.update(part for each in done for part in each.parts)
+    for name, count in counts.most_common():
+        table.add_row(name, str(count))
+    seconds = [each.seconds for each in done if each.outcome == "verified"]
+    table.add_row("CPU s: median, largest", f"{_quantile(seconds, 0.5):.2f}, {_quantile(seconds, 1.0):.1f}")
+    return table
 
 
 def read(path: Path) -> list[Found]:
@@ -206,6 +264,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help=".svg, .png or .pdf")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--cpu-seconds", type=float, default=30.0, help="of one setting, at most")
+    parser.add_argument("--certificates", action="store_true", help="re-check those of the answers")
     options = parser.parse_args()
     found = read(options.out)
     for each in found[:1]:
@@ -226,6 +285,8 @@ def main() -> None:
     console.print(summary(found, lambda each: each.protocol, "protocol"))
     console.print(summary(found, lambda each: each.randomizer, "randomizer"))
     console.print(worst(found))
+    if options.certificates:
+        console.print(recheck(found))
     if options.picture:
         picture(found, plotting.check(options.picture))
 

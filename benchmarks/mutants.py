@@ -226,6 +226,18 @@ EQUIVALENT = {
         "(mean >= _MANY_STEPS)",
     ): "either number of nodes gives a bound",
     (
+        "numerics/counts/occupancy.py",
+        "for _ in range(60):",
+        "60",
+        "(59)",
+    ): "a halving fewer leaves the rate lower by 2^-59 of the mean, which the margin of 1e-9 contains",
+    (
+        "numerics/left_out_clones.py",
+        "variances = float(np.max(each[:-1])), float(each[-1])",
+        "1",
+        "(2)",
+    ): "forecasts how many clients are best left out, and a scale of knots; every choice gives a bound",
+    (
         "accounting/bounds/messages/left_out_chain.py",
         "((0.02, 0.05, 0.1, 0.2, 0.4, 0.7), (0.15, 0.5)),",
         "0.4",

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
 import json
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -28,10 +30,11 @@ PRECISION = 128
 # Limits of the size of a certificate; larger ones are refused.
 MOST_BYTES, MOST_KNOTS, MOST_UNITS, MOST_COUNT = 1 << 24, 1 << 14, 64, 10**9
 MOST_PLACES, MOST_ALL_KNOTS = 1 << 20, 1 << 16
-# Most bits of all polynomials of a composition together.
-MOST_WORK = 3 * 10**9
-# Most entries of a table of binomial laws, and most steps of all exact profiles; beyond them a profile is trusted.
-MOST_ENTRIES, MOST_STEPS = 3_000_000, 10_000_000
+# Most bits of all polynomials of a composition together. Share of delta, as -log2, that all units may lose at an end.
+MOST_WORK, NEGLIGIBLE = 3 * 10**9, 45
+# Most entries of a table of binomial laws, steps of all exact profiles, and outcomes of all pairs of laws of a message;
+# beyond them a profile is trusted.
+MOST_ENTRIES, MOST_STEPS, MOST_OUTCOMES = 3_000_000, 10_000_000, 20_000
 FLOAT = re.compile(r"-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}")
 # Relative violation of convexity that counts as rounding.
 ROUNDED = Fraction(1, 10**9)
@@ -364,7 +367,7 @@ def _precision(unit: CertificateUnit) -> int:
     return bits
 
 
-def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
+def of_clones(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
     """The pair of `draws` draws, each sent with probability `rate`, one used with probability `used`.
 
     A message shows either record with odds p : 1 among `values` labels; of more than two, the others are as an absence.
@@ -381,19 +384,51 @@ def clones_pair(model: JsonObject, bits: int) -> ClonesPair:
         label, weight = ball(rate) / (p + values - 1), arb(1)
         equal = ball(1 - rate) + (values - 2) * label
     constant = ball(draws * (1 - used) / used)
-    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits)
+    return ClonesPair(draws, label, equal, weight, constant, epsilon0, bits).upper
 
 
-def check_clones(unit: CertificateUnit, spacing: Fraction) -> None:
+def shares(masses: list[Fraction], where: str) -> list[Fraction]:
+    """The masses divided by their sum."""
+    if min(masses) < 0 or not sum(masses):
+        raise Malformed(f"{where}: a law with a negative mass, or without any")
+    return [mass / sum(masses) for mass in masses]
+
+
+def of_laws(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
+    """One message, sent with probability `rate`: the largest profile of two of its laws, one for each record."""
+    rate, rows = ball(model.number("rate", 1e-30, 1.0)), model.records("laws", MOST_UNITS)
+    size = len(rows[0].field("masses", list))
+    if len(rows) ** 2 * size > MOST_OUTCOMES:
+        raise TooLarge
+    laws = [[*map(ball, shares(row.numbers("masses", 0.0, 1.0, size), row.where))] for row in rows]
+
+    def upper(loss: Fraction) -> arb:
+        c = ball(loss).exp()
+        pairs = itertools.permutations(laws, 2)
+        found = (sum(((a - c * b).max(arb(0)) for a, b in zip(*pair)), arb(0)) for pair in pairs)
+        return rate * functools.reduce(arb.max, found, arb(0))
+
+    return upper
+
+
+def of_laplace(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
+    """One number with Laplace noise, sent with probability `rate`, whose values are `epsilon0` scales apart at most."""
+    rate, epsilon0 = ball(model.number("rate", 1e-30, 1.0)), model.number("epsilon0", 1e-12, 50.0)
+    return lambda loss: rate * (1 - ball((loss - epsilon0) / 2).exp()).max(arb(0))
+
+
+# By the kind of model.
+PROFILES = {"clones": of_clones, "total variation": of_clones, "laws": of_laws, "Laplace": of_laplace}
+
+
+def check_above(unit: CertificateUnit, spacing: Fraction) -> None:
     """Checks that the profile is not below the exact one at any knot, in both directions."""
-    exact = clones_pair(unit.model, _precision(unit))
+    exact = PROFILES[unit.model.text("kind")](unit.model, _precision(unit))
     for i, index in enumerate(unit.knots):
         # The radii of the balls are far below the rounding margin of any accountant.
         given = min(unit.forward[i], unit.backward[i])
-        if not exact.upper(index * spacing).upper() <= ball(given):
-            raise Refuted(
-                f"{unit.where}: profile at knot {i}: the exact one is not surely below {float(given)!r}"
-            )
+        if not exact(index * spacing).upper() <= ball(given):
+            raise Refuted(f"{unit.where}: profile at knot {i}: {float(given)!r} is below the exact one")
 
 
 def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
@@ -411,12 +446,10 @@ def sums(model: JsonObject, bits: int) -> tuple[list[int], list[int]]:
 
     def law(masses: list[Fraction]) -> list[Fraction]:
         """Of the score of a draw, minus `low`."""
-        if min(masses) < 0 or not sum(masses):
-            raise Malformed(f"{model.where}: a law with a negative mass, or without any")
         found = [Fraction(0)] * (high - low + 1)
         found[-low] = 1 - rate
-        for score, mass in zip(scores, masses):
-            found[score - low] += rate * mass / sum(masses)
+        for score, share in zip(scores, shares(masses, model.where)):
+            found[score - low] += rate * share
         return found
 
     def rounded(masses: list[Fraction]) -> fmpz_poly:
@@ -552,63 +585,48 @@ def _rounded(value: arb, above: bool) -> int:
     return max(at_most(value) if above else integer(value.lower().floor()), 0)
 
 
-def window(
-    laws: list[LossLaw], counts: list[int], spacing: float, bits: int, epsilon: float, delta: float
-) -> tuple[int, int]:
-    """First and last place of the window, by Chernoff's bound in plain floats; every window is sound."""
-    log_far = math.log(delta) - 30.0
-    atoms = [
-        [((law.low + i) * spacing, _log(mass) - _log(1 << bits)) for i, mass in enumerate(law.masses) if mass]
-        for law in laws
-    ]
-    best = math.inf
-    for step in range(48):
-        t = 0.05 * 1.3**step
-        total = 0.0
-        for count, some in zip(counts, atoms):
-            terms = [t * loss + log_mass for loss, log_mass in some]
-            most = max(terms)
-            total += count * (most + math.log(sum(math.exp(each - most) for each in terms)))
-        best = min(best, (total - log_far) / t)
-    high = max(best, epsilon + spacing) + spacing
-    low = -(high - epsilon) - spacing
-    if not (high - low) / spacing < MOST_PLACES:
-        raise Malformed(f"certificate.spacing: the composition needs more than {MOST_PLACES} places")
-    return math.floor(low / spacing), math.ceil(high / spacing)
+def _few(masses: Iterable[int], least: int) -> tuple[int, int]:
+    """Number of the first masses that together are at most `least`, and their sum."""
+    sums = list(itertools.takewhile(lambda total: total <= least, itertools.accumulate(masses)))
+    return len(sums), sums[-1] if sums else 0
 
 
 class Rounding(NamedTuple):
-    """Window and rounding of products of laws: masses are multiples of 2^-bits, from the first to the last place."""
+    """Rounding of products of laws: masses are multiples of 2^-bits, and at most 2^(few - bits) is cut at either end.
+
+    most: most places of a law.
+    """
 
     bits: int
-    first: int
-    last: int
+    few: int
+    most: int
     above: bool
 
     def kept(self, masses: list[int], low: int, infinite: int) -> LossLaw:
-        """The law in the window.
+        """The law without its ends.
 
-        Above: mass beyond it moves to infinity, mass below it to its first place. Below: mass beyond it moves to its
-        last place, mass below it is dropped.
+        Above: the mass of the upper end moves to infinity, that of the lower end to the first place that is kept.
+        Below: the mass of the upper end moves to the last place that is kept, that of the lower end is dropped.
         """
-        cut = max(self.last - low + 1, 0)
-        beyond = sum(masses[cut:])
-        masses = masses[:cut]
-        start = min(max(self.first - low, 0), len(masses))
-        lump = sum(masses[:start])
-        masses = masses[start:] or [0]
+        start, lump = _few(masses, 1 << self.few)
+        cut, beyond = _few(reversed(masses), 1 << self.few)
+        if start + cut >= len(masses):
+            raise Refuted("composition: a law has hardly any mass")
+        if len(masses) - start - cut > self.most:
+            raise Malformed(f"certificate.spacing: the composition needs more than {self.most} places")
+        masses = masses[start : len(masses) - cut]
         masses[0] += lump if self.above else 0
         masses[-1] += 0 if self.above else beyond
-        return LossLaw(max(low, self.first), masses, infinite + (beyond if self.above else 0))
+        return LossLaw(low + start, masses, infinite + (beyond if self.above else 0))
 
     def product(self, one: LossLaw, other: LossLaw) -> LossLaw:
         """Law of the sum of two losses, each mass rounded."""
-        masses = [int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs()]
+        products = (int(each) for each in (fmpz_poly(one.masses) * fmpz_poly(other.masses)).coeffs())
         a, b = sum(one.masses), sum(other.masses)
         infinite = one.infinite * (b + other.infinite) + a * other.infinite
-        low, masses, infinite = self.kept(masses, one.low + other.low, infinite)
         up = (1 << self.bits) - 1 if self.above else 0
-        return LossLaw(low, [(each + up) >> self.bits for each in masses], (infinite + up) >> self.bits)
+        masses = [(each + up) >> self.bits for each in products]
+        return self.kept(masses, one.low + other.low, (infinite + up) >> self.bits)
 
     def power(self, law: LossLaw, count: int) -> LossLaw:
         law = self.kept(law.masses, law.low, law.infinite)
@@ -633,27 +651,25 @@ def delta_at(law: LossLaw, epsilon: Fraction, spacing: Fraction, bits: int) -> a
 
 def composed_delta(side: Composition, epsilon: Fraction, delta: Fraction, above: bool) -> arb:
     """Ball of the composed law's delta at epsilon, of laws rounded up, or down."""
-    counts = [unit.times for unit in side.units]
-    bits = 60 + zeros(delta) + side.total.bit_length() + MOST_PLACES.bit_length()
+    few = 60 + MOST_PLACES.bit_length() - NEGLIGIBLE
+    bits = few + NEGLIGIBLE + zeros(delta) + side.total.bit_length()
     ctx.prec = max(PRECISION, 2 * bits)
     laws = [law_of(unit, side.spacing, bits, above) for unit in side.units]
-    first, last = window(laws, counts, float(side.spacing), bits, float(epsilon), float(delta))
-    products = sum(2 * count.bit_length() for count in counts)
-    if products * bits * (last - first) > MOST_WORK:
-        raise Malformed("certificate: too large to be composed here")
-    rounding = Rounding(bits, first, last, above)
+    products = sum(2 * unit.times.bit_length() for unit in side.units)
+    rounding = Rounding(bits, few, min(MOST_PLACES, MOST_WORK // (products * bits)), above)
     composed = LossLaw(0, [1 << bits], 0)
-    for law, count in zip(laws, counts):
-        composed = rounding.product(composed, rounding.power(law, count))
+    for law, unit in zip(laws, side.units):
+        composed = rounding.product(composed, rounding.power(law, unit.times))
     return delta_at(composed, epsilon, side.spacing, bits)
 
 
 # By the kinds of models from above and from below.
-CHECKS = {"clones": check_clones, "total variation": check_clones}, {"labels": check_labels}
+CHECKS = {"above": dict.fromkeys(PROFILES, check_above), "below": {"labels": check_labels}}
 
 
-def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], trusted: list[str]) -> None:
+def check_profiles(side: Composition, name: str, lines: list[str], trusted: list[str]) -> None:
     """Checks the profiles of all units, and adds to the lines of what holds and to the parts that are trusted."""
+    checks = CHECKS[name]
     for unit in side.units:
         kind, size = unit.model.text("kind"), ""
         if kind not in ("trusted", *checks):
@@ -664,10 +680,10 @@ def check_profiles(side: Composition, checks: dict[str, Any], lines: list[str], 
         except TooLarge:
             kind, size = "trusted", ", too large to be summed here"
         if kind == "trusted":
-            trusted.append(f"the profile of {unit.where} ({unit.bound}){size}")
+            trusted.append(f"the profile from {name} of {unit.times:,} of the units ({unit.bound}){size}")
         else:
-            about = f"{unit.times:,} units at {len(unit.knots):,} knots"
-            lines.append(f"{unit.where}: profile of {about} holds ({unit.bound})")
+            about = f"{unit.times:,} of the units at {len(unit.knots):,} knots"
+            lines.append(f"{unit.where}: profile from {name} of {about} holds ({unit.bound})")
 
 
 def check(found: Certificate) -> tuple[list[str], list[str]]:
@@ -677,9 +693,9 @@ def check(found: Certificate) -> tuple[list[str], list[str]]:
       Malformed, Refuted: a limit is exceeded, or a step does not hold.
     """
     lines, trusted = [f"claim: {found.claim}"], list[str]()
-    for side, checks in zip((found.above, found.below), CHECKS):
+    for side, name in zip((found.above, found.below), CHECKS):
         if side is not None:
-            check_profiles(side, checks, lines, trusted)
+            check_profiles(side, name, lines, trusted)
     upper, lower = found.above, found.below
     orders = [(upper, found.epsilon, True)]
     if any(unit.forward != unit.backward for unit in upper.units):

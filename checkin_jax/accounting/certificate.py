@@ -30,6 +30,7 @@ from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, most_total_variation
+from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
@@ -37,7 +38,15 @@ from checkin_jax.accounting.composition.search import SHRINK, Found
 from checkin_jax.accounting.composition.single import name_at
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.randomizers import KaryResponse
+from checkin_jax.randomizers import (
+    FiniteMechanism,
+    HadamardResponse,
+    KaryResponse,
+    Laplace,
+    OneBit,
+    PureLDP,
+    Rappor,
+)
 
 FORMAT = "checkin-jax certificate 2"
 # Relative difference up to which an end on a grid counts as the guarantee's.
@@ -54,6 +63,8 @@ _WEAKER: dict[type, tuple[type, ...]] = {
 }
 # Margins of a lower end, and of profiles from below, for the rounding of their evaluation.
 _SHOWN, _LOWERED = 1e-5, 1e-6
+# Spacing where only the divergence at loss 0 counts.
+_ANY = 1e-3
 # Most multiples of the spacing up to the last knot that verify takes.
 _MOST_PLACES = (1 << 19) - 1
 Units = list[tuple[UnitBound, int]]
@@ -152,7 +163,7 @@ def _described(
     forward, backward = (_hexadecimal(side.tolist()) for side in sides)
     return {
         "bound": name,
-        "model": {field: _hexadecimal(value) for field, value in model.items()},
+        "model": _hexadecimal(model),
         "count": int(count),
         "knots": index.tolist(),
         "forward": forward,
@@ -163,6 +174,8 @@ def _described(
 def _hexadecimal(value: Any) -> Any:
     if isinstance(value, list):
         return [_hexadecimal(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _hexadecimal(each) for name, each in value.items()}
     return value.hex() if isinstance(value, float) else value
 
 
@@ -213,17 +226,21 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
 def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     """Spacing, and the multiples of it that are the knots of each unit; None if there is no grid."""
     if all(isinstance(one, LocalPureLDP) and one == units[0][0] for one, _ in units):
+        if compose.upper_end(units, g.delta).upper > g.epsilon * (1.0 + _SAME):
+            return None
         # The profile is linear in e^loss up to the largest loss: two knots suffice.
         return units[0][0].largest_loss, [np.arange(2)] * len(units)
     if sum(count for _, count in units) == 1:
         one = units[0][0]
-        spacing = g.epsilon if g.epsilon > 0 else 1e-3
         if float(np.max(np.asarray(one.upper(np.full(32, g.epsilon))))) > g.delta:
             return None
-        return spacing, [np.arange(2)]
+        return g.epsilon or _ANY, [np.arange(2)]
     best, losses = compose.knots(units, g.delta)
-    if best.upper > g.epsilon * (1.0 + _SAME) or best.method == "total variation":
+    if best.upper > g.epsilon * (1.0 + _SAME):
         return None
+    if best.method == "total variation":
+        # Divergences at loss 0, of which the other knot shows nothing, add up to less than delta.
+        return _ANY, [np.arange(2)] * len(units)
     spacing = float(losses[0][1])
     indices = [np.rint(at / spacing).astype(np.int64) for at in losses]
     on_grid = all(
@@ -268,10 +285,7 @@ def _exact(one: UnitBound) -> dict[str, Any] | None:
     if isinstance(one, LocalPureLDP):
         return _clones(Shuffled(1, one.rate), one.epsilon0, 2)
     if isinstance(one, LocalMessages):
-        randomizer = getattr(one.profile, "randomizer", None)
-        if isinstance(randomizer, KaryResponse):
-            return _clones(Shuffled(1, one.rate), randomizer.epsilon0, randomizer.num_values)
-        return None
+        return _one_message(one.profile, one.rate)
     if not isinstance(one, KaryBound | TotalVariationBound | Clones):
         return None
     cover = one.cover if isinstance(one, Clones) else one.step_cover
@@ -282,6 +296,23 @@ def _exact(one: UnitBound) -> dict[str, Any] | None:
         model = _clones(cover, one.epsilon0, 2) | {"total_variation": one.total_variation}
         return model | {"kind": "total variation"} if model["rate"] == 1.0 else None
     return _clones(cover, one.epsilon0, one.num_values if isinstance(one, KaryBound) else 2)
+
+
+def _one_message(profile: Profile, rate: float) -> dict[str, Any] | None:
+    """The pair of one message of a known law, sent at this rate."""
+    randomizer = getattr(profile, "randomizer", None)
+    if isinstance(randomizer, KaryResponse):
+        return _clones(Shuffled(1, rate), randomizer.epsilon0, randomizer.num_values)
+    if isinstance(randomizer, FiniteMechanism):
+        laws = [{"masses": list(row)} for row in randomizer.probabilities]
+        return {"kind": "laws", "rate": rate, "laws": laws}
+    if isinstance(randomizer, Laplace):
+        return {"kind": "Laplace", "rate": rate, "epsilon0": randomizer.epsilon0}
+    if isinstance(randomizer, HadamardResponse | OneBit | PureLDP | Rappor):
+        # Binary randomized response, sent more rarely, has the same profile.
+        share = float(randomizer.profile(np.zeros(1))[0]) / math.tanh(0.5 * randomizer.epsilon0)
+        return _clones(Shuffled(1, rate * share), randomizer.epsilon0, 2)
+    return None
 
 
 def _clones(cover: Shuffled | UniformSlot, epsilon0: float, values: int) -> dict[str, Any]:

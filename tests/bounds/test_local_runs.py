@@ -69,6 +69,34 @@ def test_responses_lie_between_the_ends(epsilon0, rate, rounds, delta):
     assert found.epsilon <= found.lower * (1 + 1e-5) + 1e-12
 
 
+def delta_of_labels(first, second, rate, count, epsilon):
+    """For two records, by the numbers of their three labels in rounds in which the client takes part."""
+    total, c = mp.mpf(0), mp.exp(epsilon)
+    for numbers in itertools.product(range(count + 1), repeat=3):
+        away = count - sum(numbers)
+        if away < 0:
+            continue
+        ways = math.factorial(count)
+        for number in (*numbers, away):
+            ways //= math.factorial(number)
+        near, far = (mp.fprod(mp.mpf(m) ** k for m, k in zip(law, numbers)) for law in (first, second))
+        total += ways * mp.mpf(rate) ** (count - away) * (1 - mp.mpf(rate)) ** away * max(near - c * far, 0)
+    return total
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(0.75, 20), (0.125, 24)])
+def test_labels_lie_between_the_ends(rate, rounds):
+    first, second = (0.5, 0.375, 0.125), (0.25, 0.3125, 0.4375)
+    mechanism = cj.FiniteMechanism(probabilities=[first, second])
+    found = cj.account(run(rate, rounds), mechanism, delta=1e-6, view="local")
+    both = (first, second), (second, first)
+    with mp.workdps(30):
+        assert max(delta_of_labels(*pair, rate, rounds, found.epsilon) for pair in both) <= 1e-6
+        assert max(delta_of_labels(*pair, rate, rounds, found.lower) for pair in both) >= 1e-6
+        # No larger by 2%: grids follow the losses of the labels.
+        assert max(delta_of_labels(*pair, rate, rounds, found.lower * 1.02) for pair in both) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("noise", "rate", "rounds", "delta"),
     [

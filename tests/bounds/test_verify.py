@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import checkin_jax as cj
+from benchmarks.census import rechecked
 from benchmarks.drawn_settings import answer
 from checkin_jax import cli
 from checkin_jax._rounding import down, up
@@ -65,7 +66,7 @@ def test_a_total_variation_is_a_sum_over_all_outcomes():
     high = (1 - (p + 1) * pair) / p
     model = {"kind": "total variation", "draws": m, "total_variation": beta.hex()}
     model |= {"used": used.hex(), "epsilon0": epsilon0.hex()}
-    found = verify.clones_pair(verify.JsonObject("model", model), 120)
+    found = verify.of_clones(verify.JsonObject("model", model), 120)
     for loss in (0.0, 0.01, 0.1, 0.3):
         c, exact = math.exp(loss), 0.0
         for first, second, both in itertools.product(range(m + 1), repeat=3):
@@ -78,7 +79,43 @@ def test_a_total_variation_is_a_sum_over_all_outcomes():
             chance = ways * pair ** (first + second) * high**both * (1 - 2 * pair - high) ** rest
             equal = (c - 1) * (p * both + m * (1 - used) / used)
             exact += chance * max((p - c) * first - (c * p - 1) * second - equal, 0.0) * used / m
-        assert float(found.upper(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
+        assert float(found(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
+
+
+def test_laws_of_one_message_are_compared_for_all_pairs_of_records():
+    verify.ctx.prec = 200
+    table = [[1.0, 2.0, 1.0], [0.5, 0.25, 0.25], [0.125, 0.125, 0.75]]
+    # Rows are divided by their sums.
+    laws = [[0.25, 0.5, 0.25], *table[1:]]
+    model = {
+        "kind": "laws",
+        "rate": (0.5).hex(),
+        "laws": [{"masses": [m.hex() for m in row]} for row in table],
+    }
+    with pytest.raises(verify.Malformed, match="masses"):
+        verify.of_laws(verify.JsonObject("model", model), 120)
+    model["laws"][0]["masses"] = [(m / 2).hex() for m in table[0]]
+    found = verify.of_laws(verify.JsonObject("model", model), 120)
+    for loss in (0.0, 0.3, 0.9, 1.3, 2.0):
+        c = math.exp(loss)
+        exact = max(
+            sum(max(a - c * b, 0.0) for a, b in zip(*pair)) for pair in itertools.permutations(laws, 2)
+        )
+        assert float(found(Fraction(loss)).upper()) == pytest.approx(0.5 * exact, rel=1e-12, abs=1e-30)
+
+
+def test_laplace_noise_is_an_integral_over_all_outcomes():
+    verify.ctx.prec = 200
+    epsilon0, rate = 1.5, 0.25
+    model = {"kind": "Laplace", "rate": rate.hex(), "epsilon0": epsilon0.hex()}
+    found = verify.of_laplace(verify.JsonObject("model", model), 120)
+    step = 2.0**-12
+    outcomes = [step * (i + 0.5) for i in range(-120_000, 120_000)]
+    for loss in (0.0, 0.5, 1.4, 1.5, 2.0):
+        exact = math.fsum(
+            0.5 * max(math.exp(-abs(y)) - math.exp(loss - abs(y - epsilon0)), 0.0) for y in outcomes
+        )
+        assert float(found(Fraction(loss)).upper()) == pytest.approx(rate * exact * step, rel=1e-6, abs=1e-12)
 
 
 def _slots(m, used, epsilon0, loss):
@@ -277,7 +314,7 @@ def test_an_altered_certificate_is_refuted(alteration):
 def test_an_altered_profile_is_refuted_where_it_is_taken_on_trust(alteration):
     good = _own(_exact_epsilon() * (1 + 1e-6))
     good["units"][0]["model"] = {"kind": "trusted"}
-    assert "the profile of units[0] (randomized response)" in _checked(good)[1]
+    assert "the profile from above of 50 of the units (randomized response)" in _checked(good)[1]
     with pytest.raises(verify.Refuted, match="convex"):
         _checked(_altered(good, alteration))
 
@@ -368,6 +405,14 @@ SETTINGS = {
     "T1": (cj.ShuffledCheckIn(**SMALL), PURE, {"bounds": "clones"}, (True, True)),
     "shuffled once": (cj.Shuffle(num_clients=1_000), PURE, {"bounds": "clones"}, (True, True)),
     "local": (cj.ShuffledCheckIn(**SMALL), PURE, {"view": "local"}, (True, True)),
+    "laws": (
+        cj.ShuffledCheckIn(**SMALL),
+        cj.FiniteMechanism(probabilities=[[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.4, 0.2, 0.4]]),
+        {"view": "local"},
+        (True, True),
+    ),
+    "Laplace": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"view": "local"}, (True, True)),
+    "a share": (cj.ShuffledCheckIn(**SMALL), cj.Rappor(epsilon0=1.0), {"view": "local"}, (True, True)),
     "T*": (cj.ShuffledCheckIn(**SMALL), cj.Laplace(epsilon0=1.0), {"bounds": "profile"}, (False, True)),
     "t_k": (
         cj.Shuffle(num_clients=2_000, num_rounds=20),
@@ -399,7 +444,7 @@ def test_certificates_verify(name):
     began = time.process_time()
     _, trusted = _checked(certificate)
     assert time.process_time() - began < 60
-    for side, checked in zip(("of units", "of below"), SETTINGS[name][3]):
+    for side, checked in zip(("from above", "from below"), SETTINGS[name][3]):
         assert any(f"profile {side}" in each for each in trusted) != checked
     assert guarantee.lower * 0.98 <= float.fromhex(certificate["claim"]["lower"]) <= guarantee.lower
 
@@ -420,6 +465,44 @@ def test_certificates_with_a_smaller_epsilon_are_refuted(name):
     certificate["claim"]["lower"] = (0.0).hex()
     with pytest.raises(verify.Refuted, match="upper end"):
         _checked(_altered(certificate, "epsilon lowered"))
+
+
+@pytest.mark.parametrize("name", ["T1", "local", "laws", "Laplace", "a share"])
+def test_certificates_of_a_client_that_sends_more_often_are_refuted(name):
+    certificate = json.loads(json.dumps(_certificate(name)[0]))
+    _scaled(certificate["units"][0]["model"], "rate", 1.01)
+    with pytest.raises(verify.Refuted, match="profile at knot"):
+        _checked(certificate)
+
+
+def _fixed(randomizer):
+    protocol = cj.FixedWindow(num_clients=13_200_000, num_slots=50_556_000, check_in_prob=5e-4, num_epochs=10)
+    return cj.account(protocol, randomizer, delta=8.46e-9, neighboring_relation="add-or-remove-one")
+
+
+def _rare(randomizer):
+    protocol = cj.ShuffledCheckIn(num_clients=12_100_000, check_in_prob=0.000846, num_rounds=11)
+    return cj.account(protocol, randomizer, delta=4.27e-5)
+
+
+# Total variations of several units add up; losses are so small that few orders of a moment bound them well.
+ZEROS = {
+    "total variation": lambda: _rare(cj.PureLDP(epsilon0=0.615)),
+    "small losses": lambda: _fixed(cj.HadamardResponse(epsilon0=0.0755)),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_an_epsilon_of_zero_is_verified_and_its_delta_matters(name):
+    guarantee = ZEROS[name]()
+    assert guarantee.epsilon == 0.0
+    certificate = json.loads(json.dumps(cj.certificate(guarantee)))
+    lines, _ = _checked(certificate)
+    (shown,) = {float(line.split("<= ")[1].split(" at")[0]) for line in lines if line.startswith("upper end")}
+    assert shown <= guarantee.delta
+    _scaled(certificate["claim"], "delta", 0.99 * shown / guarantee.delta)
+    with pytest.raises(verify.Refuted, match="upper end"):
+        _checked(certificate)
 
 
 def test_what_has_no_certificate_is_refused():
@@ -498,11 +581,12 @@ SMALL = st.floats(1e-5, 0.5)
 LOOSE = 1e-6
 
 
-FIELDS = ["epsilon", "delta", "value", "rate", "count", "lower", "lower value", "apart", "lower count"]
+FIELDS = ["epsilon", "delta", "value", "rate", "count"]
+FIELDS += ["lower", "lower value", "lower rate", "lower used", "apart", "lower count"]
 
 
 @given(st.sampled_from(FIELDS), st.integers(0, 9), SMALL)
-@settings(max_examples=90, deadline=None)
+@settings(max_examples=110, deadline=None)
 def test_any_digit_that_matters_is_checked(field, place, by):
     """Each change claims more by a share `by`, of the upper end or of the lower one."""
     made = _own(_exact_epsilon() * (1 + LOOSE), _exact_epsilon() * (1 - LOOSE))
@@ -524,6 +608,8 @@ def test_any_digit_that_matters_is_checked(field, place, by):
         _scaled(claim, "lower", 1 + by)
     elif field == "lower value":
         _value(below, place, 1 + by)
+    elif field in ("lower rate", "lower used"):
+        _scaled(below["model"], field.removeprefix("lower "), 1 - by)
     elif field == "apart":
         below["model"]["apart"] = [(float.fromhex(each) * (1 - by)).hex() for each in below["model"]["apart"]]
     else:
@@ -542,22 +628,11 @@ def test_certificates_of_twenty_random_settings_are_never_refuted():
         rows = [
             row
             for row in csv.DictReader(file)
-            if row["outcome"] == "bracket"
-            and float(row["seconds"]) < 2.0
-            and 0.0 < float(row["upper"]) < math.inf
+            if float(row["seconds"]) < 2.0 and math.isfinite(float(row["upper"]))
         ]
-    seed, verified, slow, others = time.time_ns(), 0, 0, []
-    for row in random.Random(seed).sample(rows, 20):
-        found = answer(json.loads(row["setting"]))
-        began = time.process_time()
-        try:
-            lines, _ = _checked(cj.certificate(found))
-        except (ValueError, verify.Malformed) as error:
-            others.append(str(error))
-            continue
-        verified += 1
-        slow += time.process_time() - began > 60.0
-        assert any("have delta <=" in line for line in lines), (seed, row)
-    assert all("certificate" in each or "places" in each for each in others), (seed, others)
-    assert verified >= 14, seed
-    assert slow <= 1, seed
+    seed = time.time_ns()
+    done = [rechecked(answer(json.loads(row["setting"]))) for row in random.Random(seed).sample(rows, 20)]
+    assert not [each for each in done if each.outcome == "refuted"], (seed, done)
+    verified = [each for each in done if each.outcome == "verified"]
+    assert len(verified) >= 14, (seed, done)
+    assert sum(each.seconds > 60.0 for each in verified) <= 1, (seed, done)

@@ -288,11 +288,15 @@ Local = LocalPureLDP | LocalGaussian | LocalMessages
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Witness of the local view: two records, observed through finitely many labels, sent with probability `rate`."""
+    """Witness of the local view: two records, observed through finitely many labels, sent with probability `rate`.
+
+    follows_outcomes: True for grids that follow the losses of the labels.
+    """
 
     grid_bound: UnitBound
     rate: float
     laws: LabelLaws
+    follows_outcomes: bool = False
 
     symmetric = False
 
@@ -303,6 +307,12 @@ class LocalLabels:
     @property
     def revealed(self) -> float:
         return self.rate * self.laws.revealed * (1.0 - ROUNDING)
+
+    @property
+    def loss_support(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            losses = np.abs(np.log1p(self.laws.difference / np.asarray(self.laws.other)))
+        return losses if self.follows_outcomes and np.isfinite(losses).all() else np.empty(0)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         target, other = (np.asarray(part, dtype=np.float64) for part in self.laws[:2])

@@ -452,5 +452,5 @@ def local(unit: Unit) -> UnitBound:
         return bound
     # Other clients do not matter in the local view.
     known = [each for each in randomizer.label_laws if each.others is None]
-    laws = tuple(LocalLabels(bound, rate, each) for each in known)
+    laws = tuple(LocalLabels(bound, rate, each, follows) for each in known for follows in (False, True))
     return dataclasses.replace(bound, witnesses=laws)
