@@ -1,8 +1,4 @@
-"""Bounds on dp_accounting's own events under our neighboring relations; other events are refused.
-
-A central event has a trusted server. Its records are clients, each with one value of norm at most 1 in units of the
-sensitivity, as the event's documentation says. Replacing a value then moves a sum by at most 2.
-"""
+"""Central events under our neighboring relations: bounds on their units, and their plain values."""
 
 from __future__ import annotations
 
@@ -15,24 +11,18 @@ from dp_accounting import DpEvent
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import UnitBound
-from checkin_jax.accounting.interop import allocation
+from checkin_jax.accounting.interop import allocated_epochs
+from checkin_jax.accounting.interop.central_bounds import KINDS, bound_of
 
-# None in versions of dp_accounting without it.
-_EPSILON_DELTA: Any = getattr(dp_accounting.dp_event, "EpsilonDeltaDpEvent", None)
-_KINDS: dict[str, type[DpEvent]] = {
+_KINDS = {
     kind.__name__: kind
     for kind in (
-        dp_accounting.GaussianDpEvent,
-        dp_accounting.LaplaceDpEvent,
-        dp_accounting.RandomizedResponseDpEvent,
-        dp_accounting.PoissonSampledDpEvent,
-        allocation.RandomAllocationDpEvent,
-        _EPSILON_DELTA,
+        *KINDS,
+        allocated_epochs.RandomAllocationDpEvent,
+        allocated_epochs.UnfinishedAllocationDpEvent,
     )
-    if kind is not None
 }
 ASSUMED = "each record of a central event belongs to one client, the same client in every event; its server is trusted"
-_MOST_NOISE, _LEAST_RATE = 1e6, 1e-9
 
 
 def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:
@@ -43,9 +33,16 @@ def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[Un
     Raises:
       ValueError: as `bound_of`.
     """
-    if allocation.allocated(event) is not None:
-        return allocation.units_of(event, relation, mass)
+    epoch = allocated_epochs.epoch_of(event)
+    if epoch is not None:
+        return epoch.units(relation, mass)
     return [(bound_of(event, relation), 1)]
+
+
+def units_in(event: DpEvent) -> int:
+    """Number of units of one application of a central event."""
+    epoch = allocated_epochs.epoch_of(event)
+    return 1 if epoch is None else epoch.number
 
 
 def noiseless(event: Any) -> bool:
@@ -61,8 +58,16 @@ def to_plain(event: DpEvent) -> dict[str, Any]:
     fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {
         "kind": type(event).__name__,
-        **{name: to_plain(value) if isinstance(value, DpEvent) else value for name, value in fields.items()},
+        **{name: _plain_value(name, value) for name, value in fields.items()},
     }
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if isinstance(value, DpEvent):
+        return to_plain(value)
+    if not isinstance(value, int | float):
+        raise _validate.error("a DpEvent: functions and distributions are not saved", **{name: value})
+    return value
 
 
 def from_plain(plain: Any) -> DpEvent:
