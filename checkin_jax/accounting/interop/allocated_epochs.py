@@ -100,7 +100,7 @@ class UnfinishedAllocationDpEvent(DpEvent):
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class AllocatedStep:
     """One step: its pair under add-or-remove, taken with probability `rate` if the record is in it.
 
     noise: additive noise, or None for a step given by bounds on its pair, `pair`. replaceable: True if replacing a
@@ -117,7 +117,7 @@ class Step:
         return self.noise.shift if isinstance(self.noise, GaussianNoise) else None
 
     @classmethod
-    def of(cls, event: Any) -> Step:
+    def of(cls, event: Any) -> AllocatedStep:
         """The step of an event.
 
         Raises:
@@ -190,7 +190,7 @@ class Blocks(NamedTuple):
 class Epoch:
     """One epoch of random allocation: k of t steps, of which the first s are applied, with probability q."""
 
-    step: Step
+    step: AllocatedStep
     selected: int
     steps: int
     finished: int
@@ -328,7 +328,7 @@ def epoch_of(event: DpEvent) -> Epoch | None:
     used = 1.0
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         used = _validate.real(LEAST_RATE, 1, sampling_probability=event.sampling_probability)
-    step = Step.of(sums.event)
+    step = AllocatedStep.of(sums.event)
     steps = _validate.integer(1, MAX_SLOTS, num_steps=sums.num_steps)
     selected = _validate.integer(1, steps, num_selected=sums.num_selected)
     finished = steps
