@@ -132,7 +132,7 @@ def profile(ratio: StepRatio, number: int, neg_log_tail: float, reverse: bool, u
             high = _barely_cut(ratio, m, high, _BARELY[upper])
         spacing = max(spacing, 24.0 * sd / points, (high - least) / most_levels)
         spacing = min(spacing, 0.1 * (high - least))
-        law = (law_upper if upper else law_lower)(ratio, least, high, spacing)
+        law = (law_upper if upper else law_lower)(ratio, least, high, spacing)  # type: ignore[arg-type]
         if law is None:
             break
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)

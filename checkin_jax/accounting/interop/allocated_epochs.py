@@ -179,11 +179,11 @@ class AllocatedStep:
 
 
 class Blocks(NamedTuple):
-    """`count` independent blocks of `size` steps; the record is in a uniform one of them with probability `prob`."""
+    """`number` independent blocks of `size` steps; the record is in a uniform one of them with probability `prob`."""
 
     size: int
     prob: float
-    count: int
+    number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -429,8 +429,8 @@ class SampledEpoch(AsymmetricBound):
             finite = np.isfinite(at)
             return np.where(finite, convex.held_chords(curve.losses, profile, np.where(finite, at, 0.0)), 0.0)
 
-        sides = (functools.partial(side, each) for each in (curve.upper.forward, curve.upper.backward))
-        return sampled_sides(*sides, self.epoch.used, loss)
+        ahead, back = (functools.partial(side, each) for each in (curve.upper.forward, curve.upper.backward))
+        return sampled_sides(ahead, back, self.epoch.used, loss)
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:

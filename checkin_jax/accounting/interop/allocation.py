@@ -182,11 +182,9 @@ def random_allocation(
     """
     delta = _validate.real(MIN_DELTA, 1, delta=delta)
     relation = relation_of(neighboring_relation)
-    step = noise_multiplier
+    step: Any = noise_multiplier
     if not isinstance(step, DpEvent | PrivacyLossDistribution | KnownProfile):
-        step = dp_accounting.GaussianDpEvent(
-            _validate.real(LEAST_NOISE, MOST_NOISE, noise_multiplier=noise_multiplier)
-        )
+        step = dp_accounting.GaussianDpEvent(_validate.real(LEAST_NOISE, MOST_NOISE, noise_multiplier=step))
     steps = _validate.integer(1, MAX_SLOTS, num_steps=num_steps)
     selected = _validate.integer(1, steps, num_selected=num_selected)
     unfinished = _validate.integer(0, steps - 1, unfinished_steps=unfinished_steps)

@@ -14,7 +14,7 @@ from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.interop import allocated_epochs
 from checkin_jax.accounting.interop.central_bounds import KINDS, bound_of
 
-_KINDS = {
+_KINDS: dict[str, type[DpEvent]] = {
     kind.__name__: kind
     for kind in (
         *KINDS,

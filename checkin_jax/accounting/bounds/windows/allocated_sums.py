@@ -147,9 +147,10 @@ class _BothSides:
         forward, backward = upper_sides(self.one, loss)
         return np.asarray(forward), np.asarray(backward)
 
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+    def lower(self, loss: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         assert isinstance(self.one, OwnWitness)
-        return self.one.witnesses[0].lower(loss)
+        (ahead, far), (back, near) = self.one.witnesses[0].lower(loss)
+        return (np.asarray(ahead), np.asarray(far)), (np.asarray(back), np.asarray(near))
 
 
 @dataclasses.dataclass(frozen=True)
