@@ -124,7 +124,13 @@ def _of_witnesses(setting: Plain, unit: Unit, losses: np.ndarray) -> Ends:
 def _of_function(path: str, arguments: Plain) -> list[float]:
     """Values of a function of the package, all in one list."""
     place, _, name = path.rpartition(".")
-    function = getattr(importlib.import_module(f"checkin_jax.{place}"), name)
+    module = importlib.import_module(f"checkin_jax.{place}")
+    if "ratio" in arguments:
+        # The law of a step's likelihood ratio: its class and its shift.
+        kind, mu = arguments["ratio"]
+        arguments = arguments | {"ratio": getattr(module, kind)(mu)}
+        module = arguments.pop("ratio") if name == "excess" else module
+    function = getattr(module, name)
     with float64():
         # A list is an array; kernels take a float as one, too.
         kinds = (list, float) if path.startswith("kernels.") else (list,)

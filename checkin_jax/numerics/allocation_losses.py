@@ -1,13 +1,12 @@
-r"""Sums of m lognormal variables on lattices: both profiles of the random allocation of a
-Gaussian message.
+r"""Sums of m likelihood ratios on lattices: both profiles of the random allocation of a step.
 
-With L_i = e^{mu x_i - mu^2/2} for x ~ N(0, I_m), each of mean one, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
+With L_i independent likelihood ratios of a step, each of mean one, S = sum_i (L_i - 1) and Y = 1 + (rho/m) S,
 
-    H_c(P||Q) = (rho/m) E(S - x)_+ ,    x = m (c - 1)/rho,            P = (1-rho) Q + (rho/m) sum_i N(mu e_i, I),
-    H_c(Q||P) = (c rho/m) E(-S - x)_+ , x = m (1 - 1/c)/rho,          Q = N(0, I).
+    H_c(P||Q) = (rho/m) E(S - x)_+ ,    x = m (c - 1)/rho,    P = (1-rho) Q + (rho/m) sum_i (the record in step i),
+    H_c(Q||P) = (c rho/m) E(-S - x)_+ , x = m (1 - 1/c)/rho,  Q: the record in no step.
 
 For upper bounds, L is replaced by a lattice law above it in convex order: mass moves to both neighbouring
-levels and the mean is preserved. For lower bounds, the stop-loss transform delta_G of L is replaced by a
+levels and the mean is preserved. For lower bounds, the stop-loss transform of L is replaced by a
 smaller convex function. One FFT per exponential tilt gives the law of the sum. Every error is counted on the
 side of the bound. Heavy tails use a ladder of lattices, since, for every B,
 
@@ -23,25 +22,31 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # its parts are imported when they are used
 
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.lognormal import law_lower, law_upper, time_value
+from checkin_jax.numerics.step_ratios import (
+    GivenRatio,
+    Lognormal,
+    LowerRatio,
+    StepRatio,
+    gaussian_sd,
+    law_lower,
+    law_upper,
+)
 from checkin_jax.numerics.tilted_sums import (
     LatticeSteps,
     LazyTail,
     Sum,
     Tail,
     outweighs,
-    step_sd,
     steps_of,
     tail_of,
 )
 
-# Lattice spacing in standard deviations of one step. It shrinks below _FEW steps and grows above _MANY.
-_STEP, _FEW, _MANY = 0.1, 100.0, 1e4
+# Lattice spacing shrinks below _FEW steps and grows above _MANY.
+_FEW, _MANY = 100.0, 1e4
 _MAX_POINTS, _MAX_POINTS_FAR = 2**20, 2**15
 _RATIO = 4.0
 _MAX_SCALES = 200
@@ -52,7 +57,7 @@ _BARELY, _LEVELS = (1e-4, 1e-5), 256
 _MAX_GRID = 2**23
 # Most lattice points of the law of one term, for sums of several kinds.
 _MAX_LAW = 2**24
-_HEAVY, _MAX_LEVELS = 1.2, 2**16
+_MAX_LEVELS = 2**16
 # Losses are capped here, so that c = e^loss stays finite in float64.
 _MAX_LOSS = 690.0
 # Smaller probabilities are not told from zero.
@@ -83,43 +88,26 @@ class StopLossTails(NamedTuple):
     tails: list[Tail]
 
 
-def _least_and_most(mu: float, neg_log_tail: float) -> tuple[float, float]:
-    """(least, most): levels beyond which the mean excess of L is below exp(-neg_log_tail - 7)."""
-    spread = mu * math.sqrt(2.0 * (neg_log_tail + 7.0)) + 0.5 * mu * mu
-    return math.exp(-spread), math.exp(min(spread, 600.0))
-
-
-def _step_sd(mu: float, high: float, shared: bool) -> float:
-    if shared:
-        return max(step_sd(0.5 * mu, high), 0.5 * step_sd(mu, max(2.0 * high - 1.0, 0.5 * high)))
-    return step_sd(mu, high)
-
-
-def profile(
-    mu: float, number: int, neg_log_tail: float, reverse: bool, upper: bool, shared: bool = False
-) -> StopLossTails:
+def profile(ratio: StepRatio, number: int, neg_log_tail: float, reverse: bool, upper: bool) -> StopLossTails:
     """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-neg_log_tail).
 
     Args:
-      mu: shift over noise standard deviation, in [1e-6, 100].
+      ratio: law of L; a `LowerRatio` for lower bounds.
       number: m, the number of terms. Above MAX_SLOTS, the upper bound uses MAX_SLOTS terms and the lower one
         is empty.
       upper: upper bound if true, lower bound if false.
-      shared: terms above both laws of `lognormal`; for upper bounds only.
     """
     m = float(min(number, MAX_SLOTS))
     found = StopLossTails(m, reverse, [], [], [])
     if number > MAX_SLOTS and not upper:
         return found
-    least, most = _least_and_most(mu, neg_log_tail)
-    if shared:
-        least = _least_and_most(0.5 * mu, neg_log_tail)[0]
+    least, most = ratio.ends(neg_log_tail)
     least = least if least > 0.3 else 0.0
     width = math.sqrt(2.0 * neg_log_tail) + 1.0
     small = math.exp(-neg_log_tail) * m
     reached = 0.0
     for _ in range(30):
-        reached = width * math.sqrt(m) * _step_sd(mu, min(most, m if reverse else m + reached), shared)
+        reached = width * math.sqrt(m) * ratio.sd(min(most, m if reverse else m + reached))
     # One scale covers x from start to end, or sums from start down to end.
     start, end = (m, max(m - reached, 0.25 * m)) if reverse else (0.0, reached)
     for scale in range(_MAX_SCALES):
@@ -129,22 +117,22 @@ def profile(
             high = min(high, 1.0 + 2.5 * end)
         if high <= least:
             break  # truncated terms have no smaller sum: this scale covers the rest
-        step = _step_sd(mu, high, shared)
+        step = ratio.sd(high)
         sd = math.sqrt(m) * step
-        spacing = _STEP * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
+        spacing = ratio.resolution * step * min(1.0, math.sqrt(m / _FEW)) * max(m / _MANY, 1.0) ** 0.125
         points = _MAX_POINTS if scale == 0 else _MAX_POINTS_FAR
         if scale > 0:
             spacing = max(spacing, (start if reverse else end + 10.0 * min(sd, m)) / (0.125 * points))
-        if not upper and mu > _HEAVY and (reverse or scale == 0):
-            # The lower law has little mass within one spacing.
-            finest = max(0.02 * (start / m if reverse else 1.0), (high - least) / _MAX_LEVELS)
-            spacing = min(spacing, finest)
         most_levels = _MAX_POINTS if upper else 2.0 * _MAX_LEVELS
+        if ratio.heavy and (ratio.bounded or not upper) and (reverse or scale == 0):
+            # The law has little mass within one spacing.
+            finest = 0.02 * (start / m if reverse else 1.0)
+            spacing = min(spacing, max(finest, (high - least) / min(_MAX_LEVELS, most_levels)))
         if reverse and scale == 0 and high - least > most_levels * max(spacing, 24.0 * sd / points):
-            high = _barely_cut(mu, m, high, _BARELY[upper], shared)
+            high = _barely_cut(ratio, m, high, _BARELY[upper])
         spacing = max(spacing, 24.0 * sd / points, (high - least) / most_levels)
         spacing = min(spacing, 0.1 * (high - least))
-        law = law_upper(mu, least, high, spacing, shared) if upper else law_lower(mu, least, high, spacing)
+        law = (law_upper if upper else law_lower)(ratio, least, high, spacing)  # type: ignore[arg-type]
         if law is None:
             break
         ends = ((-start, -end) if scale else (0.0, m - end)) if reverse else (start, end)
@@ -170,14 +158,14 @@ def profile(
     return found
 
 
-def _barely_cut(mu: float, number: float, high: float, share: float, shared: bool) -> float:
+def _barely_cut(ratio: StepRatio, number: float, high: float, share: float) -> float:
     """Level, at most `high`, at which cutting terms lowers the mean of their sum by this share of its deviation.
 
     In reverse, E(-S - x)_+ changes by this alone, and a lattice up to rare large terms would be coarse.
     """
     levels = np.geomspace(1.5, high, _LEVELS) if high > 1.5 else np.array([high])
-    allowed = share * _step_sd(mu, high, shared) / math.sqrt(number)
-    enough = np.flatnonzero(time_value(mu, levels, shared) <= allowed)
+    allowed = share * ratio.sd(high) / math.sqrt(number)
+    enough = np.flatnonzero(ratio.excess(levels) <= allowed)
     return float(levels[enough[0]]) if enough.size else high
 
 
@@ -194,13 +182,11 @@ def _margin(number: float, used: float, reverse: bool) -> tuple[float, float]:
     return 16.0 * UNIT, (16.0 * UNIT * number / used if reverse and used < 1.0 else 0.0)
 
 
-def profile_upper(
-    above: StopLossTails, mu: float, used: float, loss: np.ndarray, shared: bool = False
-) -> np.ndarray:
+def profile_upper(above: StopLossTails, ratio: StepRatio, used: float, loss: np.ndarray) -> np.ndarray:
     """Upper bound on H_c(P||Q), or on H_c(Q||P) if above.reverse, at c = e^loss, loss >= 0 in nats.
 
-    The smaller of the sum's bound and of subsampling without other slots, rho delta_G(mu,
-    log(1 + (c - 1)/rho)).
+    The smaller of the sum's bound and of subsampling without other slots: that of one step at 1 + (c - 1)/rho, times
+    rho.
     """
     m, reverse = above.number, above.reverse
     sums = _sums(m, used, loss, reverse)
@@ -220,10 +206,10 @@ def profile_upper(
         left &= ~here
     # With many slots, the subsampling bound can only be smaller near the end of the ladder.
     least = float(above.tails[-1].value[-1]) if above.tails else math.inf
-    few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS)
+    few = np.isinf(value) | (value <= _NEAR_END * least) | (m < _FEW_SLOTS) | ratio.bounded
     value = value / m
     some = sums[few] / m
-    value[few] = np.minimum(value[few], time_value(mu, some if reverse else 1.0 + some, shared))
+    value[few] = np.minimum(value[few], ratio.excess(some if reverse else 1.0 + some))
     with np.errstate(divide="ignore", over="ignore"):
         scale = np.log(used) + (loss if reverse else 0.0)
         bound = np.exp(scale + np.log(value))
@@ -257,21 +243,44 @@ def lines_lower(below: StopLossTails, used: float, loss: np.ndarray) -> tuple[np
     return difference, far
 
 
-def large_term_lines(mu: float, number: int, used: float, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def large_term_lines(
+    ratio: LowerRatio, number: int, used: float, loss: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(P(A) - Q(A), Q(A)) for A = {one of the m terms is large}, rounded as in `lines_lower`.
 
-    With q and p the probabilities of a large term under N(0, 1) and N(mu, 1), P(A) - Q(A) = rho (1-q)^(m-1) (p - q),
+    With q and p the probabilities of a large term without and with the record, P(A) - Q(A) = rho (1-q)^(m-1) (p - q),
     and Q(A) <= m q. A term is large if it alone brings the likelihood ratio to e^loss.
     """
     with np.errstate(divide="ignore"):
         level = np.logaddexp(0.0, math.log(number / used) + np.log(np.expm1(np.minimum(loss, _MAX_LOSS))))
-    place = level / mu + 0.5 * mu
-    far, near = scipy.special.ndtr(-place), scipy.special.ndtr(mu - place)
+    apart, far = ratio.beyond(level)
     none = np.maximum(1.0 - number * far * (1.0 + 1e-9), 0.0)
-    difference = used * none * (near - far) * (1.0 - 1e-9)
+    difference = used * none * apart * (1.0 - 1e-9)
     # A probability that float64 cannot hold is not zero: there is no event then.
     held = far > _LEAST_HELD
     return np.where(held, np.maximum(difference, 0.0), 0.0), np.where(held, number * far * (1.0 + 1e-9), 0.0)
+
+
+def small_terms_lines(
+    ratio: GivenRatio, number: int, used: float, loss: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(Q(A) - P(A), P(A)) for A = {all m terms are small}, rounded as in `lines_lower`.
+
+    With q and p the probabilities of a small term without and with the record, Q(A) - P(A) = rho q^(m-1) (q - p), and
+    P(A) <= Q(A). Terms are small if all together, at that level, bring the likelihood ratio to e^-loss.
+    """
+    share = 1.0 + np.expm1(-np.minimum(loss, _MAX_LOSS)) / used
+    with np.errstate(divide="ignore"):
+        level = np.where(share > 0.0, -np.log(np.maximum(share, 1e-300)), _MAX_LOSS)
+    # A hair before it, so that terms of exactly this size are small.
+    apart, near = ratio.below(np.maximum(level * (1.0 - 1e-9), 0.0))
+    held = (share > 0.0) & (apart + near > 0.0)
+    with np.errstate(divide="ignore"):
+        others = np.exp((number - 1.0) * np.log(np.where(held, apart + near, 1.0) * (1.0 - 2e-10)))
+    most = np.exp((number - 1.0) * np.log(np.where(held, apart + near, 1.0) * (1.0 + 2e-10)))
+    difference = used * others * apart * (1.0 - 1e-9)
+    mass = most * ((1.0 - used) * (apart + near) + used * near) * (1.0 + 1e-9)
+    return np.where(held, np.maximum(difference, 0.0), 0.0), np.where(held, mass, 0.0)
 
 
 def _line(
@@ -330,7 +339,7 @@ def _spreads(kinds: tuple[EqualTerms, ...], end: float, reverse: bool) -> tuple[
         math.exp(min(5.0 * kind.mu + 0.5 * kind.mu**2, 600.0)) if reverse else 1.0 + 2.5 * end / kind.weight
         for kind in kinds
     ]
-    return highs, [kind.weight * step_sd(kind.mu, max(high, 1.5)) for kind, high in zip(kinds, highs)]
+    return highs, [kind.weight * gaussian_sd(kind.mu, max(high, 1.5)) for kind, high in zip(kinds, highs)]
 
 
 class Excess:
@@ -417,7 +426,7 @@ def _scale(
     for kind, spread, high, count in zip(kinds, spreads, highs, units):
         low, scale = math.exp(-spread), count * spacing
         # 1 is a lattice point: `count` spacings.
-        law = law_upper(kind.mu, low if low > 0.3 else 0.0, high, 1.0 / (count - 0.5))
+        law = law_upper(Lognormal(kind.mu), low if low > 0.3 else 0.0, high, 1.0 / (count - 0.5))
         first = round(law.start * count) - count
         masses = law.masses[::-1] if reverse else law.masses
         least = -(first + law.masses.size - 1) if reverse else first

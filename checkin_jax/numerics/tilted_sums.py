@@ -11,12 +11,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 
 from checkin_jax.kernels import FLUSHED, round_off
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.lognormal import LatticeLaw
+from checkin_jax.numerics.step_ratios import LatticeLaw
 
 # Distance of tilts in standard deviations, up to _FEW steps and above, where round-off is larger. Most tilts.
 _TILT_SDS, _TILT_SDS_MANY, _FEW, _MAX_TILTS = 5.0, 3.0, 1e7, 32
@@ -537,18 +536,6 @@ class LazyTail:
             if here.any():
                 value[here] = np.minimum(value[here], self._at(index, moved[here]))
         return value + self._beyond
-
-
-def step_sd(mu: float, high: float) -> float:
-    """Approximate standard deviation of min(L, high)."""
-    full = math.sqrt(math.expm1(min(mu * mu, 600.0)))
-    if mu < 0.3:
-        return full
-    z = math.log(high) / mu
-    inside, above = scipy.special.ndtr(z - 0.5 * mu), scipy.special.ndtr(-z - 0.5 * mu)
-    square = math.exp(min(mu * mu, 600.0)) * scipy.special.ndtr(z - 1.5 * mu) + high * high * above
-    mean = inside + high * above
-    return min(math.sqrt(max(square - mean * mean, 1e-12 * square)), full)
 
 
 def outweighs(steps: LatticeSteps, number: float, end: float, high: float, sd: float) -> float:

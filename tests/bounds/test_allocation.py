@@ -30,7 +30,7 @@ from checkin_jax.accounting.bounds.windows.few_empty_slots import (
     some_empty,
 )
 from checkin_jax.accounting.composition import compose
-from checkin_jax.numerics import allocation_losses, lognormal
+from checkin_jax.numerics import allocation_losses, step_ratios
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -118,7 +118,7 @@ def test_rare_large_terms_of_many_slots(slots, mu):
 @pytest.mark.parametrize(("slots", "used", "mu"), [(1, 1.0, 2.0), (3, 0.7, 2.0), (1000, 0.2, 1.5)])
 def test_a_large_term_is_an_event_of_these_probabilities(slots, used, mu):
     losses = np.array([0.01, 0.3, 1.0, 3.0])
-    difference, far = allocation_losses.large_term_lines(mu, slots, used, losses)
+    difference, far = allocation_losses.large_term_lines(step_ratios.Lognormal(mu), slots, used, losses)
     for loss, apart, away in zip(losses, difference, far):
         place = mpmath.log1p(slots / used * mpmath.expm1(loss)) / mu + mu / 2
         q, p = mpmath.ncdf(-place), mpmath.ncdf(mu - place)
@@ -153,12 +153,12 @@ def test_bracket_of_one_window_is_tight(slots, mu):
 
 def test_lattice_laws_are_on_their_sides_in_convex_order():
     for mu, low, high, spacing in [(0.1, 0.4, 2.0, 0.01), (1.0, 0.0, 40.0, 0.1), (2.0, 0.0, 300.0, 3.0)]:
-        upper = lognormal.law_upper(mu, low, high, spacing)
-        lower = lognormal.law_lower(mu, low, high, spacing)
+        upper = step_ratios.law_upper(step_ratios.Lognormal(mu), low, high, spacing)
+        lower = step_ratios.law_lower(step_ratios.Lognormal(mu), low, high, spacing)
         assert lower is not None
         t = np.linspace(low, high, 997)
-        truth = lognormal.time_value(mu, t) + np.maximum(1.0 - t, 0.0)
-        top = float(lognormal.time_value(mu, np.asarray([high]))[0])
+        truth = step_ratios.Lognormal(mu).excess(t) + np.maximum(1.0 - t, 0.0)
+        top = float(step_ratios.Lognormal(mu).excess(np.asarray([high]))[0])
         for law, sign in ((upper, 1.0), (lower, -1.0)):
             levels = law.start + law.spacing * np.arange(law.masses.size)
             assert math.isclose(law.masses.sum(), 1.0, rel_tol=1e-12)
@@ -460,15 +460,15 @@ def test_against_another_implementation():
 @pytest.mark.parametrize(
     ("mu", "slots", "mass"), [(2 / 162477.3, 1, 564.0), (2e-5, 1, 565.0), (1e-4, 3, 700.0), (1e-2, 1, 700.0)]
 )
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", [step_ratios.Lognormal, step_ratios.SharedLognormal])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_terms_with_hardly_any_spread_have_a_profile_too(mu, slots, mass, shared, reverse):
+def test_terms_with_hardly_any_spread_have_a_profile_too(mu, slots, mass, kind, reverse):
     """A scale may begin below the least sum that the truncated terms have (found by readers: negative dimensions)."""
-    above = allocation_losses.profile(mu, slots, mass, reverse, True, shared)
-    value = allocation_losses.profile_upper(above, mu, 1.0, LOSSES, shared)
-    alone = allocation_losses.profile_upper(above, mu, 1.0, np.zeros(1), shared)
+    above = allocation_losses.profile(kind(mu), slots, mass, reverse, True)
+    value = allocation_losses.profile_upper(above, kind(mu), 1.0, LOSSES)
+    alone = allocation_losses.profile_upper(above, kind(mu), 1.0, np.zeros(1))
     assert np.all((value >= 0) & (value <= alone))
-    if slots == 1 and not shared:
+    if slots == 1 and kind is step_ratios.Lognormal:
         # One slot is the Gaussian mechanism by itself.
         single = GaussianProfile(mu).delta(LOSSES)
         assert np.all(value >= single * (1 - 1e-9) - 1e-303)

@@ -10,6 +10,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows.allocated_sums import R2TwoSteps
 from checkin_jax.accounting.bounds.windows.occupancy_sum import CompetingClients
 from checkin_jax.numerics import allocation_losses
+from checkin_jax.numerics.step_ratios import Lognormal
 from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -81,8 +82,8 @@ def test_one_kind_is_the_allocation_of_one_message():
     kinds = (allocation_losses.EqualTerms(300, 0.7, 1.0), allocation_losses.EqualTerms(200, 0.7, 1.0))
     losses = np.array([0.02, 0.1, 0.2, 0.4])
     for reverse in (False, True):
-        one = allocation_losses.profile(0.7, 500, MASS, reverse, True)
-        known = allocation_losses.profile_upper(one, 0.7, 1.0, losses)
+        one = allocation_losses.profile(Lognormal(0.7), 500, MASS, reverse, True)
+        known = allocation_losses.profile_upper(one, Lognormal(0.7), 1.0, losses)
         x = 500.0 * (-np.expm1(-losses) if reverse else np.expm1(losses))
         scale = np.exp(losses) / 500.0 if reverse else 1.0 / 500.0
         found = scale * allocation_losses.Excess(kinds, MASS, reverse).at(x)

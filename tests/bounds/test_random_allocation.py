@@ -223,7 +223,6 @@ def test_the_event_composes_with_others_and_is_remembered():
         (cj.RandomAllocationDpEvent(GAUSS(1.0), 10, 9), ADDED, "num_selected=10"),
         (cj.RandomAllocationDpEvent(GAUSS(1.0), 1, 0), ADDED, "num_steps=0"),
         (cj.RandomAllocationDpEvent(GAUSS(0.01), 1, 9), ADDED, "noise_multiplier=0.01"),
-        (cj.RandomAllocationDpEvent(dp_accounting.LaplaceDpEvent(1.0), 1, 9), ADDED, "LaplaceDpEvent"),
     ],
 )
 def test_what_is_not_proved_is_refused_with_the_reason(event, relation, why):
@@ -242,8 +241,6 @@ def test_what_is_not_proved_is_refused_with_the_reason(event, relation, why):
         ({"num_epochs": 0}, "num_epochs"),
         ({"unfinished_steps": 10}, "unfinished_steps=10"),
         ({"sampling_prob": 0.0}, "sampling_prob"),
-        ({"sampling_prob": 0.5, "num_selected": 2}, "num_selected=2: expected 1 after"),
-        ({"unfinished_steps": 3, "num_selected": 2}, "num_selected=2: expected 1 after"),
         ({"num_epochs": 10**9, "num_selected": 5}, "num_selected"),
     ],
 )

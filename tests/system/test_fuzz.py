@@ -378,7 +378,9 @@ def distributing(protocol, randomizer, values, delta):
 allocations = arguments(
     ["delta", "neighboring_relation"],
     1,
-    noise_multiplier=st.one_of(spread(1e-2, 1e7), spread(0.5, 10.0)),
+    noise_multiplier=st.one_of(
+        spread(1e-2, 1e7), spread(0.5, 10.0), spread(0.05, 1e3).map(dp_accounting.LaplaceDpEvent)
+    ),
     num_steps=st.sampled_from([1, 2, 10, 100, 1_000, 10**10]),
     num_selected=st.one_of(st.just(1), whole(1e3)),
     num_epochs=st.one_of(st.just(1), whole(1e10)),
@@ -394,11 +396,22 @@ def allocating(values):
     assert "nan" not in str(g)
 
 
-@case(CASES, allocations, odd, covers=(cj.RandomAllocationDpEvent,), few=60, many=4_000)
+@case(
+    CASES,
+    allocations,
+    odd,
+    covers=(cj.RandomAllocationDpEvent, cj.UnfinishedAllocationDpEvent),
+    few=60,
+    many=4_000,
+)
 def allocating_an_event(values, inner):
     noise = values["noise_multiplier"]
-    plain = dp_accounting.GaussianDpEvent(noise) if isinstance(noise, float) else inner
+    if isinstance(noise, float):
+        noise = dp_accounting.GaussianDpEvent(noise)
+    plain = noise if isinstance(noise, dp_accounting.DpEvent) else inner
     event = cj.RandomAllocationDpEvent(plain, values["num_selected"], values["num_steps"])
+    if values["unfinished_steps"]:
+        event = cj.UnfinishedAllocationDpEvent(event, values["unfinished_steps"])
     accountant = cj.CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     if not accountant.supports(event):
         raise Refused

@@ -39,7 +39,7 @@ from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.accounting.interop import allocation, central, ledger_entries
+from checkin_jax.accounting.interop import central, ledger_entries
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
 from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
@@ -155,7 +155,7 @@ class CheckInAccountant(PrivacyAccountant):
     @property
     def _total(self) -> int:
         return sum(count * event.protocol.num_units for event, count in self._counts.items()) + sum(
-            count * allocation.units_in(event) for event, count in self._central.items()
+            count * central.units_in(event) for event, count in self._central.items()
         )
 
     def _units(self, delta: float, at_most: int = 0) -> list[tuple[UnitBound, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -80,6 +81,35 @@ class LaplaceNoise:
 Noise = GaussianNoise | LaplaceNoise
 
 
+def _sampled_losses(loss: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses of a pair for P||Q and for Q||P (infinite if there is none), and the latter's weight, after sampling."""
+    forward = loss if rate == 1.0 else _amplified(loss, rate)
+    weight = rate - (1.0 - rate) * np.expm1(np.minimum(loss, 700.0))
+    some = weight > 0.0
+    backward = np.where(some, loss + math.log(rate) - np.log(np.where(some, weight, 1.0)), np.inf)
+    return forward, np.maximum(backward, 0.0), weight
+
+
+def sampled_sides(
+    forward: Callable[[np.ndarray], np.ndarray],
+    backward: Callable[[np.ndarray], np.ndarray],
+    rate: float,
+    loss: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds on both profiles of P = (1-rate) Q + rate P' against Q, from those of P' against Q; rounded up.
+
+    forward, backward: H(P'||Q) and H(Q||P') at losses >= 0, or infinite, where they may be zero.
+    """
+    ahead, back, weight = _sampled_losses(np.asarray(loss, dtype=np.float64), rate)
+    first = rate * forward(ahead * (1.0 - _EARLIER))
+    # The weight has an error of 1e-15; below 1e-13 the profile is bounded by the weight.
+    known = weight > _EARLIER
+    earlier = back * (1.0 - _EARLIER) - 1e-15 / np.where(known, weight, 1.0)
+    inside = backward(np.where(known, np.maximum(earlier, 0.0), np.inf))
+    second = np.where(known, (weight + 1e-15) * inside, np.where(weight < -_EARLIER, 0.0, 2.0 * _EARLIER))
+    return first * (1.0 + _SLACK) + 1e-303, second * (1.0 + _SLACK) + 1e-303
+
+
 @dataclasses.dataclass(frozen=True)
 class Sampled(OwnWitness, AsymmetricBound):
     """Poisson sampling: a client's value of norm 1 is in a noisy sum with probability `rate`; add-or-remove. Exact."""
@@ -93,33 +123,16 @@ class Sampled(OwnWitness, AsymmetricBound):
     @property
     def largest_loss(self) -> float:  # type: ignore[override]
         a, q = self.noise.largest_loss, self.rate
-        if a > 600.0:
-            return math.inf if math.isinf(a) else a
+        if a > 600.0 or q == 1.0:
+            return a
         ends = math.log1p(q * math.expm1(a)), -math.log1p(q * math.expm1(-a))
         return max(ends) * (1.0 + 1e-12)
 
-    def _losses(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses of the noise for P||Q and for Q||P (infinite if there is none), and the latter's weight."""
-        q = self.rate
-        forward = loss if q == 1.0 else _amplified(loss, q)
-        weight = q - (1.0 - q) * np.expm1(np.minimum(loss, 700.0))
-        some = weight > 0.0
-        backward = np.where(some, loss + math.log(q) - np.log(np.where(some, weight, 1.0)), np.inf)
-        return forward, np.maximum(backward, 0.0), weight
-
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        loss = np.asarray(loss, dtype=np.float64)
-        forward, backward, weight = self._losses(loss)
-        first = self.rate * self.noise.profile(forward * (1.0 - _EARLIER))
-        # The weight has an error of 1e-15; below 1e-13 the profile is bounded by the weight.
-        known = weight > _EARLIER
-        earlier = backward * (1.0 - _EARLIER) - 1e-15 / np.where(known, weight, 1.0)
-        inside = self.noise.profile(np.where(known, np.maximum(earlier, 0.0), np.inf))
-        second = np.where(known, (weight + 1e-15) * inside, np.where(weight < -_EARLIER, 0.0, 2.0 * _EARLIER))
-        return first * (1.0 + _SLACK) + 1e-303, second * (1.0 + _SLACK) + 1e-303
+        return sampled_sides(self.noise.profile, self.noise.profile, self.rate, loss)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        forward, backward, _ = self._losses(np.asarray(loss, dtype=np.float64))
+        forward, backward, _ = _sampled_losses(np.asarray(loss, dtype=np.float64), self.rate)
         q = self.rate
         near, far = _masses(self.noise, forward)
         other_near, other_far = _masses(self.noise, backward)

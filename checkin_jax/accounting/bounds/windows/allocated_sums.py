@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -23,21 +23,20 @@ from checkin_jax.accounting.bounds.interface import (
     OwnWitness,
     UnitBound,
     Witness,
+    upper_sides,
 )
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
+from checkin_jax.numerics.step_ratios import GivenRatio, Lognormal, LowerRatio, SharedLognormal, StepRatio
 
 # Splits of epsilon into two steps that are tried.
 _SPLITS = 48
 # Range of mu in which lattices are worth their time; the kernels allow mu up to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
-# Largest mu at which the spread of the loss orders bounds reliably.
-MOST_LIGHT_MU = 1.2
 # Bounds and witnesses of one unit often need the same profile.
 _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
 
 
-@dataclasses.dataclass(frozen=True)
 class _Allocation(AsymmetricBound):
     """Base of bounds on one client's message in a uniform one of m slots; upper bounds on both profiles.
 
@@ -45,58 +44,53 @@ class _Allocation(AsymmetricBound):
       slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper bound is that of MAX_SLOTS slots, and the lower bound
         is zero.
       use_prob: rho in (0, 1], the probability that the client is in one of the slots.
-      mu: in [LEAST_MU, MOST_LATTICE_MU].
       neg_log_tail: profiles are followed down to about exp(-neg_log_tail).
+      ratio: law of one slot's likelihood ratio.
     """
 
     slots: int
     use_prob: float
-    mu: float
     neg_log_tail: float
 
-    shared: ClassVar[bool] = False
+    @property
+    def ratio(self) -> StepRatio:
+        raise NotImplementedError
 
     @property
     def light(self) -> bool:
-        return self.mu <= MOST_LIGHT_MU
+        return not self.ratio.heavy
 
     @property
     def spread(self) -> float:
-        single = math.expm1(min(self.mu**2, 600.0))
-        if self.shared:
-            single = max(math.expm1(min(0.25 * self.mu**2, 600.0)), 0.25 * single)
-        return self.use_prob * math.sqrt(single / self.slots)
+        return self.use_prob * math.sqrt(self.ratio.variance / self.slots)
 
     @functools.cached_property
     def _above(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
         forward, backward = (
-            _profile(self.mu, self.slots, self.neg_log_tail, reverse, True, self.shared)
-            for reverse in (False, True)
+            _profile(self.ratio, self.slots, self.neg_log_tail, reverse, True) for reverse in (False, True)
         )
         return forward, backward
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         value = allocation_losses.profile_upper(
-            self._above[backward], self.mu, self.use_prob, np.ravel(loss), self.shared
+            self._above[backward], self.ratio, self.use_prob, np.ravel(loss)
         )
         return value.reshape(np.shape(loss))
 
 
-@dataclasses.dataclass(frozen=True)
-class AllocationGaussian(OwnWitness, _Allocation):
-    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact up to rounding.
+class _Pair(OwnWitness, _Allocation):
+    """Base of pairs that are attained: P = (1-rho) Q + (rho/m) sum_i (the record in slot i) against Q."""
 
-    This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
-    [random allocation: Feldman, Shenfeld 2025].
-    """
-
-    name = "Gaussian messages in slots, all others at one record"
     symmetric = False
+
+    @property
+    def ratio(self) -> LowerRatio:
+        raise NotImplementedError
 
     @functools.cached_property
     def _below(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
         forward, backward = (
-            _profile(self.mu, self.slots, self.neg_log_tail, reverse, False) for reverse in (False, True)
+            _profile(self.ratio, self.slots, self.neg_log_tail, reverse, False) for reverse in (False, True)
         )
         return forward, backward
 
@@ -104,11 +98,94 @@ class AllocationGaussian(OwnWitness, _Allocation):
         loss = np.asarray(loss)
         forward, backward = (allocation_losses.lines_lower(each, self.use_prob, loss) for each in self._below)
         # Lattices do not reach the far tail, which is that of a single term.
-        single = allocation_losses.large_term_lines(self.mu, self.slots, self.use_prob, loss)
-        above = np.expm1(np.minimum(loss, MAX_LOSS))
-        better = single[0] - above * single[1] > forward[0] - above * forward[1]
-        ahead = np.where(better, single[0], forward[0]), np.where(better, single[1], forward[1])
-        return ahead, backward
+        single = allocation_losses.large_term_lines(self.ratio, self.slots, self.use_prob, loss)
+        return _higher(loss, forward, single), backward
+
+
+def _higher(loss: np.ndarray, one: Lines, other: Lines) -> Lines:
+    """At each loss the event with the larger P(A) - c Q(A)."""
+    above = np.expm1(np.minimum(loss, MAX_LOSS))
+    better = other[0] - above * other[1] > one[0] - above * one[1]
+    return np.where(better, other[0], one[0]), np.where(better, other[1], one[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocationGaussian(_Pair):
+    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact up to rounding.
+
+    This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
+    [random allocation: Feldman, Shenfeld 2025].
+
+    Attributes:
+      slots, use_prob, neg_log_tail: as above.
+      mu: in [LEAST_MU, MOST_LATTICE_MU].
+    """
+
+    slots: int
+    use_prob: float
+    mu: float
+    neg_log_tail: float
+
+    name = "Gaussian messages in slots, all others at one record"
+
+    @property
+    def ratio(self) -> Lognormal:
+        return Lognormal(self.mu)
+
+
+@dataclasses.dataclass(frozen=True)
+class _BothSides:
+    """Both profiles of a bound, and its events if it is its own witness."""
+
+    one: UnitBound
+
+    @property
+    def largest_loss(self) -> float:
+        return self.one.largest_loss
+
+    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        forward, backward = upper_sides(self.one, loss)
+        return np.asarray(forward), np.asarray(backward)
+
+    def lower(self, loss: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        assert isinstance(self.one, OwnWitness)
+        (ahead, far), (back, near) = self.one.witnesses[0].lower(loss)
+        return (np.asarray(ahead), np.asarray(far)), (np.asarray(back), np.asarray(near))
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocatedPair(_Pair):
+    """The pair of a step that is given by bounds on both profiles, in one of m steps [Feldman, Shenfeld 2026].
+
+    Attributes:
+      slots, use_prob, neg_log_tail: as above.
+      step: bounds on the step's pair, with and without the record; its own witness where it is attained.
+    """
+
+    slots: int
+    use_prob: float
+    step: UnitBound
+    neg_log_tail: float
+
+    name = "the pair of random allocation"
+
+    @property
+    def largest_loss(self) -> float:  # type: ignore[override]
+        return self.step.largest_loss
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return (self,) if isinstance(self.step, OwnWitness) else ()
+
+    @functools.cached_property
+    def ratio(self) -> GivenRatio:  # type: ignore[override]
+        return GivenRatio(_BothSides(self.step))
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        loss = np.asarray(loss)
+        forward, backward = super().lower(loss)
+        small = allocation_losses.small_terms_lines(self.ratio, self.slots, self.use_prob, loss)
+        return forward, _higher(loss, backward, small)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +229,22 @@ class G3Slots(_Allocation):
 
     If the target is used, it replaces a dummy (shift at most mu/2) or, in at most half of all cases, another client
     (shift at most mu). Every slot has a law above both terms in convex order.
+
+    Attributes:
+      slots, use_prob, neg_log_tail: as above.
+      mu: in [LEAST_MU, MOST_LATTICE_MU].
     """
 
+    slots: int
+    use_prob: float
+    mu: float
+    neg_log_tail: float
+
     name = "allocation"
-    shared = True
+
+    @property
+    def ratio(self) -> SharedLognormal:
+        return SharedLognormal(self.mu)
 
 
 class OneStep(Protocol):

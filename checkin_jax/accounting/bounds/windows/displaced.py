@@ -21,7 +21,6 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.allocated_sums import (
     LEAST_MU,
     MOST_LATTICE_MU,
-    MOST_LIGHT_MU,
     AllocationGaussian,
 )
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
@@ -29,6 +28,7 @@ from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.step_ratios import MOST_LIGHT_MU
 
 # The least mean number of empty slots at which the bound is worth its time.
 _FEWEST_EMPTY = 8.0
