@@ -121,7 +121,7 @@ def stages(
     counts = np.asarray(step_counts.counts)
     mean = rate * float(masses @ counts)
     # The event that every client checks in must be negligible as well.
-    if everybody > math.exp(-needed):
+    if everybody > math.exp(-needed) or not mean > 0.0:
         return None
     if rate < 1.0:
         before = _early_steps(int(counts[0]), rate, needed)

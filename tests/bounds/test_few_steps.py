@@ -183,3 +183,19 @@ def test_named_messages_in_small_windows_tell_less_than_their_profile_allows():
         found = cj.account(run, randomizer, delta=1e-8)
         assert "own-laws" in found.method
         assert found.lower < found.epsilon < most * found.lower
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        cj.ShuffledCheckIn(num_clients=1, check_in_prob=0.5),
+        cj.ShuffledCheckIn(num_clients=8, check_in_prob=0.3, num_colluding=7),
+        cj.FixedWindow(num_clients=4, num_slots=2, check_in_prob=0.5, num_colluding=3),
+        cj.FixedWindow(num_clients=5, num_slots=2, check_in_prob=1e-300),
+        cj.ShuffledCheckIn(num_clients=2, check_in_prob=5e-324),
+    ],
+)
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.Rappor(epsilon0=1.0)])
+def test_a_client_whom_nobody_hides_has_an_answer(run, randomizer):
+    found = cj.account(run, randomizer, delta=1e-6)
+    assert 0.0 <= found.lower <= found.epsilon <= 1.0

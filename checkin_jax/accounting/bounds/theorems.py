@@ -84,7 +84,7 @@ def t1(unit: Unit) -> UnitBound | None:
 
 
 def t1_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1, a rate below 1, about 80 messages a round; no laws of the mechanism's own, which are sharper."""
+    """Needs: as T1, a rate below 1; no laws of the mechanism's own, which are sharper."""
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     sample = _sample(unit)
@@ -108,7 +108,7 @@ def _own_steps(randomizer: Randomizer) -> OwnSteps | None:
 
 
 def own_laws(unit: Unit) -> UnitBound | None:
-    """Needs: a mechanism that declares the laws of its steps, and some hundred messages."""
+    """Needs: a mechanism that declares the laws of its steps; a rate below 1, or slots."""
     if not unit.epsilon0 or unit.randomizer.step_set is None:
         return None
     steps, sample, averaged = _own_steps(unit.randomizer), _sample(unit), _averaged(unit)

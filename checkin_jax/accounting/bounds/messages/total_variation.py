@@ -24,6 +24,8 @@ from checkin_jax.numerics import convex
 # Knots of a profile: _EVEN of them evenly up to _NEAR standard deviations of the loss, _DENSE more where most of the
 # mass is, then _FAR geometrically.
 _NEAR, _EVEN, _DENSE, _FAR = 4.8, 80, 32, 100
+# Least standard deviation of a loss, for rates that underflow.
+_LEAST = 1e-100
 
 
 @functools.cache
@@ -57,7 +59,7 @@ def losses_of(
     weights = float(step_counts.rate) * np.asarray([law.pair, law.pair, law.high, law.low], dtype=float)
     masses = np.asarray(step_counts.masses)
     count, clients = float(np.max(np.where(masses > 0, step_counts.counts, 0.0))), float(step_counts.clients)
-    deviation = math.sqrt(count * 2.0 * weights[0]) * top / clients
+    deviation = max(math.sqrt(count * 2.0 * weights[0]) * top / clients, _LEAST)
 
     def height(above: np.ndarray) -> np.ndarray:
         """Upper bound on log E(x + S)_+, by Chernoff's bound."""
