@@ -73,7 +73,7 @@ class _Lattice:
         rising = self.spacing * np.arange(1.0, more + 1.0)
         wide = np.concatenate([np.full(fewer, value[0]), value, value[-1] + rising])
         seen = np.stack([wide[fewer + offset : fewer + offset + self.size] for offset in offsets])
-        return product(shares, seen).max(axis=0)
+        return np.asarray(product(host(shares), host(seen))).max(axis=0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
