@@ -20,6 +20,10 @@ from checkin_jax.numerics import convex
 
 # Relative error of excesses and of sums of their differences, with a wide margin, in units of the largest value.
 _SLACK = 8e-12
+# Most times that a lower law's transform is lowered at 1.
+_LOWERED = 40
+# Negative masses beyond this are not due to rounding.
+_NOT_CONVEX = 1e-9
 # Largest mu at which the spread of a Gaussian step's loss orders bounds reliably.
 MOST_LIGHT_MU = 1.2
 # Losses at which a given pair is evaluated for the spread of L, and the largest loss that is followed.
@@ -329,7 +333,13 @@ def law_upper(ratio: StepRatio, low: float, high: float, spacing: float) -> Latt
     moved = spacing * float(np.abs(sorted_left - left).sum() + np.abs(sorted_right - right).sum())
     largest = float(ratio.excess(np.ones(1))[0])
     slack = (_SLACK + 16.0 * UNIT * levels.size) * largest + moved
-    masses = np.maximum(_masses(sorted_left, sorted_right), 0.0)
+    masses = _masses(sorted_left, sorted_right)
+    if masses.min() < -_NOT_CONVEX:
+        # Bounds on the two sides are not convex together at 1: the largest convex function below both.
+        whole = value + np.where(np.arange(levels.size) <= split, np.maximum(1.0 - levels, 0.0), 0.0)
+        masses = _masses(np.zeros(0), -np.diff(_minorant(whole)) / spacing)
+        slack = (_SLACK + 16.0 * UNIT * levels.size) * max(largest, 1.0)
+    masses = np.maximum(masses, 0.0)
     below = float(value[0]) if levels[0] < 1.0 else 0.0
     return LatticeLaw(
         float(levels[0]), spacing, masses, below if levels[0] > 0 else 0.0, float(value[-1]), slack
@@ -383,19 +393,28 @@ def law_lower(ratio: LowerRatio, low: float, high: float, spacing: float) -> Lat
     tangents = np.minimum(np.append(first, np.inf), np.append(np.inf, last))
     parts = [slice(0, split + 1)] if split else []
     parts += [slice(split, None)] if split < at.size else []
-    if split:
-        tangents[0] = max(np.min(tangents[parts[0]] - rise * (levels[parts[0]] - levels[0])), 0.0)
-    tangents[-1] = max(np.min(tangents[parts[-1]] + fall * (levels[-1] - levels[parts[-1]])), 0.0)
-    slopes = [np.diff(_minorant(tangents[part])) / spacing for part in parts]
-    masses = _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
-    size = float(ratio.excess(np.ones(1))[0])
-    if masses.min() < -1e-12:
-        # The two sides are not convex together at 1: one minorant for both.
-        whole = tangents + np.where(np.arange(levels.size) <= split, np.maximum(1.0 - levels, 0.0), 0.0)
-        masses = _masses(np.zeros(0), -np.diff(_minorant(whole)) / spacing)
-        size = max(size, 1.0)
+
+    def masses_of(values: np.ndarray) -> np.ndarray:
+        """Masses of the convex minorants of both sides; the ends of the values are lowered."""
+        if split:
+            values[0] = max(np.min(values[parts[0]] - rise * (levels[parts[0]] - levels[0])), 0.0)
+        values[-1] = max(np.min(values[parts[-1]] + fall * (levels[-1] - levels[parts[-1]])), 0.0)
+        slopes = [np.diff(_minorant(values[part])) / spacing for part in parts]
+        return _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
+
+    masses = masses_of(tangents)
+    step = spacing * float(masses[split]) if len(parts) == 2 else 0.0
+    for _ in range(_LOWERED):
+        if len(parts) < 2 or masses[split] >= -1e-12:
+            break
+        # The two sides are not convex together at 1: a smaller value there has smaller slopes on both. By secants.
+        before = masses[split]
+        tangents[split] += step
+        masses = masses_of(tangents)
+        step *= 1.001 * -float(masses[split]) / max(float(masses[split] - before), 1e-300)
     if not (masses.min() > -1e-12 and masses.max() > 0):
         return None
+    size = float(ratio.excess(np.ones(1))[0])
     # Negative masses due to rounding of slopes.
     clipped = 2.0 * spacing * float(np.maximum(-masses, 0.0).sum()) * levels.size
     slack = (_SLACK + 16.0 * UNIT * levels.size) * size + clipped

@@ -459,3 +459,24 @@ def test_the_largest_loss_of_laplace_noise_with_many_scales():
     assert Sampled(LaplaceNoise(50.0), 1.0).largest_loss == 50.0
     g = cj.random_allocation(dp_accounting.LaplaceDpEvent(0.02), 3, delta=1e-6, neighboring_relation=ADDED)
     assert 49.0 - math.log(3) <= g.lower <= g.epsilon <= 50.0
+
+
+@pytest.mark.parametrize("scale", [20.0, 100.0, 300.0])
+@pytest.mark.parametrize("delta", [1e-10, 1e-4])
+def test_lower_ends_of_weak_laplace_noise_are_below_upper_ends(scale, delta):
+    """Tangents on both sides of 1 may not be convex together; a common minorant had been above the transform."""
+    found = cj.random_allocation(
+        dp_accounting.LaplaceDpEvent(scale), 258, delta=delta, neighboring_relation="add-or-remove-one"
+    )
+    assert 0.0 <= found.lower <= found.epsilon
+
+
+def test_coarse_privacy_losses_have_an_upper_end():
+    """Roundings of the two directions need not belong to one pair: the masses at 1 had been negative."""
+    first, second = (0.99, 0.01), (0.43, 0.57)
+    logs = [{i: math.log(prob) for i, prob in enumerate(probs)} for probs in (first, second)]
+    coarse = losses_of.from_two_probability_mass_functions(*logs, value_discretization_interval=0.1)
+    found = cj.random_allocation(
+        coarse, 3, delta=1e-2, neighboring_relation="add-or-remove-one", num_selected=3, sampling_prob=0.2
+    )
+    assert 0.0 <= found.lower <= found.epsilon < math.inf

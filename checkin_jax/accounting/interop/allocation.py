@@ -167,7 +167,7 @@ def random_allocation(
       num_selected: k, 1 to t.
       num_epochs: number of finished epochs; 0 only before an unfinished one.
       unfinished_steps: s, 0 to t - 1: steps of one more epoch, of a run that stops inside it. The stop must not depend
-        on what the steps show. num_selected is then at most 1e6.
+        on what the steps show. num_selected is then at most 10,000.
       sampling_prob: q in [1e-9, 1], the probability that a record takes part in an epoch, drawn anew in each (Poisson
         sampling before the allocation).
 
