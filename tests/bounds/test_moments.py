@@ -211,9 +211,9 @@ def test_published_formulas_on_an_accelerator_are_the_same(monkeypatch):
     right, cpu, together = cj.sweep(**about), jax.local_devices(backend="cpu")[:1], []
     real = formulas.parts
 
-    def parts(question, inputs, index, platform):
+    def parts(inputs, index, platform):
         together.append(platform)
-        return real(question, inputs, index, platform)
+        return real(inputs, index, platform)
 
     with monkeypatch.context() as patch:
         patch.setattr(formulas, "parts", parts)
