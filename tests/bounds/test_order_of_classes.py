@@ -9,9 +9,9 @@ import pytest
 
 import checkin_jax as cj
 
-# Staged domination chooses laws and stages for each step set: ends of two of them differ by less than this (by .55%
-# in one setting of a hundred slots).
-NEAR = 8e-3
+# Staged domination chooses laws and stages for each step set, and bounds that are not expected to be smallest are not
+# evaluated: ends of two classes differ by less than this (by 1.6% in one setting of 764 slots).
+NEAR = 0.025
 
 
 def containing(epsilon0, rng):
