@@ -82,11 +82,13 @@ class FewSteps(abc.ABC):
 
     Attributes:
       clients: n. steps: laws among which the adversary chooses. neg_log_tail: -log of the negligible mass.
+      rest: upper bound on the probability that nobody hides the target, or of what is not played.
     """
 
     clients: float
     steps: Steps
     neg_log_tail: float
+    rest: float
 
     @property
     @abc.abstractmethod
@@ -101,11 +103,6 @@ class FewSteps(abc.ABC):
     @abc.abstractmethod
     def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
         """Mean value of the game at the start."""
-
-    def _total(self, value: float, alone: float) -> float:
-        """Bound from the mean value and the divergence of one message by itself."""
-        del alone
-        return value
 
     def _message(self, above: float) -> Message:
         """Parameters of a step at c = 1 + above."""
@@ -139,7 +136,7 @@ class FewSteps(abc.ABC):
         message, unit = self._message(above), math.expm1(self.steps.epsilon0)
         alone = float(message.alone(host(math.log1p(above))))
         mean = self.played(self.lattice(above), *self._laws(message, above)) * (1.0 + _ROUNDED)
-        value = self._total(mean * unit / self.clients, alone)
+        value = mean * unit / self.clients + self.rest * alone
         return min(value * (1.0 + ROUNDING) + FLUSHED, alone)
 
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
@@ -163,13 +160,11 @@ class FewMessages(FewSteps):
     """A round of few messages of equal weight.
 
     Attributes:
-      numbers, masses: numbers of messages, increasing, and their probabilities, rounded up. rest: upper bound on the
-        probability of all else, and that nobody hides the target.
+      numbers, masses: numbers of messages, increasing, and their probabilities, rounded up.
     """
 
     numbers: np.ndarray
     masses: np.ndarray
-    rest: float
 
     @property
     def _square(self) -> float:
@@ -187,9 +182,6 @@ class FewMessages(FewSteps):
             value = lattice.after(value, offsets, shares)
             found.append(value[lattice.before])
         return float(self.masses @ np.array(found)[self.numbers.astype(int)])
-
-    def _total(self, value: float, alone: float) -> float:
-        return value + self.rest * alone
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -254,8 +246,9 @@ def problem(
         if last < clients - 1.0:
             rest += math.exp(-needed)
     order = np.argsort(counts, kind="stable")
-    counts, masses = counts[order][masses[order] > 0.0], masses[order][masses[order] > 0.0]
+    order = order[masses[order] > 0.0]
+    counts, masses = counts[order], masses[order]
     if not counts.size or not 1.0 <= counts[-1] <= _POINTS or (counts != np.floor(counts)).any():
         return None
-    found = FewMessages(float(step_counts.clients), steps, neg_log_tail, counts, masses, rest)
+    found = FewMessages(float(step_counts.clients), steps, neg_log_tail, rest, counts, masses)
     return found if found.affordable else None

@@ -102,8 +102,8 @@ def gaussian_sd(mu: float, high: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lognormal:
-    """L = e^{mu x - mu^2/2}, x ~ N(0, 1): N(mu, 1) against N(0, 1)."""
+class _Shifted:
+    """Base of laws of a Gaussian step of shift mu."""
 
     mu: float
 
@@ -113,6 +113,11 @@ class Lognormal:
     @property
     def heavy(self) -> bool:
         return self.mu > MOST_LIGHT_MU
+
+
+@dataclasses.dataclass(frozen=True)
+class Lognormal(_Shifted):
+    """L = e^{mu x - mu^2/2}, x ~ N(0, 1): N(mu, 1) against N(0, 1)."""
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
         return _gaussian_ends(self.mu, neg_log_tail)
@@ -144,17 +149,8 @@ class Lognormal:
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedLognormal:
+class SharedLognormal(_Shifted):
     """A law above both e^{mu x/2 - mu^2/8} (half the shift) and (1 + L)/2 (the whole shift with probability 1/2)."""
-
-    mu: float
-
-    resolution: ClassVar[float] = 0.1
-    bounded: ClassVar[bool] = False
-
-    @property
-    def heavy(self) -> bool:
-        return self.mu > MOST_LIGHT_MU
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
         return _gaussian_ends(0.5 * self.mu, neg_log_tail)[0], _gaussian_ends(self.mu, neg_log_tail)[1]
@@ -403,9 +399,9 @@ def law_lower(ratio: LowerRatio, low: float, high: float, spacing: float) -> Lat
         return _masses(slopes[0] if split else np.zeros(0), -slopes[-1] if split < at.size else np.zeros(0))
 
     masses = masses_of(tangents)
-    step = spacing * float(masses[split]) if len(parts) == 2 else 0.0
-    for _ in range(_LOWERED):
-        if len(parts) < 2 or masses[split] >= -1e-12:
+    step = spacing * float(masses[split])
+    for _ in range(_LOWERED if len(parts) == 2 else 0):
+        if masses[split] >= -1e-12:
             break
         # The two sides are not convex together at 1: a smaller value there has smaller slopes on both. By secants.
         before = masses[split]

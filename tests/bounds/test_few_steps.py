@@ -23,7 +23,7 @@ MASS = 40.0
 
 def of_number(epsilon0: float, number: int, clients: float = 1.0) -> FewMessages:
     """The game of a known number of any eps0-LDP messages, each of weight 1/n."""
-    return FewMessages(clients, AnyMessage(epsilon0), MASS, np.array([float(number)]), np.ones(1), 0.0)
+    return FewMessages(clients, AnyMessage(epsilon0), MASS, 0.0, np.array([float(number)]), np.ones(1))
 
 
 def at_start(few: FewSteps, above: float) -> float:
@@ -128,7 +128,9 @@ def test_slots_take_the_game_of_few_steps_too(cover):
 @pytest.mark.parametrize("counts", [(2, 1), (1, 2), (0, 3)])
 def test_weighted_steps_are_above_the_game_in_every_order(epsilon0, counts):
     p, slots = math.exp(epsilon0), float(sum(counts))
-    few = FewSlots(slots, AnyMessage(epsilon0), MASS, (1.0, 0.5), np.array([counts]), lambda value: value[0])
+    few = FewSlots(
+        slots, AnyMessage(epsilon0), MASS, 0.0, (1.0, 0.5), np.array([counts]), lambda value: value[0]
+    )
     weights = [1.0] * counts[0] + [0.5] * counts[1]
     for share in (0.0, 0.02, 0.1, 0.3):
         above = share * (p - 1.0)

@@ -62,11 +62,6 @@ class StagedBound(abc.ABC):
         return self._problem is not None
 
     @property
-    def few(self) -> bool:
-        """True if few messages hide the target."""
-        return isinstance(self._problem, FewSteps)
-
-    @property
     def _observed_prob(self) -> float:
         """Largest probability that the target's message is observed."""
         return 1.0

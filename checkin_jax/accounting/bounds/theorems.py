@@ -96,7 +96,7 @@ def _sample(unit: Unit) -> Shuffled | ClientPool | None:
     return populations.widest_pool(unit) if unit.cover is None else Shuffled(*unit.cover)
 
 
-def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> StagedClones | None:
+def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None:
     bound = StagedClones(step_cover, steps, unit.neg_log_tail)
     return bound if bound.gains else None
 
@@ -126,10 +126,8 @@ def own_laws(unit: Unit) -> UnitBound | None:
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
     if isinstance(sample, ClientPool):
         sharper = unit.randomizer.one_bit == 1.0 and not averaged
-    if sample is not None and sample.rate < 1.0:
-        staged = _staged(unit, sample, steps)
-        if not sharper or (staged is not None and staged.few):
-            found.append(staged)
+    if sample is not None and sample.rate < 1.0 and not (sharper and sample.many(unit.neg_log_tail)):
+        found.append(_staged(unit, sample, steps))
     bounds = [each for each in found if each is not None]
     return bounds[0] if len(bounds) == 1 else minimum(bounds) if bounds else None
 
@@ -218,10 +216,16 @@ def t2(unit: Unit) -> UnitBound | None:
     return Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
 
 
+def _of_few_slots(unit: Unit) -> int | None:
+    """Number of slots of a sliding window whose loads' law is known; None for other units."""
+    window = unit.protocol.sliding_window
+    return None if window is None or unit.slots is None or not 1 < window <= MOST_SMALL else window
+
+
 def small_window(unit: Unit) -> UnitBound | None:
     """Needs: a sliding window of few slots; a privacy profile, not zero. Either neighboring relation."""
-    window, mu = unit.protocol.sliding_window, unit.randomizer.gaussian_mu
-    if window is None or unit.slots is None or unit.epsilon0 == 0.0 or not 1 < window <= MOST_SMALL:
+    window, mu = _of_few_slots(unit), unit.randomizer.gaussian_mu
+    if window is None or unit.epsilon0 == 0.0:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
@@ -250,8 +254,8 @@ def t2_plus(unit: Unit) -> UnitBound | None:
 
 
 def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
-    window = unit.protocol.sliding_window
-    if window is None or unit.slots is None or not 1 < window <= MOST_SMALL:
+    window = _of_few_slots(unit)
+    if window is None:
         return None
     played = PlayedWindow(window, steps, unit.neg_log_tail)
     return played if played.gains else None

@@ -71,6 +71,10 @@ class _OneRate(abc.ABC):
         sums = self.sums(neg_log_tail)
         return np.asarray(equal_steps.profile_upper(law, sums, host(epsilon0), host(losses)))
 
+    def many(self, neg_log_tail: float) -> bool:
+        """True if there are enough messages for a staged game."""
+        return staged_clones.stages(self.sums(neg_log_tail), self.everybody, neg_log_tail) is not None
+
     def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
         """The game of these steps, staged or of few; None if there is neither."""
         known = self.sums(neg_log_tail), steps, self.everybody, neg_log_tail

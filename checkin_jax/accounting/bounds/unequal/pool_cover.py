@@ -116,6 +116,11 @@ class ClientPool:
         """B0h at these losses."""
         return np.asarray(one_bit_profile.pooled_upper(self._steps, message, host(losses)))
 
+    def many(self, neg_log_tail: float) -> bool:
+        """True: there is no game of few messages."""
+        del neg_log_tail
+        return True
+
     def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | None:
         return staged_clones.pool(
             self.size.sizes, self.size.masses, self.theta, self.rate, steps, neg_log_tail

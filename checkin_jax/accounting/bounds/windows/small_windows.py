@@ -378,7 +378,13 @@ class PlayedWindow(StagedBound):
         loads = loads_of(self.window)
         weights = tuple(1.0 / np.arange(1.0, loads.counts.shape[1] + 1.0))
         game = FewSlots(
-            float(self.window), self.steps, self.neg_log_tail, weights, loads.counts.astype(int), loads.mean
+            float(self.window),
+            self.steps,
+            self.neg_log_tail,
+            0.0,
+            weights,
+            loads.counts.astype(int),
+            loads.mean,
         )
         return game if game.affordable else None
 
