@@ -31,6 +31,8 @@ class Slots(NamedTuple):
       total: number of slots that a unit shows. minibatch: number of successive slots summed in the view "aggregate".
       contested: True if exactly `num_rivals` clients may be in each slot, independently and each with probability
         exactly `rival_prob`, and the slot shows a uniformly drawn one of its clients.
+      empty_prob: upper bound on the probability that the others leave a slot empty, for a behaviour for which
+        `use_prob_lower` is a bound, too; below 1 only if they choose their slots independently.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Slots(NamedTuple):
     total: int
     minibatch: int
     contested: bool = False
+    empty_prob: float = 1.0
 
 
 class KnownSlots(NamedTuple):

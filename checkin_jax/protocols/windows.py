@@ -61,6 +61,13 @@ def _summed(minibatch: int) -> str:
     return "" if minibatch == 1 else f", the messages of {minibatch:,} successive slots summed"
 
 
+def left_empty(clients: float, prob: float) -> float:
+    """Probability, rounded up, that a slot has none of so many clients, each there with this probability."""
+    if prob >= 1.0:
+        return float(clients == 0)
+    return min(math.exp(clients * math.log1p(-prob)) * (1.0 + 1e-9), 1.0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommonSlots(CheckInProtocol):
     """Base of windows of common slots: each client takes part with a probability and picks a slot uniformly."""
@@ -188,34 +195,41 @@ class FixedWindow(CommonSlots):
             return None
         n, m, prob = self.num_clients, self.num_slots, self.rate_of(client_rate)
         common = self._slot_choices is not None
+        largest, total = self._others(prob)
         if not common:
-            seen = self._used_lower(client_rate, prob)
+            seen = self._used_lower(prob, largest, total)
         else:
             from checkin_jax.numerics.counts import occupancy
 
             seen = occupancy.moments(float(n), float(m), prob)[0] / n
         seen = min(seen * (1.0 - 1e-12), prob)
-        return Slots(
-            m, prob, seen, n - 1, self.rate / m, 1.0, self.empty_slots == "dummy", m, self.minibatch, common
-        )
+        rivals, hidden = self.rate / m, self.empty_slots == "dummy"
+        # The mean of log(1 - a_j) is at most the logarithm at the mean.
+        empty = left_empty(n - 1, total / (m * (n - 1.0))) if n > 1 else 1.0
+        return Slots(m, prob, seen, n - 1, rivals, 1.0, hidden, m, self.minibatch, common, empty)
 
-    def _used_lower(self, client_rate: float | None, prob: float) -> float:
+    def _others(self, prob: float) -> tuple[float, float]:
+        """Largest rate and sum of the rates of the others of a client of this rate; (0, 0) if there are none.
+
+        For limits one fleet within them: all others at the same rate. The others of a slower client include the fastest
+        client.
+        """
+        unequal_rates, number = self.unequal_rates, self.num_clients - 1
+        if isinstance(unequal_rates, Rates):
+            others = unequal_rates.others(prob)
+            return (0.0, 0.0) if others is None else (others.largest, others.expected_check_ins)
+        limits = isinstance(unequal_rates, RateLimits)
+        largest = unequal_rates.common_rate_of_others(prob, self.num_clients) if limits else self.rate
+        return largest, largest * number
+
+    def _used_lower(self, prob: float, largest: float, total: float) -> float:
         """Lower bound, for unequal rates, on the probability that the message of a client of this rate is used.
 
         Client j is in the same slot with probability a_j = p_j/m, independently. E 1/(1 + number of such clients) is
         the integral of prod (1 - a_j u) over u in [0, 1]. Each factor is at least (1 - a u)^(a_j/a), a the largest a_j.
-        The other clients of a slower client include the fastest one.
         """
-        unequal_rates = self.unequal_rates
-        if isinstance(unequal_rates, RateLimits):
-            # One fleet within the limits: all others at the same rate.
-            largest = unequal_rates.common_rate_of_others(prob, self.num_clients)
-            total = largest * (self.num_clients - 1)
-        else:
-            others = unequal_rates.others(prob) if isinstance(unequal_rates, Rates) else None
-            if others is None:
-                return prob
-            largest, total = others.largest, others.expected_check_ins
+        if not total:
+            return prob
         most = largest / self.num_slots
         power = total / largest + 1.0
         return -prob * math.expm1(power * math.log1p(-most)) / (most * power) if most < 1 else prob / power
@@ -343,7 +357,8 @@ class SlidingWindow(CheckInProtocol):
         # The number of other clients in a slot is Bin(m - 1, 1/m).
         alone = -math.expm1(window * math.log1p(-1.0 / window)) if window > 1 else 1.0
         seen = used * alone * (1.0 - 1e-12)
-        return Slots(number, used, seen, window - 1, 1.0 / window, used, True, total, self.minibatch, True)
+        rivals, empty = 1.0 / window, left_empty(window - 1, 1.0 / window)
+        return Slots(number, used, seen, window - 1, rivals, used, True, total, self.minibatch, True, empty)
 
     @property
     def published(self) -> tuple[Analysis, ...]:

@@ -86,6 +86,14 @@ def test_a_run_is_told_by_one_message_far_out():
 # --- slots whose empty ones show a dummy
 
 FIXED = (cj.FixedWindow(num_clients=4, num_slots=3, check_in_prob=0.7), [0.7] * 4, [(0, 1, 2)] * 4, (0, 1, 2))
+# The target is the fastest client of four; and a slower one of rate 1/2.
+UNEQUAL = (
+    cj.FixedWindow(num_clients=4, num_slots=3, check_in_prob=cj.Rates([0.7, 0.5, 0.2], counts=[1, 2, 1])),
+    [0.7, 0.5, 0.5, 0.2],
+    [(0, 1, 2)] * 4,
+    (0, 1, 2),
+)
+SLOWER = (UNEQUAL[0], [0.5, 0.7, 0.5, 0.2], *UNEQUAL[2:])
 # The target is the third of five clients: both slots of its window are shown.
 SLIDING = (
     cj.SlidingWindow(num_clients=5, window=2),
@@ -98,7 +106,8 @@ SLIDING = (
 def in_slots(window, relation, mu):
     """The witness of the account itself."""
     run, noise = window[0], cj.Gaussian(noise_multiplier=2.0 / mu)
-    found = unit_bound(run, noise, "messages", 1.0, 1e-6, relation=relation).bound.witnesses
+    rate = window[1][0] if window[0].unequal_rates else None
+    found = unit_bound(run, noise, "messages", 1.0, 1e-6, relation=relation, client_rate=rate).bound.witnesses
     (one,) = (each for each in found if isinstance(each, LargestInSlots))
     return one
 
@@ -116,8 +125,15 @@ def exceeded(window, relation, mu, place):
     return float(first[1:].sum()), float(second[1:].sum())
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
-@pytest.mark.parametrize("window", [FIXED, SLIDING], ids=["fixed", "sliding"])
+@pytest.mark.parametrize(
+    ("window", "relation"),
+    [
+        *itertools.product((FIXED, SLIDING), ("replace-one", "add-or-remove-one")),
+        (UNEQUAL, "replace-one"),
+        (SLOWER, "replace-one"),
+    ],
+    ids=["fixed", "fixed-added", "sliding", "sliding-added", "unequal", "slower"],
+)
 @pytest.mark.parametrize("mu", [3.0, 6.0])
 def test_the_largest_message_in_slots_is_bounded_by_the_window_itself(window, relation, mu):
     one = in_slots(window, relation, mu)
@@ -155,6 +171,16 @@ def test_strong_messages_stand_out_where_hardly_any_slot_is_empty():
     noise = cj.Gaussian(noise_multiplier=0.376)
     g = cj.account(run, noise, delta=2.38e-11, neighboring_relation="add-or-remove-one")
     assert 160.0 < g.lower <= g.epsilon < 305.0
+
+
+def test_clients_of_unequal_rates_stand_out_in_slots_as_those_of_one_rate_do():
+    """Rates 2% about their mean: the lower end was a sixtieth, by messages at the opposite record among zeros."""
+    noise, ends = cj.Gaussian(noise_multiplier=0.796), []
+    for rates in (0.03, cj.Rates([0.0306, 0.0294], counts=[23_000, 23_000])):
+        run = cj.FixedWindow(num_clients=46_000, num_slots=178, check_in_prob=rates)
+        ends.append(cj.account(run, noise, delta=2.32e-5, client_rate=None if rates == 0.03 else 0.0306))
+    assert 0.99 * ends[0].lower < ends[1].lower < 1.04 * ends[0].lower
+    assert ends[1].epsilon < 1.2 * ends[1].lower
 
 
 # --- averages of slots

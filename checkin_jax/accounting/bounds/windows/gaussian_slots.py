@@ -350,13 +350,11 @@ def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
 
 
 def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
-    """The witness of the largest message, where the others choose slots independently and single messages matter."""
-    independent = slots.hidden and slots.contested and sums_of(slots, unit.view).size == 1
-    if not independent or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
+    """The witness of the largest message, where the view shows single messages, and these matter."""
+    shown = slots.hidden and sums_of(slots, unit.view).size == 1
+    if not shown or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
         return []
-    rivals, prob = slots.num_rivals, slots.rival_prob
-    empty = math.exp(rivals * math.log1p(-prob)) * (1.0 + 1e-9) if prob < 1.0 else float(rivals == 0)
-    return [LargestInSlots(slots.number, slots.use_prob_lower, min(empty, 1.0), mu, unit.replaced)]
+    return [LargestInSlots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
 
 
 def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
