@@ -18,7 +18,9 @@ weigh their tails.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -62,7 +64,7 @@ _GROWS, _FIRST = 3.0, 2000.0
 # Both omissions are counted. Then numbers of nodes with a fast FFT, and grid points per node.
 _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
-# Share of a forecast that the largest values of a pool may cost.
+# Share of a forecast that the largest values of a pool may usually cost.
 _CUT = 1e-6
 # Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
@@ -71,6 +73,11 @@ _POOL_ROUNDING = 1e-7
 _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
 # Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
+
+# Nearly private messages: most links, ratio of the numbers of clients that are tried, share of a forecast that a pool's
+# largest values may cost, and factors for the least values of a pool (beyond that share) and of the round, in units of
+# delta0 or delta. A longer chain has a floor or an epsilon below a shorter one's by these factors.
+_LINKS_NEARLY, _FEWER, _CUT_NEARLY, _NEXT, _LEAST, _LOWER, _LOWER_EPSILON = 4, 3, 1e-2, 0.5, 1e-2, 0.97, 0.999
 
 
 def _knots() -> np.ndarray:
@@ -360,7 +367,7 @@ def _played_out(
     def scaled(weight: float, nodes: int) -> staged_games.Laws:
         return staged_games.laws_on(tried, weight * at, laws, deviation, order, all_nodes, nodes)
 
-    plan = _stages(weights)
+    plan = _stages(weights, alone=tried.size == 1)
     allowed = (
         0.17 / math.sqrt(number) * worth / (len(plan) * np.array([max(count, 1.0) for _, count in plan]))
     )
@@ -390,12 +397,12 @@ def _enough(total: stop_loss.ContourSum) -> int:
     return next(size for size in _NODES if size > large[-1])
 
 
-def _stages(weights: Weights) -> list[tuple[float, float]]:
-    """(weight, number of steps) of each stage; the first stage has T1's law."""
+def _stages(weights: Weights, alone: bool = False) -> list[tuple[float, float]]:
+    """(weight, number of steps) of each stage; the first stage has T1's law, and is the only one if this is `alone`."""
     steps = float(np.sum(weights.counts))
     order = np.argsort(-weights.counts, kind="stable")
     kinds = list(zip(weights.values[order].tolist(), weights.counts[order].tolist()))
-    done = min(max(4.0, round(steps / _FIRST)), kinds[0][1])
+    done = kinds[0][1] if alone else min(max(4.0, round(steps / _FIRST)), kinds[0][1])
     plan = [(kinds[0][0], done)]
     left = kinds[0][1] - done
     for i, (weight, count) in enumerate(kinds):
@@ -493,7 +500,10 @@ class Link:
 
     Attributes:
       pooled: m. deviation: approximate standard deviation of the loss.
+      least: values below do not matter. cut: share of a forecast that a pool's largest values may cost.
     """
+
+    least, cut = 0.0, _CUT
 
     def __init__(
         self,
@@ -566,28 +576,31 @@ class Link:
     def _of_pool(self, above: float) -> float:
         n, m, unit = self.clients, self.pooled, self.unit
         steps, deviations = self.steps.laws(above), above / self.deviation
-        expected = self.deviation * _normal_stop_loss(deviations)
+        expected = max(self.deviation * _normal_stop_loss(deviations), self.least)
         # Upper bound on the divergence of outputs with uneven weights, if they were certain.
         uneven = ((n - m) * steps.alone + m * (unit - above)) / n
         tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
-        weights, cost = self._weights(tau), tau * uneven
+        cost = tau * uneven
         if self.adaptive:
             weights, cost = self._capped(above, cost) or (None, cost)
+        else:
+            weights = self._weights(tau)
         if weights is None:
             return math.inf
-        pool = pool_law(self.pool, above, m, unit, math.log(_CUT) + math.log(expected))
+        pool = pool_law(self.pool, above, m, unit, math.log(self.cut) + math.log(expected))
         cost += m / n * math.exp(pool.log_beyond) * (1.0 + ROUNDING)
         extra = host((m * self.inner.deviation / unit) ** 2)
         tried = host(self.steps.candidates)
         played = _played_out(steps, tried, weights, pool, extra, self._start(above))
         return float(played) * unit / n + cost
 
+    def _smallest(self, above: float) -> float:
+        value = self._of_t1(above)
+        return min(value, self._of_pool(above)) if self.pooled else value
+
     def value(self, above: float) -> float:
         """Upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
-        value = self._of_t1(above)
-        if self.pooled:
-            value = min(value, self._of_pool(above))
-        value = value * (1.0 + ROUNDING) + FLUSHED
+        value = self._smallest(above) * (1.0 + ROUNDING) + FLUSHED
         alone = self.steps.laws(above).alone
         return value if value < alone else alone
 
@@ -606,6 +619,226 @@ class Link:
         above = np.concatenate([near, far, [self.unit]])
         far_logs = _log_chernoff(self.steps, self.clients, far)
         return _log_hull(above, np.concatenate([np.array(logs) + ROUNDING, far_logs, [-math.inf]]))
+
+    def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
+        """Losses from 0 to epsilon0 and the convex bound there, for negligible masses exp(-neg_log_tail)."""
+        above = distances(self.deviation, self.unit, neg_log_tail, _LOSSES)
+        asked = self.deviation * _deviations(math.exp(_SURE - neg_log_tail) / self.deviation)
+        above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
+        upper = np.array([self.value(each) for each in above.tolist()])
+        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, 0.0))
+        return np.append(np.log1p(above[:-1]), self.steps.epsilon0), upper
+
+
+class _Steps(NamedTuple):
+    """Steps to which those of (eps0, delta0)-LDP messages are cut at a cost of at most c delta0 `cost`.
+
+    variance: the largest of one step.
+    """
+
+    steps: MechanismSteps
+    cost: float
+    variance: float
+
+
+def _t1_only(steps: MechanismSteps) -> MechanismSteps:
+    """Steps of T1's law, which needs the least cutting."""
+
+    def laws(above: float) -> StepLaws:
+        found = steps.laws(above)
+        return found._replace(laws=found.laws[[-1, -1]])
+
+    return MechanismSteps(steps.epsilon0, laws, ((1.0,),))
+
+
+class _Chain(NamedTuple):
+    """Forecast for n clients: variance of one of n equivalent steps, floor, and the numbers of clients of the pools."""
+
+    variance: float
+    floor: float
+    pools: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _NearlyPrivate:
+    """(eps0, delta0)-LDP messages and what their chains have in common.
+
+    Attributes:
+      unit: p - 1. needed: log(1/tau), approximately.
+    """
+
+    epsilon0: float
+    delta0: float
+    needed: float
+
+    @property
+    def unit(self) -> float:
+        return math.expm1(self.epsilon0)
+
+    @property
+    def apart(self) -> float:
+        """Upper bound on the total variation of two messages."""
+        return self.unit / (self.unit + 2.0) * (1.0 + ROUNDING) + self.delta0
+
+    @functools.cached_property
+    def kinds(self) -> tuple[_Steps, _Steps]:
+        """T1's law, and all laws of the hexagon."""
+        steps = any_message(self.epsilon0)
+        at, laws, _ = steps.laws(0.0)
+        variances = laws @ np.square(at)
+        of_t1 = _Steps(_t1_only(steps), 1.0, float(variances[-1]))
+        cost = 2.0 * (2.0 + math.exp(-self.epsilon0)) * (1.0 + ROUNDING)
+        return of_t1, _Steps(steps, cost, float(np.max(variances[:-1])))
+
+    def cut_all(self, clients: int) -> float:
+        """Floor of T1, for whose sake all messages are cut (G2)."""
+        if clients == 1:
+            return self.delta0
+        return 2.0 * self.delta0 * (1.0 + 2.0 * (clients - 1.0) * math.exp(-self.epsilon0)) * (1.0 + ROUNDING)
+
+    def linked(self, clients: int, pooled: int, inner: float, cost: float) -> float:
+        """Floor of a link, `inner` being the largest one of its pool."""
+        others = clients - pooled
+        each = self.apart * inner + cost * self.delta0
+        return (pooled * inner + others * each) / clients * (1.0 + ROUNDING)
+
+    def spread(self, chain: _Chain, clients: int) -> float:
+        """Approximate largest distance of a weight from one."""
+        if clients == 1:
+            return self.unit
+        return min(math.sqrt(2.0 * self.needed * chain.variance / clients) * self.unit, self.unit)
+
+    def extended(self, clients: int, pooled: int, inner: _Chain, kind: _Steps) -> _Chain:
+        """One more link."""
+        spread = self.spread(inner, pooled)
+        made = (clients - pooled) * kind.variance * (1.0 + spread) + pooled * inner.variance * _POOLED
+        most = inner.floor * (1.0 + spread) if pooled > 1 else inner.floor
+        floor = self.linked(clients, pooled, most, kind.cost)
+        return _Chain(made / clients, floor, (pooled, *inner.pools))
+
+    def chains(self, clients: int, kind: _Steps) -> list[_Chain]:
+        """Chains of at most _LINKS_NEARLY links, the first with steps of this kind, inner ones with T1's law."""
+        sizes = [clients]
+        while sizes[-1] > 1:
+            sizes.append(max(sizes[-1] // _FEWER, 1))
+        t1 = self.kinds[0]
+        known = {size: [_Chain(t1.variance, self.cut_all(size), ())] for size in sizes}
+        for _ in range(_LINKS_NEARLY - 1):
+            known = {size: known[size] + self._ending(known, size, t1) for size in sizes[1:]}
+            known = {size: _undominated(found) for size, found in known.items()}
+        return self._ending(known, clients, kind)
+
+    def _ending(self, known: dict[int, list[_Chain]], clients: int, kind: _Steps) -> list[_Chain]:
+        return [
+            self.extended(clients, pooled, inner, kind)
+            for pooled, found in known.items()
+            if pooled < clients
+            for inner in found
+        ]
+
+
+def _undominated(chains: list[_Chain]) -> list[_Chain]:
+    """Chains of which no other one has a smaller variance and hardly a larger floor."""
+    found: list[_Chain] = []
+    for each in sorted(chains):
+        if not found or each.floor < _LOWER * found[-1].floor:
+            found.append(each)
+    return found
+
+
+class NearlyPrivateLink(Link):
+    """Bound for shuffled (eps0, delta0)-LDP messages of n clients: H_c <= value + c floor, 1 <= c < p.
+
+    Attributes:
+      floor: at least delta0 / p.
+    """
+
+    cut = _CUT_NEARLY
+
+    def __init__(
+        self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps, least: float
+    ) -> None:
+        """Any numbers of clients of the pools, falling, give a bound.
+
+        Args:
+          least: values below do not matter.
+        """
+        self.messages, self.clients, self.adaptive, self.steps = messages, clients, True, kind.steps
+        self.unit, self.least, self.pooled = messages.unit, least, pools[0] if pools else 0
+        variance = kind.variance
+        self.floor = messages.cut_all(clients)
+        if pools:
+            inner_least = _NEXT * self.cut * least
+            self.inner = NearlyPrivateLink(messages, pools[0], pools[1:], messages.kinds[0], inner_least)
+            self.floor = messages.linked(clients, pools[0], self.inner.largest_floor, kind.cost)
+            variance *= 1.0 + messages.spread(_Chain(self.inner.variance, 0.0, ()), pools[0])
+        self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
+
+    @functools.cached_property
+    def largest_floor(self) -> float:
+        """phi with H_c <= value + phi for all c >= 1: beyond any c the divergence is smaller than there."""
+        if self.clients == 1:
+            return self.floor
+        found = self._tabulated
+        return float(np.min(np.exp(found.logs) + (1.0 + found.above) * self.floor)) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def pool(self) -> LogProfile:
+        return self.inner._tabulated
+
+    def _smallest(self, above: float) -> float:
+        return self._of_pool(above) if self.pooled else self._of_t1(above)
+
+    @functools.cached_property
+    def _tabulated(self) -> LogProfile:
+        return self.profile()
+
+    def profile(self) -> LogProfile:
+        """Values alone, down to `least`."""
+        if self.clients == 1:
+            alone = self.steps.laws(0.0).alone
+            return LogProfile(np.array([0.0, self.unit]), np.array([math.log(alone), -math.inf]))
+        if not self.pooled:
+            return super().profile()
+        above, logs = [], []
+        for knot in itertools.chain(_KNOTS.tolist(), itertools.count(_CONTOUR + _WIDE, _WIDE)):
+            if knot * self.deviation >= 0.9 * self.unit:
+                break
+            above.append(knot * self.deviation)
+            logs.append(math.log(self.value(above[-1])) + ROUNDING)
+            if logs[-1] < math.log(self.least) or logs[-1] > min(logs):
+                break
+        return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
+
+
+@functools.lru_cache(maxsize=8)
+def nearly_private(
+    num_clients: int, neg_log_tail: float, epsilon0: float, delta0: float
+) -> NearlyPrivateLink | None:
+    """Bound for (eps0, delta0)-LDP messages of all clients; None if more than delta is lost by cutting.
+
+    Messages may depend on others of their round. Trust model: as `profile`.
+
+    Args:
+      num_clients, neg_log_tail: as in `profile`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
+    """
+    num_clients = _validate.integer(2, 2.0**42, num_clients=num_clients)
+    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
+    messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
+    delta = math.exp(_SURE - neg_log_tail)
+    best, forecast = None, math.inf
+    for kind in messages.kinds:
+        for chain in messages.chains(num_clients, kind):
+            if chain.floor >= delta:
+                continue
+            deviation = math.sqrt(chain.variance / num_clients) * messages.unit
+            epsilon = deviation * _deviations((delta - chain.floor) / deviation)
+            if epsilon < _LOWER_EPSILON * forecast:
+                best, forecast = (chain.pools, kind), epsilon
+    if best is None:
+        return None
+    return NearlyPrivateLink(messages, num_clients, *best, _LEAST * min(delta, delta0))
 
 
 def _normal_stop_loss(u: float) -> float:
@@ -681,9 +914,4 @@ def profile(
       ValueError, TypeError: an argument outside its range.
     """
     link = _link(num_clients, neg_log_tail, steps, adaptive)
-    above = distances(link.deviation, link.unit, neg_log_tail, _LOSSES)
-    asked = link.deviation * _deviations(math.exp(_SURE - neg_log_tail) / link.deviation)
-    above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
-    upper = np.array([link.value(each) for each in above.tolist()])
-    above, upper = convex.full_hull(np.append(above, link.unit), np.append(upper, 0.0))
-    return np.append(np.log1p(above[:-1]), steps.epsilon0), upper
+    return link.table(neg_log_tail)
