@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -74,10 +73,12 @@ _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
 # Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
 
-# Nearly private messages: most links, ratio of the numbers of clients that are tried, share of a forecast that a pool's
-# largest values may cost, and factors for the least values of a pool (beyond that share) and of the round, in units of
-# delta0 or delta. A longer chain has a floor or an epsilon below a shorter one's by these factors.
-_LINKS_NEARLY, _FEWER, _CUT_NEARLY, _NEXT, _LEAST, _LOWER, _LOWER_EPSILON = 4, 3, 1e-2, 0.5, 1e-2, 0.97, 0.999
+# Nearly private messages: most links, and ratio of the numbers of clients that are tried. A longer chain is used if
+# the floor or epsilon is below a shorter one's by these factors.
+_LINKS_NEARLY, _FEWER, _LOWER, _LOWER_EPSILON = 4, 3, 0.97, 0.999
+# Share of a forecast that a pool's largest values may cost there. Values do not matter below _LEAST times delta0 or
+# delta, and in a pool below _NEXT times what its largest values may cost. Farthest loss of a profile, in deviations.
+_CUT_NEARLY, _LEAST, _NEXT, _SMALLEST, _FARTHEST = 1e-2, 1e-2, 0.5, 1e-280, 40.0
 
 
 def _knots() -> np.ndarray:
@@ -553,10 +554,15 @@ class Link:
         best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
         return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
 
+    @property
+    def apart(self) -> float:
+        """Upper bound on the total variation of two messages."""
+        return self.steps.laws(0.0).alone
+
     def _capped(self, above: float, allowed: float) -> tuple[Weights, float] | None:
-        """Equal weights N/k, and the cost c D(1) D_m(N/k) N/n of cutting others to them, about `allowed`."""
+        """Equal weights N/k, and the cost c A D_m(N/k) N/n of cutting others to them, about `allowed`."""
         others, pool = self.clients - self.pooled, self.pool
-        each = (1.0 + above) * self.steps.laws(0.0).alone * others / self.clients * (1.0 + 1e-12)
+        each = (1.0 + above) * self.apart * others / self.clients * (1.0 + 1e-12)
         enough = np.flatnonzero(pool.logs <= math.log(allowed / each))
         number = math.floor(others / (1.0 + float(pool.above[enough[0]])))
         if number < 1:
@@ -786,6 +792,10 @@ class NearlyPrivateLink(Link):
     def pool(self) -> LogProfile:
         return self.inner._tabulated
 
+    @property
+    def apart(self) -> float:
+        return self.messages.apart
+
     def _smallest(self, above: float) -> float:
         return self._of_pool(above) if self.pooled else self._of_t1(above)
 
@@ -801,11 +811,10 @@ class NearlyPrivateLink(Link):
         if not self.pooled:
             return super().profile()
         above, logs = [], []
-        for knot in itertools.chain(_KNOTS.tolist(), itertools.count(_CONTOUR + _WIDE, _WIDE)):
-            if knot * self.deviation >= 0.9 * self.unit:
-                break
-            above.append(knot * self.deviation)
-            logs.append(math.log(self.value(above[-1])) + ROUNDING)
+        knots = np.append(_KNOTS, np.arange(_CONTOUR + _WIDE, _FARTHEST, _WIDE)) * self.deviation
+        for knot in knots[knots < 0.9 * self.unit].tolist():
+            above.append(knot)
+            logs.append(math.log(self.value(knot)) + ROUNDING)
             if logs[-1] < math.log(self.least) or logs[-1] > min(logs):
                 break
         return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
@@ -838,7 +847,9 @@ def nearly_private(
                 best, forecast = (chain.pools, kind), epsilon
     if best is None:
         return None
-    return NearlyPrivateLink(messages, num_clients, *best, _LEAST * min(delta, delta0))
+    return NearlyPrivateLink(
+        messages, num_clients, *best, max(_LEAST * min(delta, max(delta0, _LEAST * delta)), _SMALLEST)
+    )
 
 
 def _normal_stop_loss(u: float) -> float:
