@@ -63,7 +63,7 @@ _GROWS, _FIRST = 3.0, 2000.0
 # Both omissions are counted. Then numbers of nodes with a fast FFT, and grid points per node.
 _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
-# Share of a forecast that the largest values of a pool may usually cost.
+# Share of a forecast that the largest values of a pool may cost.
 _CUT = 1e-6
 # Relative rounding error of a pool's moment at the order.
 _POOL_ROUNDING = 1e-7
@@ -76,9 +76,9 @@ _ORDERS = np.geomspace(0.05, 60.0, 64)
 # Nearly private messages: most links, and ratio of the numbers of clients that are tried. A longer chain is used if
 # the floor or epsilon is below a shorter one's by these factors.
 _LINKS_NEARLY, _FEWER, _LOWER, _LOWER_EPSILON = 4, 3, 0.97, 0.999
-# Share of a forecast that a pool's largest values may cost there. Values do not matter below _LEAST times delta0 or
-# delta, and in a pool below _NEXT times what its largest values may cost. Farthest loss of a profile, in deviations.
-_CUT_NEARLY, _LEAST, _NEXT, _SMALLEST, _FARTHEST = 1e-2, 1e-2, 0.5, 1e-280, 40.0
+# Growth of the forecast distance of weights where steps are rare. Share of the value at the knot before that cuts may
+# cost beyond the staged range.
+_RARE_STEPS, _SPARED = 0.15, 1e-3
 
 
 def _knots() -> np.ndarray:
@@ -419,25 +419,24 @@ def _stages(weights: Weights, alone: bool = False) -> list[tuple[float, float]]:
 
 
 @quietly
-def _log_chernoff(steps: MechanismSteps, clients: int, above: np.ndarray) -> np.ndarray:
-    """Logarithm of an upper bound on T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
-    p_minus_1 = math.expm1(steps.epsilon0)
-    found = np.empty(len(above))
-    for i, each in enumerate(above.tolist()):
-        at, laws, _ = steps.laws(each)
-        weights = laws[-1]
-        deviation = math.sqrt(clients * float(weights @ np.square(at)))
-        x = -clients * each / p_minus_1
-        order = -x / deviation**2 * _ORDERS
-        raised = np.outer(order, at)
-        peak = np.maximum(np.max(raised, axis=1), 0.0)
-        # The remaining mass is at zero.
-        still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
-        log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights + still)
-        height = order * x + clients * log_moment
-        rounding = 16.0 * UNIT * (clients * (1.0 + peak) + np.abs(order * x))
-        found[i] = np.min(height + rounding - 1.0 - np.log(order))
-    return found + math.log(p_minus_1 / clients) + 1e-12
+def _log_chernoff(
+    steps: StepLaws, count: float, x: float, weight: float = 1.0, pool: PoolLaw | None = None
+) -> float:
+    """Logarithm of Chernoff's bound on E(x + S)_+, x < 0, S a sum of weighted steps of T1's law and a pool."""
+    at, weights = weight * steps.at, steps.laws[-1]
+    deviation = math.sqrt(count * float(weights @ np.square(at)))
+    order = -x / deviation**2 * _ORDERS
+    raised = np.outer(order, at)
+    peak = np.maximum(np.max(raised, axis=1), 0.0)
+    # The remaining mass is at zero.
+    still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
+    log_moment = count * (peak + np.log(np.exp(raised - peak[:, None]) @ weights + still))
+    rounding = 16.0 * UNIT * (count * (1.0 + peak) + np.abs(order * x))
+    if pool is not None:
+        tilted = np.logaddexp(pool.log_masses, pool.log_errors) + np.outer(order, pool.places)
+        log_moment = log_moment + np.logaddexp.reduce(tilted, axis=1)
+        rounding = rounding + 1e-12 + 16.0 * UNIT * np.max(np.abs(tilted), axis=1)
+    return float(np.min(order * x + log_moment + rounding - 1.0 - np.log(order)))
 
 
 def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray, reach: float) -> np.ndarray:
@@ -501,10 +500,7 @@ class Link:
 
     Attributes:
       pooled: m. deviation: approximate standard deviation of the loss.
-      least: values below do not matter. cut: share of a forecast that a pool's largest values may cost.
     """
-
-    least, cut = 0.0, _CUT
 
     def __init__(
         self,
@@ -582,7 +578,7 @@ class Link:
     def _of_pool(self, above: float) -> float:
         n, m, unit = self.clients, self.pooled, self.unit
         steps, deviations = self.steps.laws(above), above / self.deviation
-        expected = max(self.deviation * _normal_stop_loss(deviations), self.least)
+        expected = self.deviation * _normal_stop_loss(deviations)
         # Upper bound on the divergence of outputs with uneven weights, if they were certain.
         uneven = ((n - m) * steps.alone + m * (unit - above)) / n
         tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
@@ -593,7 +589,7 @@ class Link:
             weights = self._weights(tau)
         if weights is None:
             return math.inf
-        pool = pool_law(self.pool, above, m, unit, math.log(self.cut) + math.log(expected))
+        pool = pool_law(self.pool, above, m, unit, math.log(_CUT) + math.log(expected))
         cost += m / n * math.exp(pool.log_beyond) * (1.0 + ROUNDING)
         extra = host((m * self.inner.deviation / unit) ** 2)
         tried = host(self.steps.candidates)
@@ -610,20 +606,28 @@ class Link:
         alone = self.steps.laws(above).alone
         return value if value < alone else alone
 
-    def profile(self) -> LogProfile:
-        """Profile at the losses that the next link needs."""
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values of c - 1 < p - 1 at which a profile is computed, near ones and far ones."""
         near = self.deviation * _KNOTS
         near = near[near < 0.9 * self.unit]
+        far = [float(near[-1]) * _RATIO]
+        while far[-1] * _RATIO < self.unit:
+            far.append(far[-1] * _RATIO)
+        return near, np.array([each for each in far if each < 0.999 * self.unit])
+
+    def profile(self) -> LogProfile:
+        """Profile at the losses that the next link needs."""
+        near, far = self._places()
         logs = [
             math.log(self.value(each) if each <= _STAGED * self.deviation else self._of_t1(each) + FLUSHED)
             for each in near.tolist()
         ]
-        far = [float(near[-1]) * _RATIO]
-        while far[-1] * _RATIO < self.unit:
-            far.append(far[-1] * _RATIO)
-        far = np.array([each for each in far if each < 0.999 * self.unit])
+        scale = math.log(self.unit / self.clients)
+        far_logs = [
+            _log_chernoff(self.steps.laws(each), self.clients, float(self._start(each))) + scale + 1e-12
+            for each in far.tolist()
+        ]
         above = np.concatenate([near, far, [self.unit]])
-        far_logs = _log_chernoff(self.steps, self.clients, far)
         return _log_hull(above, np.concatenate([np.array(logs) + ROUNDING, far_logs, [-math.inf]]))
 
     def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
@@ -712,7 +716,9 @@ class _NearlyPrivate:
         """Approximate largest distance of a weight from one."""
         if clients == 1:
             return self.unit
-        return min(math.sqrt(2.0 * self.needed * chain.variance / clients) * self.unit, self.unit)
+        normal = math.sqrt(2.0 * self.needed * chain.variance / clients) * self.unit
+        # Steps of large epsilon0 are rare: log c is about normal, and more where hardly any step is expected.
+        return math.expm1(min(normal * (1.0 + _RARE_STEPS * normal**2), self.epsilon0))
 
     def extended(self, clients: int, pooled: int, inner: _Chain, kind: _Steps) -> _Chain:
         """One more link."""
@@ -759,23 +765,14 @@ class NearlyPrivateLink(Link):
       floor: at least delta0 / p.
     """
 
-    cut = _CUT_NEARLY
-
-    def __init__(
-        self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps, least: float
-    ) -> None:
-        """Any numbers of clients of the pools, falling, give a bound.
-
-        Args:
-          least: values below do not matter.
-        """
+    def __init__(self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps) -> None:
+        """Any numbers of clients of the pools, falling, give a bound."""
         self.messages, self.clients, self.adaptive, self.steps = messages, clients, True, kind.steps
-        self.unit, self.least, self.pooled = messages.unit, least, pools[0] if pools else 0
+        self.unit, self.pooled = messages.unit, pools[0] if pools else 0
         variance = kind.variance
         self.floor = messages.cut_all(clients)
         if pools:
-            inner_least = _NEXT * self.cut * least
-            self.inner = NearlyPrivateLink(messages, pools[0], pools[1:], messages.kinds[0], inner_least)
+            self.inner = NearlyPrivateLink(messages, pools[0], pools[1:], messages.kinds[0])
             self.floor = messages.linked(clients, pools[0], self.inner.largest_floor, kind.cost)
             variance *= 1.0 + messages.spread(_Chain(self.inner.variance, 0.0, ()), pools[0])
         self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
@@ -803,21 +800,35 @@ class NearlyPrivateLink(Link):
     def _tabulated(self) -> LogProfile:
         return self.profile()
 
+    def _log_far(self, above: float, allowed: float) -> float:
+        """Logarithm of a bound by Chernoff's, about `allowed` of which is the cost of cuts."""
+        share = self.pooled / self.clients
+        pool = pool_law(self.pool, above, self.pooled, self.unit, math.log(allowed / share))
+        capped = self._capped(above, allowed)
+        if capped is None:
+            return 0.0
+        weights, cost = capped
+        number, weight = float(weights.counts[0]), float(weights.values[0])
+        logs = _log_chernoff(self.steps.laws(above), number, float(self._start(above)), weight, pool)
+        sums = math.exp(min(logs + math.log(self.unit / self.clients) + 1e-12, 0.0))
+        value = (sums + cost + share * math.exp(pool.log_beyond)) * (1.0 + ROUNDING) + FLUSHED
+        return math.log(value) + ROUNDING
+
     def profile(self) -> LogProfile:
-        """Values alone, down to `least`."""
+        """Profile by the pool alone, since T1's floor is larger."""
         if self.clients == 1:
             alone = self.steps.laws(0.0).alone
             return LogProfile(np.array([0.0, self.unit]), np.array([math.log(alone), -math.inf]))
         if not self.pooled:
             return super().profile()
-        above, logs = [], []
-        knots = np.append(_KNOTS, np.arange(_CONTOUR + _WIDE, _FARTHEST, _WIDE)) * self.deviation
-        for knot in knots[knots < 0.9 * self.unit].tolist():
-            above.append(knot)
-            logs.append(math.log(self.value(knot)) + ROUNDING)
-            if logs[-1] < math.log(self.least) or logs[-1] > min(logs):
-                break
-        return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
+        near, far = self._places()
+        logs = [math.log(self.value(0.0)) + ROUNDING]
+        for above in [*near.tolist()[1:], *far.tolist()]:
+            found = self._log_far(above, _SPARED * math.exp(logs[-1]))
+            if above <= _STAGED * self.deviation:
+                found = min(found, math.log(self.value(above)) + ROUNDING)
+            logs.append(min(found, logs[-1]))
+        return _log_hull(np.concatenate([near, far, [self.unit]]), np.append(logs, -math.inf))
 
 
 @functools.lru_cache(maxsize=8)
@@ -836,7 +847,7 @@ def nearly_private(
     delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
     messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
     delta = math.exp(_SURE - neg_log_tail)
-    best, forecast = None, math.inf
+    best, forecast = None, messages.unit
     for kind in messages.kinds:
         for chain in messages.chains(num_clients, kind):
             if chain.floor >= delta:
@@ -847,9 +858,7 @@ def nearly_private(
                 best, forecast = (chain.pools, kind), epsilon
     if best is None:
         return None
-    return NearlyPrivateLink(
-        messages, num_clients, *best, max(_LEAST * min(delta, max(delta0, _LEAST * delta)), _SMALLEST)
-    )
+    return NearlyPrivateLink(messages, num_clients, *best)
 
 
 def _normal_stop_loss(u: float) -> float:

@@ -45,7 +45,7 @@ def shown_or_response(clients: int, p: float, delta0: float, at_other: int) -> t
 
 def link(clients: int, pools: tuple[int, ...], epsilon0: float, delta0: float, hexagon: bool):
     messages = ours._NearlyPrivate(epsilon0, delta0, 12.0)
-    return ours.NearlyPrivateLink(messages, clients, pools, messages.kinds[hexagon], 1e-2 * delta0)
+    return ours.NearlyPrivateLink(messages, clients, pools, messages.kinds[hexagon])
 
 
 @pytest.mark.parametrize("hexagon", [False, True])
