@@ -12,6 +12,11 @@ round, the pool comes first, and with w_1 = ... = w_k = N/k
 
     n H_c <= E V_w(m T*) + N c D(1) D_m(N/k) .
 
+If messages are (eps0, delta0)-LDP, H_c of m messages is at most D_m + phi, and for any of several sets of step
+laws, with a cost e of cutting steps to them,
+
+    n H_c <= E V_w(m T*) + m c phi + N (c A (D_m(N/k) + phi) + e) .
+
 NumPy float64. Profiles are stored as logarithms, since exponential moments
 weigh their tails.
 """
@@ -661,7 +666,7 @@ def _t1_only(steps: MechanismSteps) -> MechanismSteps:
     return MechanismSteps(steps.epsilon0, laws, ((1.0,),))
 
 
-class _Chain(NamedTuple):
+class _Forecast(NamedTuple):
     """Forecast for n clients: variance of one of n equivalent steps, floor, and the numbers of clients of the pools."""
 
     variance: float
@@ -712,7 +717,7 @@ class _NearlyPrivate:
         each = self.apart * inner + cost * self.delta0
         return (pooled * inner + others * each) / clients * (1.0 + ROUNDING)
 
-    def spread(self, chain: _Chain, clients: int) -> float:
+    def spread(self, chain: _Forecast, clients: int) -> float:
         """Approximate largest distance of a weight from one."""
         if clients == 1:
             return self.unit
@@ -720,27 +725,27 @@ class _NearlyPrivate:
         # Steps of large epsilon0 are rare: log c is about normal, and more where hardly any step is expected.
         return math.expm1(min(normal * (1.0 + _RARE_STEPS * normal**2), self.epsilon0))
 
-    def extended(self, clients: int, pooled: int, inner: _Chain, kind: _Steps) -> _Chain:
+    def extended(self, clients: int, pooled: int, inner: _Forecast, kind: _Steps) -> _Forecast:
         """One more link."""
         spread = self.spread(inner, pooled)
         made = (clients - pooled) * kind.variance * (1.0 + spread) + pooled * inner.variance * _POOLED
         most = inner.floor * (1.0 + spread) if pooled > 1 else inner.floor
         floor = self.linked(clients, pooled, most, kind.cost)
-        return _Chain(made / clients, floor, (pooled, *inner.pools))
+        return _Forecast(made / clients, floor, (pooled, *inner.pools))
 
-    def chains(self, clients: int, kind: _Steps) -> list[_Chain]:
+    def chains(self, clients: int, kind: _Steps) -> list[_Forecast]:
         """Chains of at most _LINKS_NEARLY links, the first with steps of this kind, inner ones with T1's law."""
         sizes = [clients]
         while sizes[-1] > 1:
             sizes.append(max(sizes[-1] // _FEWER, 1))
         t1 = self.kinds[0]
-        known = {size: [_Chain(t1.variance, self.cut_all(size), ())] for size in sizes}
+        known = {size: [_Forecast(t1.variance, self.cut_all(size), ())] for size in sizes}
         for _ in range(_LINKS_NEARLY - 1):
             known = {size: known[size] + self._ending(known, size, t1) for size in sizes[1:]}
             known = {size: _undominated(found) for size, found in known.items()}
         return self._ending(known, clients, kind)
 
-    def _ending(self, known: dict[int, list[_Chain]], clients: int, kind: _Steps) -> list[_Chain]:
+    def _ending(self, known: dict[int, list[_Forecast]], clients: int, kind: _Steps) -> list[_Forecast]:
         return [
             self.extended(clients, pooled, inner, kind)
             for pooled, found in known.items()
@@ -749,9 +754,9 @@ class _NearlyPrivate:
         ]
 
 
-def _undominated(chains: list[_Chain]) -> list[_Chain]:
+def _undominated(chains: list[_Forecast]) -> list[_Forecast]:
     """Chains of which no other one has a smaller variance and hardly a larger floor."""
-    found: list[_Chain] = []
+    found: list[_Forecast] = []
     for each in sorted(chains):
         if not found or each.floor < _LOWER * found[-1].floor:
             found.append(each)
@@ -774,7 +779,7 @@ class NearlyPrivateLink(Link):
         if pools:
             self.inner = NearlyPrivateLink(messages, pools[0], pools[1:], messages.kinds[0])
             self.floor = messages.linked(clients, pools[0], self.inner.largest_floor, kind.cost)
-            variance *= 1.0 + messages.spread(_Chain(self.inner.variance, 0.0, ()), pools[0])
+            variance *= 1.0 + messages.spread(_Forecast(self.inner.variance, 0.0, ()), pools[0])
         self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
 
     @functools.cached_property
