@@ -323,6 +323,9 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
     masses = np.exp(tilted - peak)
     whole = float(np.sum(masses))
     seen = np.flatnonzero(np.real(total.log_ratio) > _VANISHES)
+    if not seen.size:
+        # Few steps of a very large epsilon0 overflow.
+        return total._replace(log_mgf=np.asarray(math.inf))
     last = int(seen[-1]) + 1
     turns = frequency[:last, None] * pool.places[None, :]
     ratio = np.exp(1j * turns) @ (masses / whole)
