@@ -770,7 +770,7 @@ class NearlyPrivateLink(Link):
     """Bound for shuffled (eps0, delta0)-LDP messages of n clients: H_c <= value + c floor, 1 <= c < p.
 
     Attributes:
-      floor: at least delta0 / p.
+      floor: in units of c. variance: approximate one of one of n equivalent steps.
     """
 
     def __init__(self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps) -> None:
