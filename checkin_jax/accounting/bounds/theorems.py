@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Ste
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutNearlyPrivate, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
@@ -295,21 +295,10 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as T1+, T1h+ or T2+."""
-    randomizer = unit.randomizer
-    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+    cut = _cut(unit, _MOST_CUT)
+    if cut is None:
         return None
-    message = profile_of(randomizer)
-    apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
-    # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
-    share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
-    cut = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
-    epsilon0 = cut.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
-    if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
-        return None
-    # Else the bounds on eps0-LDP messages serve.
-    if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
-        return None
-    delta0 = float(message.delta(np.array([epsilon0]))[0])
+    epsilon0, delta0 = cut
     pure = dataclasses.replace(unit, randomizer=PureLDP(epsilon0=epsilon0))
     builders = t1_plus, t2_plus, t2_plus_plus
     found = [
@@ -318,6 +307,28 @@ def t_delta(unit: Unit) -> UnitBound | None:
         if each is not None
     ]
     return minimum(found) if found else None
+
+
+def _cut(unit: Unit, most: float) -> tuple[float, float] | None:
+    """(eps0, delta0) of nearly eps0-LDP messages with a profile near the worst one; None for other messages.
+
+    most: share of delta that all records shown with certainty may have.
+    """
+    randomizer = unit.randomizer
+    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+        return None
+    message = profile_of(randomizer)
+    apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
+    # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
+    share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
+    one = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
+    epsilon0 = one.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
+    if certain > most * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+        return None
+    # Else the bounds on eps0-LDP messages serve.
+    if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
+        return None
+    return epsilon0, float(message.delta(np.array([epsilon0]))[0])
 
 
 def t2_prime(unit: Unit) -> UnitBound | None:
@@ -413,18 +424,28 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages; all clients send, or may well do so. Messages that depend on others cost more.
+    """Needs: eps0-LDP messages, or nearly; all clients send, or may well do so. Messages that adapt cost more.
 
     A mechanism that declares the laws of its steps has its own.
     """
     cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    if cover is None or not unit.epsilon0:
+    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None:
         return None
-    missed = -cover.num_clients * math.log(cover.rate)
-    if randomizer.kary is not None or missed > unit.neg_log_tail:
+    if -cover.num_clients * math.log(cover.rate) > unit.neg_log_tail:
         return None
+    if unit.epsilon0 is None:
+        return _e_plus_cut(unit)
     everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
     return everybody if everybody.gains else None
+
+
+def _e_plus_cut(unit: Unit) -> UnitBound | None:
+    """E+ for messages that are nearly eps0-LDP."""
+    cut = _cut(unit, 1.0)
+    if cut is None or unit.cover is None or unit.cover.num_clients < 2 or unit.sums_noise:
+        return None
+    nearly = LeftOutNearlyPrivate(unit.cover.num_clients, *cut, unit.neg_log_tail)
+    return nearly if nearly.gains else None
 
 
 @functools.lru_cache(maxsize=16)
