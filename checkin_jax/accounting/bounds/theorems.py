@@ -23,7 +23,6 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     minimum,
-    on_grid_of,
 )
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
@@ -59,8 +58,6 @@ from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE, facts
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 
-# A bound, or a cover, is dropped if its variance exceeds another's by this factor.
-HOPELESS = 4.0
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
 # Td: share of delta at which ratios are cut, and the largest; least total variation, as a share of the worst one's.
@@ -169,14 +166,9 @@ def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | Non
     """The smallest of the bounds made from the covers of the target."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
-    covers = _step_covers(unit) or populations.covers(unit)
-    found = [made(step_cover) for step_cover in covers]
-    if len(found) <= 1:
-        return found[0] if found else None
-    most = HOPELESS * min(step_cover.variance for step_cover in covers)
-    kept = [one for one, step_cover in zip(found, covers) if step_cover.variance <= most]
     # Witnesses are those of the first cover: hidden dummies count as messages there.
-    return minimum(kept, [on_grid_of(kept[0], each) for each in found[0].witnesses])
+    covers = _step_covers(unit) or populations.covers(unit)
+    return populations.least(map(made, covers)) if covers else None
 
 
 def total_variation(unit: Unit) -> UnitBound | None:

@@ -50,17 +50,6 @@ class CompetingClients(AsymmetricBound):
 
     name = "allocation"
 
-    light = True
-
-    @property
-    def spread(self) -> float:
-        filled = round(occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)[0])
-        kinds = self._kinds(filled, filled, round(self.num_clients * self.prob))
-        variance = math.fsum(
-            kind.number * kind.weight**2 * math.expm1(min(kind.mu**2, 600.0)) for kind in kinds
-        )
-        return self.prob / self.slots * math.sqrt(variance)
-
     def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.EqualTerms, ...]:
         """Terms, in units of p_0/m, if at least `participants` others occupy from `fewest` to `most` slots."""
         kinds = []
