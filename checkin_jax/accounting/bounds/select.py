@@ -337,10 +337,10 @@ def bounds_by_kind(
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     if bounds == FAST_ONES:
         return bound.seconds <= table.FAST
-    return bounds == BEST or bound.word in bounds or bound.theorem in bounds
+    return bounds == BEST or not {bound.word, *bound.labels}.isdisjoint(bounds)
 
 
 def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
     """The bounds without those that another one includes."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
-    return [each for each in built if each[0].theorem not in included]
+    return [each for each in built if included.isdisjoint(each[0].labels)]

@@ -254,12 +254,8 @@ def _common(unit: Unit) -> _Common | None:
 
 
 def g5(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
-    common = None if unit.replaced else _common(unit)
-    return None if common is None else DisplacedAddRemove(common)
-
-
-def r4(unit: Unit) -> UnitBound | None:
-    """Needs: as G5; a record is replaced."""
-    common = _common(unit) if unit.replaced else None
-    return None if common is None else DisplacedReplace(common)
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden. A record replaced: R4."""
+    common = _common(unit)
+    if common is None:
+        return None
+    return DisplacedReplace(common) if unit.replaced else DisplacedAddRemove(common)
