@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from checkin_jax.kernels.execution.backend import xp
+
 # Unit round-off; and twice the constant of FFTs in use: for M = 2^k points the relative error in the 2-norm
 # is below 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2. docs/accounting.md counts the radices of real
 # libraries.
@@ -37,14 +39,14 @@ def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
       counts: T_i, [events]. points: of the transform, static.
     """
     padded = size + off
-    log_padded = np.log(padded)
+    log_padded = xp.log(padded)
 
     def summed(values: np.ndarray) -> np.ndarray:
         # No matrix product: BLAS starts threads for it.
-        return np.sum(counts[:, None] * values, axis=0)
+        return xp.sum(counts[:, None] * values, axis=0)
 
-    relative = summed(off / padded + 8.0 * UNIT * (4.0 + np.abs(log_padded))) + of_fft(points)
-    return np.exp(summed(log_padded)) * relative
+    relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
+    return xp.exp(summed(log_padded)) * relative
 
 
 def of_powers(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
