@@ -17,11 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from checkin_jax.accounting import extremes
 from checkin_jax.accounting.bounds import clones_bounds
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
+from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.execution.blockwise import on_lanes
@@ -36,21 +38,21 @@ from checkin_jax.sweeps.formulas import OneRate
 from checkin_jax.sweeps.results import Question, Results
 
 METHOD = "contour integral"
-# Lanes per call on a device: a gigabyte or two of memory.
-_LANES = 256
+# Lanes per call on a device: for a few rows, and for many, of a gigabyte or two of memory.
+_LANES = (8, 256)
 # The range of deltas; least epsilon0.
 _DELTAS, _LEAST_EPSILON0 = (1e-100, 0.1), 1e-3
 # Buckets of the number of labels of clones and of 3-ary randomized response.
 _LABELS = 128
 # Events of a witness.
 _EVENTS = 52
-# Least epsilon, and lower end as a share of it, of rows that are not left to the host.
-_LEAST_EPSILON, _NEAR = 1e-5, 0.98
+# Least lower end, as a share of the upper one, of rows that are not left to the host.
+_NEAR = 0.98
 # The first event is at this share of the second loss.
 _FIRST = 1e-5
 
 
-class Lane(NamedTuple):
+class BracketLane(NamedTuple):
     """A row: what `account` is asked, losses at which its profile is evaluated, [losses], and stages of the game."""
 
     num_clients: Array
@@ -64,7 +66,7 @@ class Lane(NamedTuple):
     stages: staged_games.Stages
 
 
-def _hexagon(nodes: int, lane: Lane) -> list[pld.Atoms]:
+def _hexagon(nodes: int, lane: BracketLane) -> list[pld.Atoms]:
     """The law of the smaller of T1+ and T1."""
     n, one = lane.num_clients, jnp.ones(())
     sums = staged_games.RoundSums(StepCounts(n, lane.rate, n[None], one[None]), lane.everybody)
@@ -73,19 +75,19 @@ def _hexagon(nodes: int, lane: Lane) -> list[pld.Atoms]:
     return _above(lane, jnp.minimum(staged_games.profile_upper(*game, HEXAGON, nodes), _t1(lane)))
 
 
-def _clones(lane: Lane) -> list[pld.Atoms]:
+def _clones(lane: BracketLane) -> list[pld.Atoms]:
     """The law of T1."""
     return _above(lane, _t1(lane))
 
 
-def _t1(lane: Lane) -> Array:
+def _t1(lane: BracketLane) -> Array:
     law = clones.upper_law(lane.num_clients, lane.rate, lane.epsilon0)
     mix = mixture_profiles.buckets_upper(law, lane.neg_log_tail, _LABELS, ())
     tables = clones.signs(mix, lane.neg_log_tail, tails.STRIDED, False)
     return clones.profile_upper(mix, tables, lane.losses, lane.epsilon0, tails.STRIDED[1])
 
 
-def _above(lane: Lane, values: Array) -> list[pld.Atoms]:
+def _above(lane: BracketLane, values: Array) -> list[pld.Atoms]:
     """The law of a profile that vanishes at epsilon0; what is rare enough is put at infinite loss."""
     losses, values = jnp.append(lane.losses, lane.epsilon0), jnp.append(values, 0.0)
     rare = values <= search.ENOUGH * jnp.exp(lane.log_delta) / lane.num_rounds
@@ -94,7 +96,7 @@ def _above(lane: Lane, values: Array) -> list[pld.Atoms]:
     return [pld.join(losses, side, side, True)]
 
 
-def _ternary(lane: Lane) -> list[pld.Atoms]:
+def _ternary(lane: BracketLane) -> list[pld.Atoms]:
     """The law of 3-ary randomized response, all others at a third record."""
     law = clones.lower_law(lane.num_clients, lane.rate, lane.epsilon0)
     mix = mixture_profiles.buckets_lower(law, lane.neg_log_tail, _LABELS)
@@ -105,7 +107,7 @@ def _ternary(lane: Lane) -> list[pld.Atoms]:
     return [pld.join(losses, side, side, False)]
 
 
-def _binary(lane: Lane) -> list[pld.Atoms]:
+def _binary(lane: BracketLane) -> list[pld.Atoms]:
     """The laws of binary randomized response, all others at one of the two records, in both directions."""
     about = lane.num_clients, lane.rate, lane.epsilon0, lane.neg_log_tail
     mix = binary_response.check_in_messages(*about, clones_bounds.MESSAGE_BUCKETS)
@@ -119,7 +121,7 @@ def _binary(lane: Lane) -> list[pld.Atoms]:
     return [pld.join(ahead, plus, minus, False, behind), pld.join(behind, minus, plus, False, ahead)]
 
 
-def _events(lane: Lane) -> Array:
+def _events(lane: BracketLane) -> Array:
     """Losses of the witness's events: some of the lane's, but positive."""
     losses = lane.losses[:: lane.losses.size // _EVENTS]
     return losses.at[0].set(_FIRST * losses[1])
@@ -131,12 +133,12 @@ def _lanes(one: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(jax.vmap(one))
 
 
-def _end(atoms: pld.Atoms, lane: Lane, upper: Array) -> Array:
+def _end(atoms: pld.Atoms, lane: BracketLane, upper: Array) -> Array:
     one_event = jax.tree.map(lambda part: part[None], atoms)
     return composed_contour.end(one_event, lane.num_rounds[None], lane.log_delta, upper)
 
 
-def _composed(laws: Callable[[Lane], list[pld.Atoms]], upper: bool, lanes: Lane) -> Array:
+def _composed(laws: Callable[[BracketLane], list[pld.Atoms]], upper: bool, lanes: BracketLane) -> Array:
     """Ends of all lanes, the largest over their laws; one program composes the laws of all bounds and witnesses."""
     flags = np.full(len(lanes.rate), upper)
     return functools.reduce(jnp.maximum, (_lanes(_end)(atoms, lanes, flags) for atoms in _lanes(laws)(lanes)))
@@ -148,8 +150,8 @@ _GAMES = {nodes: functools.partial(_hexagon, nodes) for nodes in (staged_games.U
 class _Row(NamedTuple):
     """A row's lane, the bound of its upper end, and which witnesses are tried."""
 
-    lane: Lane
-    bound: Callable[[Lane], list[pld.Atoms]]
+    lane: BracketLane
+    bound: Callable[[BracketLane], list[pld.Atoms]]
     ternary: bool
     binary: bool
 
@@ -173,7 +175,7 @@ def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float
         losses = np.log1p(staged_clones.distances(deviation, math.expm1(epsilon0), mass, 2 * _EVENTS))
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
     return _Row(
-        Lane(*map(host, numbers), losses, stages), bound, *clones_bounds.tried(cover.number, epsilon0)
+        BracketLane(*map(host, numbers), losses, stages), bound, *clones_bounds.tried(cover.number, epsilon0)
     )
 
 
@@ -203,38 +205,44 @@ def on_devices(
         }
         found = ends(list(rows.values()), devices)
     answered = [
-        (i, row, *each)
+        (i, one)
         for (i, row), each in zip(rows.items(), found)
-        if _as_account(row.lane, each[0], max(each[1:]))
+        if _as_account(row.lane, one := _bracket(row, *each.tolist()))
     ]
     spent = (time.perf_counter() - started) / max(len(answered), 1)
-    for i, *about in answered:
-        results.attempt(i, functools.partial(_columns, *about))
+    for i, one in answered:
+        results.attempt(i, functools.partial(_columns, one))
         results.columns["seconds"][i] = spent
-    return np.array([i for i, *_ in answered], dtype=np.int64)
+    return np.array([i for i, _ in answered], dtype=np.int64)
 
 
-def _columns(row: _Row, upper: float, ternary: float, binary: float) -> dict[str, Any]:
+def _bracket(row: _Row, upper: float, ternary: float, binary: float) -> Bracket:
+    bound = "clones" if row.bound is _clones else "hexagon"
+    witness = clones_bounds.THIRD_RECORD if ternary >= binary else clones_bounds.Binary.name
+    return Bracket(max(ternary, binary), upper, METHOD, witness, bound=bound)
+
+
+def _columns(found: Bracket) -> dict[str, Any]:
+    found = ordered(found)
     return {
-        "epsilon": upper,
-        "lower": min(max(ternary, binary), upper),
-        "method": f"{'clones' if row.bound is _clones else 'hexagon'}, {METHOD}",
-        "lower_method": clones_bounds.THIRD_RECORD if ternary >= binary else clones_bounds.Binary.name,
+        "epsilon": found.upper,
+        "lower": found.lower,
+        "method": f"{found.bound}, {found.method}",
+        "lower_method": found.lower_method,
         "validity": "certified",
     }
 
 
-def _as_account(lane: Lane, upper: float, lower: float) -> bool:
-    """True unless `account` may find more: for few messages, at tiny epsilons, or by the local view."""
+def _as_account(lane: BracketLane, found: Bracket) -> bool:
+    """True unless `account` may find more: for few messages, at extreme epsilons, or by the local view."""
     delta, rounds = math.exp(lane.log_delta), int(lane.num_rounds)
-    most = rounds * float(lane.epsilon0)
-    if not (_LEAST_EPSILON <= upper <= most and _NEAR * upper <= lower <= upper * (1.0 + 1e-6)):
+    if extremes.extreme(found, delta) or not found.lower >= _NEAR * found.upper > 0.0:
         return False
     local = LocalPureLDP(float(lane.rate), float(lane.epsilon0))
-    return local_view.surely_above(local, rounds, upper, delta)
+    return local_view.surely_above(local, rounds, found.upper, delta)
 
 
-def ends(rows: Sequence[_Row], devices: Sequence[Any], most: int = _LANES) -> np.ndarray:
+def ends(rows: Sequence[_Row], devices: Sequence[Any], sizes: Sequence[int] = _LANES) -> np.ndarray:
     """The upper end of every row, and its lower end by either witness, [rows, 3]; in `float64(device)`."""
     found, under_way = np.zeros((len(rows), 3)), []
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -246,7 +254,8 @@ def ends(rows: Sequence[_Row], devices: Sequence[Any], most: int = _LANES) -> np
     for (place, laws, _), members in groups.items():
         lanes = jax.tree.map(lambda *parts: np.stack(parts), *(rows[i].lane for i in members))
         program = functools.partial(_composed, laws, place == 0)
-        under_way.append((members, place, on_lanes(program, lanes, devices, most)))
+        size = next((size for size in sizes if size * len(devices) >= len(members)), sizes[-1])
+        under_way.append((members, place, on_lanes(program, lanes, devices, size)))
     for members, place, values in under_way:
         found[members, place] = values()
     return found

@@ -3,10 +3,16 @@
 import contextlib
 import functools
 import math
+import os
+import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,6 +27,7 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps import brackets
 from checkin_jax.sweeps.formulas import OneRate
 
+ROOT = Path(__file__).resolve().parents[2]
 CPU = jax.local_devices(backend="cpu")[:1]
 # Atoms are padded to one shape.
 SIZE = 9
@@ -148,7 +155,7 @@ def test_ends_are_those_of_account():
     table = kinds.check_ins(130, seed=11)
     index, rows = rows_of(table)
     with float64():
-        found = brackets.ends(rows, CPU, 4)
+        found = brackets.ends(rows, CPU, (4,))
     answered = 0
     for i, row, (upper, *witnesses) in zip(index, rows, found):
         run = cj.ShuffledCheckIn(
@@ -160,11 +167,56 @@ def test_ends_are_those_of_account():
         lower = max(witnesses)
         assert right.lower <= upper * (1.0 + 1e-9), i
         assert lower <= right.epsilon * (1.0 + 1e-9), i
-        if brackets._as_account(row.lane, upper, lower):
+        if brackets._as_account(row.lane, brackets._bracket(row, upper, *witnesses)):
             answered += 1
             assert abs(upper / right.epsilon - 1.0) < 1e-3, i
             assert right.lower * (1.0 - 1e-3) < lower < right.lower * 1.005, i
     assert answered >= 80
+
+
+TWO_DEVICES = """
+import jax
+import numpy as np
+from tests.bounds.test_composed_contour import SOME, brackets, float64, rows_of
+
+devices = jax.local_devices()
+assert len(devices) == 2
+with float64():
+    print(*brackets.ends(rows_of(SOME)[1], devices, (2,)).ravel().tolist())
+"""
+SOME = {name: column[:12] for name, column in kinds.check_ins(12, seed=3).items()}
+
+
+@pytest.mark.thorough
+def test_two_devices_give_what_one_gives():
+    with float64():
+        right = brackets.ends(rows_of(SOME)[1], CPU, (2,)).ravel()
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
+    command = [sys.executable, "-c", TWO_DEVICES]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **flags, **cache, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose([float(each) for each in done.stdout.split()], right, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_lanes_lower_for_cuda_in_float64():
+    _, rows = rows_of(SOME)
+    programs = [brackets._GAMES[640], brackets._clones, brackets._ternary, brackets._binary]
+    lanes = jax.tree.map(lambda part: jax.ShapeDtypeStruct((2, *np.shape(part)), np.float64), rows[0].lane)
+    for laws in programs:
+        lowered = jax.export.export(brackets._lanes(laws), platforms=["cuda"])(lanes)
+        assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module()), laws
+    atoms = jax.eval_shape(brackets._lanes(programs[0]), lanes)[0]
+    given = atoms, lanes, jax.ShapeDtypeStruct((2,), bool)
+    lowered = jax.export.export(brackets._lanes(brackets._end), platforms=["cuda"])(*given)
+    assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module())
 
 
 class _Accelerator(NamedTuple):
@@ -184,7 +236,7 @@ def test_a_sweep_of_brackets_on_an_accelerator_says_which_rows_are_the_hosts(mon
     }
     right, real = cj.sweep(what="bracket", table=table), brackets.ends
     with monkeypatch.context() as patch:
-        patch.setattr(brackets, "ends", lambda rows, devices: real(rows, CPU, 4))
+        patch.setattr(brackets, "ends", lambda rows, devices: real(rows, CPU, (4,)))
         patch.setattr(jax, "local_devices", lambda backend=None: CPU if backend else [_Accelerator()])
         patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
         found = cj.sweep(what="bracket", table=table)
