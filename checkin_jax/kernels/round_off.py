@@ -29,7 +29,7 @@ def of_fft(points: int) -> float:
     return _FFT * UNIT * math.log2(points)
 
 
-def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
+def of_power(size: Any, off: Any, counts: Any, points: int) -> Any:
     """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
     If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
@@ -41,7 +41,7 @@ def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
     padded = size + off
     log_padded = xp.log(padded)
 
-    def summed(values: np.ndarray) -> np.ndarray:
+    def summed(values: Any) -> Any:
         # No matrix product: BLAS starts threads for it.
         return xp.sum(counts[:, None] * values, axis=0)
 

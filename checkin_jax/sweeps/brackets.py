@@ -160,23 +160,20 @@ def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float
     """The lane of a row; None if `account` has bounds for it that are not here."""
     mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
     steps, sums = staged_clones.AnyMessage(epsilon0), cover.sums(mass)
-    stages = staged_clones.stages(sums, cover.everybody, mass)
-    if stages is None:
-        return None
     problem = staged_clones.problem(sums, steps, cover.everybody, mass)
     if problem is not None:
-        *_, losses, _, nodes = problem.arguments
+        _, _, _, stages, losses, _, nodes = problem.arguments
         bound = _GAMES[nodes]
     else:
-        if cover.drift > clones_bounds.SPREADS[-1][0]:
+        stages = staged_clones.stages(sums, cover.everybody, mass)
+        if stages is None or cover.drift > clones_bounds.SPREADS[-1][0]:
             return None
-        bound = _clones
-        deviation = math.sqrt(2.0 / (math.exp(epsilon0) + 1.0) / cover.number) * rate * math.expm1(epsilon0)
-        losses = np.log1p(staged_clones.distances(deviation, math.expm1(epsilon0), mass, 2 * _EVENTS))
+        bound, p = _clones, math.exp(epsilon0)
+        deviation = math.sqrt(2.0 * rate / (n * (p + 1.0))) * (p - 1.0)
+        losses = np.log1p(staged_clones.distances(deviation, p - 1.0, mass, 2 * _EVENTS))
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    return _Row(
-        BracketLane(*map(host, numbers), losses, stages), bound, *clones_bounds.tried(cover.number, epsilon0)
-    )
+    lane = BracketLane._make((*map(host, numbers), losses, stages))
+    return _Row(lane, bound, *clones_bounds.tried(cover.number, epsilon0))
 
 
 def served(question: Question, names: Collection[str]) -> bool:
