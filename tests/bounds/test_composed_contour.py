@@ -49,8 +49,8 @@ def exact_epsilon(losses, masses, delta):
 
 
 @functools.cache
-def compiled(smoothing):
-    del smoothing  # one program each
+def compiled(*constants):
+    del constants  # one program each
     return jax.jit(lambda *given: composed_contour.end(*given))
 
 
@@ -58,7 +58,7 @@ def ends(losses, masses, rounds, delta):
     """The lower and the upper end of so many rounds."""
     losses, masses = (np.pad(part, (0, SIZE - len(part)))[None] for part in (losses, masses))
     with float64():
-        program = compiled(composed_contour._SMOOTHING)
+        program = compiled(composed_contour._SMOOTHING, composed_contour._PER_DEVIATION)
         given = (
             pld.Atoms(host(losses), host(masses), host([0.0])),
             host([float(rounds)]),
@@ -67,21 +67,24 @@ def ends(losses, masses, rounds, delta):
         return tuple(float(program(*given, np.asarray(upper))) for upper in (False, True))
 
 
-@pytest.mark.parametrize("smoothing", [0.02, 0.8])
+@pytest.mark.parametrize(
+    ("smoothing", "per_deviation"), [(0.02, 51.2), (0.8, 51.2), (0.02, 160.0), (0.02, 110.0)]
+)
 @pytest.mark.parametrize("delta", [0.1, 1e-3, 1e-6, 1e-12, 1e-60])
 @pytest.mark.parametrize(
     ("epsilon0", "rounds"), [(1.0, 1000), (0.01, 1000), (0.05, 100_000), (0.5, 50), (0.3, 3)]
 )
-def test_rounds_of_randomized_response(epsilon0, rounds, delta, smoothing, monkeypatch):
-    """A large `smoothing` makes a wrong term of either kernel large, too."""
+def test_rounds_of_randomized_response(epsilon0, rounds, delta, smoothing, per_deviation, monkeypatch):
+    """Large smoothing makes a wrong term of either kernel large, and a short period what it adds."""
     monkeypatch.setattr(composed_contour, "_SMOOTHING", smoothing)
+    monkeypatch.setattr(composed_contour, "_PER_DEVIATION", per_deviation)
     often, number = 1.0 / (1.0 + math.exp(-epsilon0)), np.arange(rounds + 1.0)
     masses = scipy.stats.binom.pmf(number, rounds, often)
     exact = exact_epsilon(epsilon0 * (2.0 * number - rounds), masses, delta)
     lower, upper = ends([epsilon0, -epsilon0], [often, 1.0 - often], rounds, delta)
     assert lower <= exact * (1.0 + 1e-9)
     assert upper >= exact * (1.0 - 1e-9)
-    if rounds >= 1000 and smoothing < 0.1 and delta > 1e-30:
+    if rounds >= 1000 and (smoothing, per_deviation) == (0.02, 51.2) and delta > 1e-30:
         assert lower >= exact * (1.0 - 1e-3)
         assert upper <= exact * (1.0 + 2e-3)
 
