@@ -267,7 +267,8 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):
         return None
-    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob)
+    rivals, window = (shown.num_rivals, shown.rival_prob), unit.protocol.sliding_window
+    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, *rivals, window)
     return weighted if weighted.gains else None
 
 

@@ -24,7 +24,7 @@ from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class WeightedSteps(NamedTuple):
-    """Real n > 0; numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
+    """Real n > 0, numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
 
     clients: Array
     whole: Array
@@ -43,12 +43,13 @@ def weighted(
 ) -> Array:
     """T2+ at one loss; stages: of each kind."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    x = -step_counts.clients * c_minus_1 / unit
+    starts = -step_counts.clients * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
     whole = means[0] + jnp.square(step_counts.weight) * means[1]
     deviation = staged_games.expected_deviation(at, laws, whole)
-    order, worth = staged_games.contoured(deviation, x)
+    middle = (step_counts.masses @ starts) / jnp.sum(step_counts.masses)
+    order, worth = staged_games.contoured(deviation, middle)
     candidates = jnp.asarray(rules.candidates)
 
     kinds: list[tuple[Stages, staged_games.Staged]] = []
@@ -66,7 +67,7 @@ def weighted(
         & (step_counts.part >= stages[1].before)
     )
 
-    def part(whole: Array, rest: Array) -> Array:
+    def part(x: Array, whole: Array, rest: Array) -> Array:
         first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
         # Both sums include the normal variable.
         total = stop_loss.ContourSum(
@@ -81,10 +82,11 @@ def weighted(
         return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
 
     values = jax.vmap(part)(
+        starts,
         jnp.where(late, step_counts.whole, stages[0].before),
         jnp.where(late, step_counts.part, stages[1].before),
     )
-    value = jnp.sum(jnp.where(late, step_counts.masses * values, 0.0))
+    value = jnp.sum(jnp.where(late, step_counts.masses * values * unit / step_counts.clients, 0.0))
     alone = message.alone(loss)
-    value = value * unit / step_counts.clients + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone
+    value = value + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone
     return staged_games.clipped(value, alone)

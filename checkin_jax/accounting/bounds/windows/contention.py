@@ -1,6 +1,6 @@
-"""clones (T2) and hexagon (T2+, T2++) in slots with contention: the target would not be drawn in every slot.
+"""clones (T2) and hexagon (T2+, T2++, T2d) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2, 3].
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2 to 4].
 Call inside `devices.float64()`.
 """
 
@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, We
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import chernoff, labels
+from checkin_jax.numerics.counts import chernoff, labels, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 
 # Numbers of loads that are told apart; larger loads count as this number.
@@ -152,14 +152,22 @@ class Contested(UniformSlot):
         return values, self.use_prob * values / self.slots, masses
 
 
+def _variance(parts: staged_clones.SlotWeights) -> float:
+    """That of the sum of the steps, relative to n^2, up to a common factor."""
+    return float(parts.masses @ ((parts.whole + parts.weight**2 * parts.part) / np.square(parts.clients)))
+
+
 @dataclasses.dataclass(frozen=True)
 class WeightedSlots(StagedBound):
-    """T2+, or own-laws: the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one.
+    """T2+, T2d, or own-laws: slots of two weights.
 
-    With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
+    In T2+ the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one: with C others in its slot it
+    wins with probability 1/(C + 1), and has weight 1/2 with probability 2/(C + 1). In T2d nearly all slots have the
+    weight that the target has on average. The bound is that of the smaller variance.
 
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`.
+      window: length of the sliding windows of all clients; None if they have none.
     """
 
     slots: int
@@ -168,12 +176,38 @@ class WeightedSlots(StagedBound):
     neg_log_tail: float
     num_rivals: int
     rival_prob: float
+    window: int | None = None
 
     @property
     def _observed_prob(self) -> float:
         return self.use_prob
 
     def weights(self) -> staged_clones.SlotWeights:
+        """The weights of T2+ or of T2d."""
+        revealed, drawn = self.revealed(), self.redrawn()
+        return revealed if drawn is None or _variance(revealed) <= _variance(drawn) else drawn
+
+    def redrawn(self) -> staged_clones.SlotWeights | None:
+        """T2d: labels of the own slot are drawn anew; None if there is no such bound.
+
+        A level whose larger share is a has steps of weights 1 and a. They are a/b times smaller ones of weights 1 and
+        b, b the share of the first level, from a start that is b/a times as far.
+        """
+        levels = None if self.window is None else redrawn.redrawn(self.slots, self.window, self.neg_log_tail)
+        if levels is None:
+            return None
+        weight = float(levels.shares[0])
+        clients = self.slots / self.use_prob * levels.totals * weight / levels.shares * (1.0 - 1e-13)
+        number = levels.masses.size
+        return staged_clones.SlotWeights(
+            np.append(clients, clients[0]),
+            np.append(np.full(number, levels.whole), float(self.slots)),
+            np.append(np.full(number, self.slots - levels.whole), 0.0),
+            np.append(levels.masses * levels.totals * (1.0 + 1e-12), levels.lost),
+            weight,
+        )
+
+    def revealed(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = _levels(_BOTH, self.neg_log_tail)
         alone = (
@@ -193,7 +227,8 @@ class WeightedSlots(StagedBound):
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        return staged_clones.SlotWeights(self.slots / self.use_prob, whole, part, masses, 0.5)
+        clients = np.full(masses.shape, self.slots / self.use_prob)
+        return staged_clones.SlotWeights(clients, whole, part, masses, 0.5)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)
