@@ -22,7 +22,7 @@ HALF = F(1, 2)
 
 def evaluated(whole: int, part: int, clients: float, p: float, far: list) -> np.ndarray:
     """T2+ of so many slots of either kind at c - 1 = far, by the kernel."""
-    counts = np.full(10, float(whole)), np.full(10, float(part))
+    counts = np.ones((10, 1)), np.full(10, float(whole)), np.full((10, 1), float(part))
     one = staged_clones.SlotWeights(np.full(10, clients), *counts, np.eye(10)[0], 0.5)
     found = staged_clones.weighted(one, staged_clones.AnyMessage(math.log(p)), MASS)
     assert found is not None
@@ -88,7 +88,7 @@ def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
     own, either = np.indices(joint.shape)
     assert joint.sum() == pytest.approx(1.0)
     reached = np.cumsum(seen.masses)
-    for whole, part, mass in zip(seen.whole, seen.part, reached):
+    for whole, part, mass in zip(seen.whole, seen.part[:, 0], reached):
         within = joint[(own <= whole) & (either <= whole + part)].sum()
         assert within >= min(mass, 1.0) - 1e-9
 

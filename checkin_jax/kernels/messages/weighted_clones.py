@@ -24,9 +24,10 @@ from checkin_jax.kernels.messages.staged_games import Stages
 
 
 class WeightedSteps(NamedTuple):
-    """Real n > 0, numbers of steps of weight one and of weight w, in (0, 1], and their masses, [parts]."""
+    """Real n > 0, numbers of steps of weight one and masses, [levels]; T and numbers of weight w, [levels, cells]."""
 
     clients: Array
+    totals: Array
     whole: Array
     part: Array
     masses: Array
@@ -43,12 +44,12 @@ def weighted(
 ) -> Array:
     """T2+ at one loss; stages: of each kind."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    starts = -step_counts.clients * c_minus_1 / unit
+    starts = -step_counts.clients[:, None] * step_counts.totals * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
-    means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
+    means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part[:, 0]
     whole = means[0] + jnp.square(step_counts.weight) * means[1]
     deviation = staged_games.expected_deviation(at, laws, whole)
-    middle = (step_counts.masses @ starts) / jnp.sum(step_counts.masses)
+    middle = (step_counts.masses @ starts[:, 0]) / jnp.sum(step_counts.masses)
     order, worth = staged_games.contoured(deviation, middle)
     candidates = jnp.asarray(rules.candidates)
 
@@ -64,7 +65,7 @@ def weighted(
     late = (
         (step_counts.masses > 0)
         & (step_counts.whole >= stages[0].before)
-        & (step_counts.part >= stages[1].before)
+        & (step_counts.part >= stages[1].before).all(axis=1)
     )
 
     def part(x: Array, whole: Array, rest: Array) -> Array:
@@ -81,11 +82,12 @@ def weighted(
         debt = debt * jnp.exp(order * x + total.log_mgf)
         return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
 
-    values = jax.vmap(part)(
+    cells = jax.vmap(part, (0, None, 0))
+    values = jax.vmap(cells)(
         starts,
         jnp.where(late, step_counts.whole, stages[0].before),
-        jnp.where(late, step_counts.part, stages[1].before),
-    )
+        jnp.where(late[:, None], step_counts.part, stages[1].before),
+    ).max(axis=1)
     value = jnp.sum(jnp.where(late, step_counts.masses * values * unit / step_counts.clients, 0.0))
     alone = message.alone(loss)
     value = value + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone

@@ -26,14 +26,16 @@ _FEWEST, SMALLEST = 34.0, 400
 
 
 class Redrawn(NamedTuple):
-    """Levels: masses of the labels; T from below; the target's share is 1 in `whole` slots, `share` in the others.
+    """Levels: masses of the labels; the target's share is 1 in `whole` slots, `share` in some others, 0 in the rest.
 
-    lost: mass of the labels at no level. All levels have the same `whole`.
+    A level is as large as the largest of its cells: T from below and the number of slots of this share, from above,
+    both [levels, cells]. lost: mass of the labels at no level. All levels have the same `whole`.
     """
 
     masses: np.ndarray
-    totals: np.ndarray
     shares: np.ndarray
+    totals: np.ndarray
+    numbers: np.ndarray
     whole: float
     lost: float
 
@@ -115,11 +117,11 @@ def _bounded(shares: np.ndarray, means: np.ndarray, size: float, masses: np.ndar
     return np.where(enough.any(axis=1), shares[np.argmax(enough, axis=1)], np.nan)
 
 
-def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
+def redrawn(slots: int, window: int, neg_log_tail: float, cells: int) -> Redrawn | None:
     """Levels for `slots` successive slots of a window, all other clients being there; None for small windows.
 
     Args:
-      neg_log_tail: the lost mass is about exp(-neg_log_tail).
+      neg_log_tail: the lost mass is about exp(-neg_log_tail). cells: of each level.
     """
     if window < SMALLEST:
         return None
@@ -127,27 +129,33 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
     exponents = np.array([*(each for each in _LEVELS if each < neg_log_tail), neg_log_tail])
     thirds, unit = np.exp(-exponents) / 3.0, 1.0 / np.sqrt(m)
     tails = _tails(window, 2.0 * np.log(m) + neg_log_tail + 20.0)
-    keys = lambda t: slots * (t + _key_left(-t, (m - 1.0) / m))  # noqa: E731
-    drawn = _largest(keys, float(slots), exponents + np.log(3.0)) / slots
 
-    middle = 1.0 - np.exp(-1.0)
+    def keys(t: np.ndarray) -> np.ndarray:
+        return slots * (t + _key_left(-t, (m - 1.0) / m))
+
+    drawn = _largest(keys, float(slots), exponents + np.log(3.0)) / slots
+    middle = -np.expm1(-1.0)
     away = np.geomspace(0.01 * unit, middle, _SHARES)
     low, high = middle - away, middle + away[away < 1.0 - middle]
     excess, shortfall = excesses(window, tails, high), shortfalls(window, tails, low)
-
     least = [_bounded(low, shortfall, size * unit, thirds) - size * unit for size in _EXCESS]
-    totals = 1.0 - use * drawn + use * np.maximum(np.nanmax(np.stack([np.zeros(thirds.size), *least]), axis=0), 0.0)
-    totals *= 1.0 - 1e-13
-    best = None
+    lowest = np.nanmax(np.stack([np.zeros(thirds.size), *least]), axis=0)
+
+    beyond, best = np.append(1.0, np.exp(-exponents)), None
+    masses = -np.diff(beyond)
     for size in _EXCESS * unit:
         share = _bounded(high, excess, size, thirds)
-        whole = np.ceil(max(np.nanmax(size / (1.0 - share)) * slots, _FEWEST)) if np.isfinite(share).any() else slots
-        kept = np.isfinite(share) & (totals > 0.5) & (size <= whole / slots * (1.0 - share))
-        if not kept[0] or whole > 0.5 * slots:
+        if not np.isfinite(share).all():
             continue
-        number = int(np.argmin(np.append(kept, False)))
-        beyond = np.append(1.0, np.exp(-exponents[:number]))
-        found = Redrawn(-np.diff(beyond), totals[:number], share[:number], float(whole), float(beyond[-1]))
+        ones = size / (1.0 - share) * (1.0 + 1e-12)
+        whole = max(np.ceil(slots * float(ones[-1])), _FEWEST)
+        # The mean share is in one of the cells.
+        edges = np.linspace(lowest, share + size, cells + 1, axis=1)
+        totals = (1.0 + use * (edges[:, :-1] - drawn[:, None])) * (1.0 - 1e-13)
+        numbers = np.ceil(slots * (edges[:, 1:] - ones[:, None]) / share[:, None] * (1.0 + 1e-13))
+        if totals.min() < 0.3 or whole > 0.5 * slots:
+            continue
+        found = Redrawn(masses, share, totals, np.maximum(numbers, 0.0), float(whole), float(beyond[-1]))
         if best is None or spread(found, slots) < spread(best, slots):
             best = found
     return best
@@ -155,5 +163,5 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
 
 def spread(found: Redrawn, slots: int) -> float:
     """Variance of the sum of the steps over that of `slots` of weight one, in units of T."""
-    squares = found.whole + np.square(found.shares) * (slots - found.whole)
-    return float(found.masses @ (squares / np.square(found.totals))) / slots + found.lost
+    squares = found.whole + np.square(found.shares)[:, None] * found.numbers
+    return float(found.masses @ (squares / np.square(found.totals)).max(axis=1)) / slots + found.lost

@@ -28,8 +28,9 @@ _LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
 _SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
 _LOADED = (1.4, 3.2, 9.0)
-# Levels of the numbers of slots, as -log of the mass beyond.
+# Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
+_CELLS = 8
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
@@ -58,20 +59,30 @@ def slots_won(
 
 
 class RivalEvent(NamedTuple):
-    """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights."""
+    """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights.
+
+    number: 0 if the bound is that of one message. use: factor of the probability that the target's message is used.
+    """
 
     mass: float
     number: float
     weights: WeightLaw
+    use: float = 1.0
 
     @property
     def variance(self) -> float:
         """That of the sum of the steps, up to a common factor."""
-        return self.mass * self.number * self.weights.square
+        return self.mass * self.number * self.weights.square * self.use**2
 
 
-def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> tuple[RivalEvent, ...]:
-    """Events whose bounds add up: so many slots won for sure, or independent weights in all slots."""
+def rivalled(
+    slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float, window: int | None = None
+) -> tuple[RivalEvent, ...]:
+    """Events whose bounds add up: so many slots won for sure, or independent weights in all slots.
+
+    Args:
+      window: length of the sliding windows of all clients, for a record that is replaced.
+    """
     numbers, masses = slots_won(slots, num_rivals, rival_prob, neg_log_tail)
     won = [
         RivalEvent(float(mass), float(number), ALWAYS) for number, mass in zip(numbers, masses) if mass > 0.0
@@ -80,6 +91,9 @@ def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
         won,
         *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
     ]
+    levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail, 1)
+    if levels is not None:
+        ways.append(redrawn_weights(slots, levels))
     return tuple(min(ways, key=lambda parts: sum(part.variance for part in parts)))
 
 
@@ -101,14 +115,27 @@ def independent_weights(
     return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)]
 
 
-def _independent(mass: float, slots: int, most: np.ndarray) -> RivalEvent:
-    """Independent weights of which, but for eta, at least most[k] are 1/(k + 1) or more, for every load k."""
+def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
+    """Levels of T2d [docs/theory_hexagon.md, 4] with independent weights as in `independent_weights`."""
+    most = np.array([levels.whole])
+    parts = [
+        _independent(mass * total * (1.0 + 1e-12), slots, most, np.array([1.0, share]), (1.0 + 1e-15) / total)
+        for mass, share, total in zip(levels.masses.tolist(), levels.shares.tolist(), levels.totals[:, 0].tolist())
+    ]
+    return [*parts, RivalEvent(levels.lost, 0.0, ALWAYS)]
+
+
+def _independent(
+    mass: float, slots: int, most: np.ndarray, values: np.ndarray | None = None, use: float = 1.0
+) -> RivalEvent:
+    """Independent weights of which, but for eta, at least most[k] are values[k], 1/(k + 1), or more, for every k."""
+    values = 1.0 / np.arange(1.0, most.size + 2.0) if values is None else values
     best = None
     for exponent in _SMALLER:
         within = chernoff.enough(most, float(slots), exponent)
         probs = np.diff(np.concatenate([[0.0], within, [1.0]]))
-        weights = WeightLaw(1.0 / np.arange(1.0, probs.size + 1.0), probs * (1.0 + 1e-12))
-        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights)
+        weights = WeightLaw(values, probs * (1.0 + 1e-12))
+        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights, use)
         best = part if best is None or part.variance < best.variance else best
     assert best is not None
     return best
@@ -152,11 +179,6 @@ class Contested(UniformSlot):
         return values, self.use_prob * values / self.slots, masses
 
 
-def _variance(parts: staged_clones.SlotWeights) -> float:
-    """That of the sum of the steps, relative to n^2, up to a common factor."""
-    return float(parts.masses @ ((parts.whole + parts.weight**2 * parts.part) / np.square(parts.clients)))
-
-
 @dataclasses.dataclass(frozen=True)
 class WeightedSlots(StagedBound):
     """T2+, T2d, or own-laws: slots of two weights.
@@ -185,7 +207,7 @@ class WeightedSlots(StagedBound):
     def weights(self) -> staged_clones.SlotWeights:
         """The weights of T2+ or of T2d."""
         revealed, drawn = self.revealed(), self.redrawn()
-        return revealed if drawn is None or _variance(revealed) <= _variance(drawn) else drawn
+        return revealed if drawn is None or revealed.variance <= drawn.variance else drawn
 
     def redrawn(self) -> staged_clones.SlotWeights | None:
         """T2d: labels of the own slot are drawn anew; None if there is no such bound.
@@ -193,17 +215,20 @@ class WeightedSlots(StagedBound):
         A level whose larger share is a has steps of weights 1 and a. They are a/b times smaller ones of weights 1 and
         b, b the share of the first level, from a start that is b/a times as far.
         """
-        levels = None if self.window is None else redrawn.redrawn(self.slots, self.window, self.neg_log_tail)
+        levels = None
+        if self.window is not None:
+            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail, _CELLS)
         if levels is None:
             return None
-        weight = float(levels.shares[0])
-        clients = self.slots / self.use_prob * levels.totals * weight / levels.shares * (1.0 - 1e-13)
-        number = levels.masses.size
+        weight, scale = float(levels.shares[0]), self.slots / self.use_prob * (1.0 - 1e-13)
+        # The labels at no level are a last one, of weights 1.
+        last = np.ones((1, _CELLS))
         return staged_clones.SlotWeights(
-            np.append(clients, clients[0]),
-            np.append(np.full(number, levels.whole), float(self.slots)),
-            np.append(np.full(number, self.slots - levels.whole), 0.0),
-            np.append(levels.masses * levels.totals * (1.0 + 1e-12), levels.lost),
+            scale * weight / np.append(levels.shares, weight),
+            np.concatenate([levels.totals, last]),
+            np.append(np.full(levels.masses.shape, levels.whole), float(self.slots)),
+            np.concatenate([levels.numbers, 0.0 * last]),
+            np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,
         )
 
@@ -227,8 +252,8 @@ class WeightedSlots(StagedBound):
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        clients = np.full(masses.shape, self.slots / self.use_prob)
-        return staged_clones.SlotWeights(clients, whole, part, masses, 0.5)
+        clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones((masses.size, 1))
+        return staged_clones.SlotWeights(clients, totals, whole, part[:, None], masses, 0.5)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)
