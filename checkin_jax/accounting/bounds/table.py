@@ -92,7 +92,7 @@ WORDS: dict[str, tuple[str, str]] = {
 # Word -> labels of its theorems in the proofs.
 _LABELS = {
     "clones": "T1 T1h T1m T2 T2' T2'h T3 T3h S A",
-    "hexagon": "T1+ T1h+ T2+ T2++ Td",
+    "hexagon": "T1+ T1h+ T2+ T2++ T2d Td",
     "own-laws": "t_k B B0 B0h",
     "profile": "T* T*' T*h T2r R3 R3c",
     "gaussian-cover": "T**",
@@ -172,11 +172,6 @@ def _only_subsampling(unit: Unit) -> str:
     return "subsampling counts no gain from shuffling; the true epsilon may be far smaller, as the lower end shows"
 
 
-def _of_own_laws(unit: Unit) -> tuple[str, ...]:
-    """The stated rate is assumed where labels are randomized: in common slots with hidden dummies."""
-    return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
-
-
 def _of_everybody(unit: Unit) -> tuple[str, ...]:
     """Nothing where messages may depend on others of the round; the ball serves two laws in the place of T*."""
     if unit.protocol.averaged_slot_choices is not None:
@@ -189,6 +184,12 @@ def _of_rivals(unit: Unit) -> tuple[str, ...]:
     slots = unit.slots
     common = slots is not None and slots.contested and unit.protocol.used_slot_choices is not None
     return (_STATED_RATE,) if common else ()
+
+
+def _of_hidden_rivals(unit: Unit) -> tuple[str, ...]:
+    """The same, where other clients compete for slots with hidden dummies."""
+    slots = unit.slots
+    return _of_rivals(unit) if slots is not None and slots.hidden and slots.num_rivals else ()
 
 
 def _of_common_slots(unit: Unit) -> tuple[str, ...]:
@@ -214,14 +215,14 @@ BOUNDS: tuple[Bound, ...] = (
     _row("everybody", "E+", 1.2, theorems.e_plus, assumes_of=_of_everybody),
     _row("clones", "T2", 0.02, theorems.t2),
     _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
-    _row("hexagon", "T2+", 0.5, theorems.t2_plus),
+    _row("hexagon", "T2+", 0.5, theorems.t2_plus, assumes_of=_of_hidden_rivals),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
-    _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_own_laws),
+    _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_hidden_rivals),
     _row("clones", "T2'", 0.03, theorems.t2_prime),
     _row("clones", "A", 0.05, theorems.total_variation),
     _row("own-laws", "t_k", 0.05, theorems.t_k),
     _row("own-laws", "B0", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
-    _row("own-laws", "", 0.5, theorems.own_laws, assumes_of=_of_own_laws),
+    _row("own-laws", "", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,)),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),

@@ -1,11 +1,11 @@
-r"""T2+: eps0-LDP messages in slots of two weights, by staged domination.
+r"""T2+ and T2d: eps0-LDP messages in slots of two weights, by staged domination.
 
 With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick divergence is at most
 
-    sum_i mass_i (1/n) E( -n (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
+    sum_i mass_i (1/n_i) max_k E( -T_ik n_i (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_ik} d'_j )_+ ,
 
 where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it, in any
-order of both kinds [docs/theory_hexagon.md, section 2]. Each kind has its own stages: a law that dominates
+order of both kinds [docs/theory_hexagon.md, sections 2 and 5]. Each kind has its own stages: a law that dominates
 after some steps of one kind also does so after further independent steps of the other kind.
 """
 
@@ -42,7 +42,7 @@ def weighted(
     message: Message,
     loss: Array,
 ) -> Array:
-    """T2+ at one loss; stages: of each kind."""
+    """T2+ or T2d at one loss; stages: of each kind."""
     c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
     starts = -step_counts.clients[:, None] * step_counts.totals * c_minus_1 / unit
     at, laws = rules.places(c_minus_1, message), rules.laws(message)

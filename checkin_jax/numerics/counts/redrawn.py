@@ -3,7 +3,7 @@
 Every client has a key; a slot shows the client with the smallest one. Given the labels of all other slots the target
 would be shown in slot s with probability W_s <= (1 - e^(-G))/G, G the sum of 1/(1 + S_i) over the clients i that may
 be in s and are drawn nowhere else, S_i the sum of 1 - key drawn over the other slots of i's window. Tails of these
-sums are Chernoff's, by negative association [docs/theory_hexagon.md, section 4]. NumPy float64.
+sums are Chernoff's, by negative association [docs/theory_hexagon.md, section 5]. NumPy float64.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """clones (T2) and hexagon (T2+, T2++, T2d) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2 to 4].
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2, 3, 5].
 Call inside `devices.float64()`.
 """
 
@@ -116,7 +116,7 @@ def independent_weights(
 
 
 def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
-    """Levels of T2d [docs/theory_hexagon.md, 4] with independent weights as in `independent_weights`."""
+    """Levels of T2d [docs/theory_hexagon.md, 5] with independent weights as in `independent_weights`."""
     most = np.array([levels.whole])
     parts = [
         _independent(mass * total * (1.0 + 1e-12), slots, most, np.array([1.0, share]), (1.0 + 1e-15) / total)
