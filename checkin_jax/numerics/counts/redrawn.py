@@ -75,9 +75,7 @@ def _tails(window: int, largest: float) -> _Tails:
     x = np.geomspace(0.25, largest, _EXPONENTS)
     filled, full = -np.expm1((m - 1.0) * np.log1p(-1.0 / m)), -np.expm1(m * np.log1p(-1.0 / m))
     crowded = _largest(lambda t: 2.0 * m * _mean_log(m / (m - 1.0) * filled * np.expm1(t)), 2.0 * m, x)
-    alone = -_largest(
-        lambda t: 2.0 * (m - 2.0) * _mean_log((m - 2.0) / m * full * np.expm1(-t)), 2.0 * m, x
-    )
+    alone = -_largest(lambda t: 2.0 * (m - 2.0) * _mean_log((m - 2.0) / m * full * np.expm1(-t)), 2.0 * m, x)
     high = _largest(lambda t: (m - 1.0) * _key_left(t, -m * np.log1p(-1.0 / m)), m, x)
     low = -_largest(lambda t: (m - 1.0) * _key_left(-t, (m - 1.0) / m), m, x)
     return _Tails(x, m - 1.0 - crowded, m - 1.0 - alone, low, high)

@@ -120,7 +120,9 @@ def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
     most = np.array([levels.whole])
     parts = [
         _independent(mass * total * (1.0 + 1e-12), slots, most, np.array([1.0, share]), (1.0 + 1e-15) / total)
-        for mass, share, total in zip(levels.masses.tolist(), levels.shares.tolist(), levels.totals[:, 0].tolist())
+        for mass, share, total in zip(
+            levels.masses.tolist(), levels.shares.tolist(), levels.totals[:, 0].tolist()
+        )
     ]
     return [*parts, RivalEvent(levels.lost, 0.0, ALWAYS)]
 

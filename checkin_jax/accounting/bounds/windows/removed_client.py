@@ -167,7 +167,10 @@ class RemovedClient(AsymmetricBound):
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         facts = self.slots, self.use_prob
         return [
-            (each.mass, _SlotSum(*facts, each.number, self.profile, each.weights, self.neg_log_tail, backward))
+            (
+                each.mass,
+                _SlotSum(*facts, each.number, self.profile, each.weights, self.neg_log_tail, backward),
+            )
             for each in self.parts
         ]
 
