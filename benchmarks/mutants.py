@@ -113,9 +113,9 @@ EQUIVALENT = {
     ): "larger, and the least of several upper bounds is taken",
     (
         "numerics/staged_clones.py",
-        "mean, given = float(step_counts.masses @ (step_counts.whole + step_counts.part)), map(host, step_counts)",
-        "step_counts.whole + step_counts.part",
-        "(step_counts.whole - step_counts.part)",
+        "mean, given = float(step_counts.masses @ (step_counts.whole + least)), map(host, step_counts)",
+        "step_counts.whole + least",
+        "(step_counts.whole - least)",
     ): "the mean only chooses a number of nodes, whose error is counted",
     (
         "accounting/bounds/messages/left_out_chain.py",

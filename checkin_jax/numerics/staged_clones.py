@@ -227,33 +227,47 @@ def pool(
 
 
 class SlotWeights(NamedTuple):
-    """Numbers (real) of slots of weight one and of `weight`, with masses, [parts]. clients: n = m / rho."""
+    """Numbers (real) of slots of weight one and of `weight`; the value is that of the largest cell of every level.
 
-    clients: float
+    clients, whole, masses: of levels. totals, part: T, by which n is multiplied, and the number of slots of `weight`,
+    [levels, cells]. T2+ has n = m / rho, T = 1 and one cell a level.
+    """
+
+    clients: np.ndarray
+    totals: np.ndarray
     whole: np.ndarray
     part: np.ndarray
     masses: np.ndarray
     weight: float
 
+    @property
+    def variance(self) -> float:
+        """That of the sum of the steps, relative to n, up to a common factor."""
+        squares = self.whole[:, None] + self.weight**2 * self.part
+        apart = (squares / np.square(self.clients[:, None] * self.totals)).max(axis=1)
+        return float(self.masses @ apart)
+
 
 def weighted(step_counts: SlotWeights, steps: Steps, neg_log_tail: float) -> GameArguments | None:
-    """T2+ for slots of two weights: the problem to evaluate; None if either kind has too few slots.
+    """T2+ or T2d for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
       step_counts: parts with fewer steps than the stages have count as one message alone.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
     usual = step_counts.masses > 4.0 * math.exp(-neg_log_tail)
+    clients = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     plans, squares = [], 0.0
-    for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
+    least = step_counts.part.min(axis=1)
+    for counts, weight in ((step_counts.whole, 1.0), (least, step_counts.weight)):
         kept = host(np.where(usual, step_counts.masses, 0.0))
-        plan = stages(StepCounts(host(step_counts.clients), host(1.0), host(counts), kept), 0.0, neg_log_tail)
+        plan = stages(StepCounts(host(clients), host(1.0), host(counts), kept), 0.0, neg_log_tail)
         if plan is None:
             return None
         plans.append(plan)
         squares += weight**2 * float(step_counts.masses @ counts)
-    deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / step_counts.clients
-    mean, given = float(step_counts.masses @ (step_counts.whole + step_counts.part)), map(host, step_counts)
+    deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / clients
+    mean, given = float(step_counts.masses @ (step_counts.whole + least)), map(host, step_counts)
     slots = weighted_clones.WeightedSteps(*given)
     return GameArguments.of(
         weighted_clones.weighted, slots, steps, tuple(plans), deviation, mean, neg_log_tail

@@ -22,8 +22,8 @@ HALF = F(1, 2)
 
 def evaluated(whole: int, part: int, clients: float, p: float, far: list) -> np.ndarray:
     """T2+ of so many slots of either kind at c - 1 = far, by the kernel."""
-    counts = np.full(10, float(whole)), np.full(10, float(part))
-    one = staged_clones.SlotWeights(clients, *counts, np.eye(10)[0], 0.5)
+    counts = np.ones((10, 1)), np.full(10, float(whole)), np.full((10, 1), float(part))
+    one = staged_clones.SlotWeights(np.full(10, clients), *counts, np.eye(10)[0], 0.5)
     found = staged_clones.weighted(one, staged_clones.AnyMessage(math.log(p)), MASS)
     assert found is not None
     return convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))
@@ -88,7 +88,7 @@ def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
     own, either = np.indices(joint.shape)
     assert joint.sum() == pytest.approx(1.0)
     reached = np.cumsum(seen.masses)
-    for whole, part, mass in zip(seen.whole, seen.part, reached):
+    for whole, part, mass in zip(seen.whole, seen.part[:, 0], reached):
         within = joint[(own <= whole) & (either <= whole + part)].sum()
         assert within >= min(mass, 1.0) - 1e-9
 
@@ -152,28 +152,11 @@ def test_the_share_of_one_client_too_many_is_no_bound():
 
 
 @pytest.mark.parametrize(
-    ("share", "num_rivals", "rival_prob"), [(0.6, 1999, 1e-3), (0.9, 400, 2e-3), (0.3, 1999, 1e-3)]
-)
-def test_a_larger_probability_to_take_part_is_safe(share, num_rivals, rival_prob):
-    """Up to two others a slot: kinds of a client that takes part less often are below, slot by slot."""
-    alone = (1.0 - share * rival_prob) ** num_rivals
-    won = (1.0 - (1.0 - share * rival_prob) ** (num_rivals + 1)) / ((num_rivals + 1) * share * rival_prob)
-    # Its weight: with nobody beside it 1 or a half, in the mean share; else a half with 2 share / (C + 1).
-    whole = max(2.0 * share - 1.0, 0.0) * alone
-    either = 2.0 * share * won + min(1.0 - 2.0 * share, 0.0) * alone
-    bound = (1.0 - rival_prob) ** num_rivals
-    assert whole <= bound
-    assert (
-        either
-        <= 2.0 * (1.0 - (1.0 - rival_prob) ** (num_rivals + 1)) / ((num_rivals + 1) * rival_prob) - bound
-    )
-
-
-@pytest.mark.parametrize(
     ("protocol", "epsilon0", "most"),
     [
-        (cj.SlidingWindow(num_clients=10**5, window=10**4), 0.5, 1.16),
-        (cj.SlidingWindow(num_clients=10**5, window=10**4), 2.0, 1.15),
+        (cj.SlidingWindow(num_clients=10**5, window=10**4), 0.5, 1.06),
+        (cj.SlidingWindow(num_clients=10**5, window=10**4), 2.0, 1.05),
+        (cj.SlidingWindow(num_clients=10**4, window=1_000), 2.0, 1.16),
         (cj.FixedWindow(num_clients=1_000, num_slots=1_000), 2.0, 1.17),
     ],
 )

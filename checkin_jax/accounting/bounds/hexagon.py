@@ -1,6 +1,6 @@
 """hexagon and own-laws: an adversary chooses, message by message, the worst law of likelihood ratios.
 
-hexagon takes the laws of any eps0-LDP message: T1+ and T1h+ here, T2+ and T2++ in `windows` [docs/theory.md, 7;
+hexagon takes the laws of any eps0-LDP message: T1+ and T1h+ here, T2+, T2++ and T2d in `windows` [docs/theory.md, 7;
 docs/theory_hexagon.md]. own-laws takes those of one mechanism [docs/theory_mechanisms.md, 6].
 `numerics.staged_clones` evaluates both, and `numerics.few_steps` where few messages hide the target. Call inside
 `devices.float64()`.

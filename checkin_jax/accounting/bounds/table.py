@@ -165,11 +165,6 @@ def _only_subsampling(unit: Unit) -> str:
     return "subsampling counts no gain from shuffling; the true epsilon may be far smaller, as the lower end shows"
 
 
-def _of_own_laws(unit: Unit) -> tuple[str, ...]:
-    """The stated rate is assumed where labels are randomized: in common slots with hidden dummies."""
-    return (_STATED_RATE,) if theorems.labels_are_false(unit) else ()
-
-
 def _of_everybody(unit: Unit) -> tuple[str, ...]:
     """Nothing where messages may depend on others of the round; the ball serves two laws in the place of T*."""
     if unit.protocol.averaged_slot_choices is not None:
@@ -182,6 +177,12 @@ def _of_rivals(unit: Unit) -> tuple[str, ...]:
     slots = unit.slots
     common = slots is not None and slots.contested and unit.protocol.used_slot_choices is not None
     return (_STATED_RATE,) if common else ()
+
+
+def _of_hidden_rivals(unit: Unit) -> tuple[str, ...]:
+    """The same, where other clients compete for slots with hidden dummies."""
+    slots = unit.slots
+    return _of_rivals(unit) if slots is not None and slots.hidden and slots.num_rivals else ()
 
 
 def _of_common_slots(unit: Unit) -> tuple[str, ...]:
@@ -205,15 +206,15 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
 
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
-    _row("hexagon", "T1+ T1h+ T2+", 0.5, theorems.hexagon),
+    _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
     _row("everybody", "E+", 1.2, theorems.e_plus, assumes_of=_of_everybody),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
-    _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_own_laws),
+    _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_hidden_rivals),
     _row("clones", "T2' T2'h", 0.05, theorems.t2_prime),
     _row("clones", "A", 0.05, theorems.total_variation),
     _row("own-laws", "t_k", 0.05, theorems.t_k),
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
-    _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_own_laws),
+    _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,)),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),

@@ -237,7 +237,10 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):
         return None
-    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob)
+    # Labels drawn anew have another law if the client is not there.
+    window = unit.protocol.sliding_window if unit.replaced else None
+    rivals = shown.num_rivals, shown.rival_prob
+    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, *rivals, window)
     return weighted if weighted.gains else None
 
 

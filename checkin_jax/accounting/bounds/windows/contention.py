@@ -1,6 +1,6 @@
-"""clones (T2) and hexagon (T2+, T2++) in slots with contention: the target would not be drawn in every slot.
+"""clones (T2) and hexagon (T2+, T2++, T2d) in slots with contention: the target would not be drawn in every slot.
 
-The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2, 3].
+The others choose slots independently [docs/theory.md, 6; docs/theory_hexagon.md, 2, 3, 5].
 Call inside `devices.float64()`.
 """
 
@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, We
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import chernoff, labels
+from checkin_jax.numerics.counts import chernoff, labels, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 
 # Numbers of loads that are told apart; larger loads count as this number.
@@ -28,8 +28,9 @@ _LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
 _SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
 _LOADED = (1.4, 3.2, 9.0)
-# Levels of the numbers of slots, as -log of the mass beyond.
+# Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
+_CELLS = 8
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
@@ -58,20 +59,30 @@ def slots_won(
 
 
 class RivalEvent(NamedTuple):
-    """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights."""
+    """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights.
+
+    number: 0 if the bound is that of one message. use: factor of the probability that the target's message is used.
+    """
 
     mass: float
     number: float
     weights: WeightLaw
+    use: float = 1.0
 
     @property
     def variance(self) -> float:
         """That of the sum of the steps, up to a common factor."""
-        return self.mass * self.number * self.weights.square
+        return self.mass * self.number * self.weights.square * self.use**2
 
 
-def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> tuple[RivalEvent, ...]:
-    """Events whose bounds add up: so many slots won for sure, or independent weights in all slots."""
+def rivalled(
+    slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float, window: int | None = None
+) -> tuple[RivalEvent, ...]:
+    """Events whose bounds add up: so many slots won for sure, or independent weights in all slots.
+
+    Args:
+      window: length of the sliding windows of all clients, for a record that is replaced.
+    """
     numbers, masses = slots_won(slots, num_rivals, rival_prob, neg_log_tail)
     won = [
         RivalEvent(float(mass), float(number), ALWAYS) for number, mass in zip(numbers, masses) if mass > 0.0
@@ -80,6 +91,9 @@ def rivalled(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
         won,
         *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
     ]
+    levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail, 1)
+    if levels is not None:
+        ways.append(redrawn_weights(slots, levels))
     return tuple(min(ways, key=lambda parts: sum(part.variance for part in parts)))
 
 
@@ -101,14 +115,29 @@ def independent_weights(
     return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)]
 
 
-def _independent(mass: float, slots: int, most: np.ndarray) -> RivalEvent:
-    """Independent weights of which, but for eta, at least most[k] are 1/(k + 1) or more, for every load k."""
+def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
+    """Levels of T2d [docs/theory_hexagon.md, 5] with independent weights as in `independent_weights`."""
+    most = np.array([levels.whole])
+    parts = [
+        _independent(mass * total * (1.0 + 1e-12), slots, most, np.array([1.0, share]), (1.0 + 1e-15) / total)
+        for mass, share, total in zip(
+            levels.masses.tolist(), levels.shares.tolist(), levels.totals[:, 0].tolist()
+        )
+    ]
+    return [*parts, RivalEvent(levels.lost, 0.0, ALWAYS)]
+
+
+def _independent(
+    mass: float, slots: int, most: np.ndarray, values: np.ndarray | None = None, use: float = 1.0
+) -> RivalEvent:
+    """Independent weights of which, but for eta, at least most[k] are values[k], 1/(k + 1), or more, for every k."""
+    values = 1.0 / np.arange(1.0, most.size + 2.0) if values is None else values
     best = None
     for exponent in _SMALLER:
         within = chernoff.enough(most, float(slots), exponent)
         probs = np.diff(np.concatenate([[0.0], within, [1.0]]))
-        weights = WeightLaw(1.0 / np.arange(1.0, probs.size + 1.0), probs * (1.0 + 1e-12))
-        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights)
+        weights = WeightLaw(values, probs * (1.0 + 1e-12))
+        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights, use)
         best = part if best is None or part.variance < best.variance else best
     assert best is not None
     return best
@@ -150,12 +179,15 @@ class Contested(UniformSlot):
 
 @dataclasses.dataclass(frozen=True)
 class WeightedSlots(StagedBound):
-    """T2+, or own-laws: the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one.
+    """T2+, T2d, or own-laws: slots of two weights.
 
-    With C others in its slot the target wins with probability 1/(C + 1): weight 1/2 with probability 2/(C + 1).
+    In T2+ the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one: with C others in its slot it
+    wins with probability 1/(C + 1), and has weight 1/2 with probability 2/(C + 1). In T2d nearly all slots have the
+    weight that the target has on average. The bound is that of the smaller variance.
 
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`.
+      window: length of the sliding windows of all clients; None if they have none.
     """
 
     slots: int
@@ -164,12 +196,41 @@ class WeightedSlots(StagedBound):
     neg_log_tail: float
     num_rivals: int
     rival_prob: float
+    window: int | None = None
 
     @property
     def _observed_prob(self) -> float:
         return self.use_prob
 
     def weights(self) -> staged_clones.SlotWeights:
+        """The weights of T2+ or of T2d."""
+        revealed, drawn = self.revealed(), self.redrawn()
+        return revealed if drawn is None or revealed.variance <= drawn.variance else drawn
+
+    def redrawn(self) -> staged_clones.SlotWeights | None:
+        """T2d: labels of the own slot are drawn anew; None if there is no such bound.
+
+        A level whose larger share is a has steps of weights 1 and a. They are a/b times smaller ones of weights 1 and
+        b, b the share of the first level, from a start that is b/a times as far.
+        """
+        levels = None
+        if self.window is not None:
+            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail, _CELLS)
+        if levels is None:
+            return None
+        weight, scale = float(levels.shares[0]), self.slots / self.use_prob * (1.0 - 1e-13)
+        # The labels at no level are a last one, of weights 1.
+        last = np.ones((1, _CELLS))
+        return staged_clones.SlotWeights(
+            scale * weight / np.append(levels.shares, weight),
+            np.concatenate([levels.totals, last]),
+            np.append(np.full(levels.masses.shape, levels.whole), float(self.slots)),
+            np.concatenate([levels.numbers, 0.0 * last]),
+            np.append(levels.masses * (1.0 + 1e-12), levels.lost),
+            weight,
+        )
+
+    def revealed(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = _levels(_BOTH, self.neg_log_tail)
         alone = (
@@ -189,7 +250,8 @@ class WeightedSlots(StagedBound):
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        return staged_clones.SlotWeights(self.slots / self.use_prob, whole, part, masses, 0.5)
+        clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones((masses.size, 1))
+        return staged_clones.SlotWeights(clients, totals, whole, part[:, None], masses, 0.5)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)

@@ -225,9 +225,13 @@ def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
     if (way.number, way.use_prob, way.failure_prob) != (slots.number, slots.use_prob, 0.0):
         return whole
     parts = []
-    for part in rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail):
+    window = unit.protocol.sliding_window
+    for part in rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail, window):
+        if not part.number:
+            parts.append((part.mass, LocalMessages(1.0, profile)))
+            continue
         number = int(part.number)
-        facts = number, way.use_prob * number / slots.number, profile, neg_log_tail
+        facts = number, way.use_prob * part.use * number / slots.number, profile, neg_log_tail
         parts.append((part.mass, RivalledSlots(*facts, weights=part.weights)))
     return PublicMixture(tuple(parts))
 

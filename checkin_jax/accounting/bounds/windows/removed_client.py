@@ -167,8 +167,11 @@ class RemovedClient(AsymmetricBound):
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         facts = self.slots, self.use_prob
         return [
-            (mass, _SlotSum(*facts, number, self.profile, weights, self.neg_log_tail, backward))
-            for mass, number, weights in self.parts
+            (
+                each.mass,
+                _SlotSum(*facts, each.number, self.profile, each.weights, self.neg_log_tail, backward),
+            )
+            for each in self.parts
         ]
 
     @functools.cached_property

@@ -1,0 +1,324 @@
+"""T2d: the label of the own slot is drawn anew; all throws, the algorithm, the tails, and what is NOT a bound."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from oracles import hexagon as oracle
+from oracles import random_check_ins as brute
+
+from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics.counts import redrawn
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+# Of every slot, the client shown if the target is not there and that client's key.
+Label = tuple[tuple[int | None, float], ...]
+
+
+def draws(windows: list[dict[int, float]], keys: int) -> dict[Label, float]:
+    """Law of the labels of all slots: client i is in slot v with probability windows[i][v], and has a random key.
+
+    Keys of client i are (k + (i + 1)/(n + 1))/keys, k = 0, ..., keys - 1: no two clients have the same one.
+    """
+    slots, n = sorted({v for each in windows for v in each}), len(windows)
+    states: dict[Label, float] = {tuple((None, 1.0) for _ in slots): 1.0}
+    for i, window in enumerate(windows):
+        stepped: dict[Label, float] = defaultdict(float)
+        for label, mass in states.items():
+            stepped[label] += mass * (1.0 - sum(window.values()))
+            for v, prob in window.items():
+                for k in range(keys):
+                    key, at = (k + (i + 1) / (n + 1)) / keys, slots.index(v)
+                    mine = (*label[:at], (i, key), *label[at + 1 :]) if key < label[at][1] else label
+                    stepped[mine] += mass * prob / keys
+        states = {label: mass for label, mass in stepped.items() if mass}
+    return states
+
+
+def conditional_shares(law: dict[Label, float], slot: int) -> dict[Label, float]:
+    """W_s: mean of the key in this slot, given the labels of all others."""
+    mass, total = defaultdict(float), defaultdict(float)
+    for label, prob in law.items():
+        others = label[:slot] + label[slot + 1 :]
+        mass[others] += prob
+        total[others] += prob * label[slot][1]
+    return {others: total[others] / mass[others] for others in mass}
+
+
+def sliding(window: int, shown: int) -> tuple[list[dict[int, float]], list[int]]:
+    """Windows of all others whose windows meet slots 0, ..., shown - 1 of the target's; and these slots."""
+    starts = [start for start in range(1 - window, shown) if start]
+    return [{start + j: 1.0 / window for j in range(window)} for start in starts], list(range(shown))
+
+
+def common(n: int, slots: int, prob: float) -> tuple[list[dict[int, float]], list[int]]:
+    return [dict.fromkeys(range(slots), prob / slots)] * (n - 1), list(range(slots))
+
+
+CASES = [(sliding(2, 2), 0.5), (sliding(3, 2), 1 / 3), (common(4, 3, 1.0), 1 / 3), (common(4, 2, 0.6), 0.3)]
+
+
+@pytest.mark.parametrize(("case", "each"), CASES)
+def test_shares_given_the_other_labels(case, each):
+    """Others that are drawn nowhere else are independent; g_i is the probability of each to be in the slot."""
+    (windows, own), keys = case, 3
+    law = draws(windows, keys)
+    slots, n = sorted({v for window in windows for v in window}), len(windows)
+    for s in own:
+        at = slots.index(s)
+        for others, share in conditional_shares(law, at).items():
+            rest = [v for v in slots if v != s]
+            drawn = {who for who, _ in others}
+            # Law of the smallest key: client by client.
+            smallest = {1.0: 1.0}
+            for i, window in enumerate(windows):
+                if i in drawn or s not in window:
+                    continue
+                own_keys = [(k + (i + 1) / (n + 1)) / keys for k in range(keys)]
+                lost = sum(
+                    window.get(v, 0.0) * sum(key < kappa for key in own_keys) / keys
+                    for v, (_, kappa) in zip(rest, others)
+                )
+                g, stepped = window[s] / (1.0 - lost), defaultdict(float)
+                for key, mass in smallest.items():
+                    stepped[key] += mass * (1.0 - g)
+                    for mine in own_keys:
+                        stepped[min(key, mine)] += mass * g / keys
+                smallest = dict(stepped)
+            assert share == pytest.approx(sum(key * mass for key, mass in smallest.items()), rel=1e-9)
+
+
+def parts(windows, own, each: float, keys: int) -> list[tuple[float, float, tuple]]:
+    """(mass, T, weights) of all labels; `each`: probability that the target is in one given slot of its own."""
+    law = draws(windows, keys)
+    slots = sorted({v for window in windows for v in window})
+    places = [slots.index(s) for s in own]
+    shares = {at: conditional_shares(law, at) for at in places}
+    found: dict[tuple, float] = defaultdict(float)
+    for label, mass in law.items():
+        kappa = [label[at][1] for at in places]
+        weights = [shares[at][label[:at] + label[at + 1 :]] for at in places]
+        total = 1.0 + each * (sum(weights) - sum(kappa))
+        found[round(total, 12), tuple(round(each * w, 12) for w in weights)] += mass
+    return [(mass, *which) for which, mass in found.items()]
+
+
+@pytest.mark.parametrize(("case", "each"), CASES)
+def test_labels_of_all_throws(case, each):
+    """The probability of every label, with the target's message shown in every slot or in none, from the throws."""
+    (windows, own), keys = case, 2
+    law = draws(windows, keys)
+    slots = sorted({v for window in windows for v in window})
+    used: dict[tuple, float] = defaultdict(float)
+    for label, mass in law.items():
+        used[label, None] += mass * (1.0 - each * sum(label[slots.index(s)][1] for s in own))
+        for s in own:
+            at = slots.index(s)
+            # The label of the own slot is drawn from its law given all others.
+            same = {
+                other: q
+                for other, q in law.items()
+                if other[:at] + other[at + 1 :] == label[:at] + label[at + 1 :]
+            }
+            for other, q in same.items():
+                used[other, s] += mass * each * label[at][1] * q / sum(same.values())
+    assert sum(used.values()) == pytest.approx(1.0)
+    shares = {s: conditional_shares(law, slots.index(s)) for s in own}
+    for label, mass in law.items():
+        total = used[label, None]
+        for s in own:
+            at = slots.index(s)
+            assert used[label, s] == pytest.approx(mass * each * shares[s][label[:at] + label[at + 1 :]])
+            total += used[label, s]
+        weights = [shares[s][label[: slots.index(s)] + label[slots.index(s) + 1 :]] for s in own]
+        expected = 1.0 + each * sum(w - label[slots.index(s)][1] for w, s in zip(weights, own))
+        assert total == pytest.approx(mass * expected)
+
+
+def game(p: float, c: float, weights: tuple, start: float) -> float:
+    """max E(start + sum w (z - c z' + c - 1))_+ over laws chosen slot by slot, the first slot first."""
+    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
+
+    @cache
+    def value(slot: int, at: float) -> float:
+        if slot == len(weights):
+            return max(at, 0.0)
+        return max(
+            sum(w * value(slot + 1, round(at + weights[slot] * step, 12)) for step, w in law) for law in laws
+        )
+
+    return value(0, start)
+
+
+def theorem(found: list, p: float, c: float, scale: float = 1.0) -> float:
+    """E Phi(T, W), the weights times `scale`."""
+    return sum(
+        mass * game(p, c, tuple(scale * w for w in weights), total * (1.0 - c))
+        for mass, total, weights in found
+    )
+
+
+def shown_law(windows, own, each: float, keys: int) -> brute.Used:
+    """Law of who is shown in the own slots: the client of the smallest key; the target is the last client."""
+    law, used = draws(windows, keys), defaultdict(float)
+    slots = sorted({v for window in windows for v in window})
+    places = [slots.index(s) for s in own]
+    for label, mass in law.items():
+        names = tuple(label[at][0] for at in places)
+        used[names] += mass * (1.0 - each * sum(label[at][1] for at in places))
+        for j, at in enumerate(places):
+            used[(*names[:j], len(windows), *names[j + 1 :])] += mass * each * label[at][1]
+    return dict(used)
+
+
+def worst(used: brute.Used, target: int, p: float, c: float, group: Callable[[int], int]) -> float:
+    """The largest H over all adaptive randomizers and dummies, others by group; the target's record is replaced."""
+    slots = len(next(iter(used)))
+    weights = np.zeros((4 + max(group(i) for i in range(target)),) * slots)
+    for clients, mass in used.items():
+        shown = tuple(0 if who is None else 1 if who == target else 3 + group(who) for who in clients)
+        if 1 in shown:
+            weights[shown] += mass
+            weights[tuple(2 if record == 1 else record for record in shown)] -= c * mass
+        else:
+            weights[shown] += (1.0 - c) * mass
+    return brute.largest_over_randomizers(weights, p)
+
+
+def worst_of_groups(used: brute.Used, target: int, p: float, c: float) -> float:
+    """Of all others alike, and of two kinds of them."""
+    return max(worst(used, target, p, c, group) for group in (lambda _: 0, lambda i: i % 2))
+
+
+@pytest.mark.parametrize(("case", "each"), CASES)
+@pytest.mark.parametrize("keys", [1, 3])
+def test_no_adaptive_randomizer_is_above(case, each, keys):
+    """The worst of all, in the order of the slots; nearly attained, so that smaller shares are exceeded."""
+    windows, own = case
+    found, used = parts(windows, own, each, keys), shown_law(windows, own, each, keys)
+    for p in (1.7, 6.0):
+        exceeded = 0
+        for share in (0.0, 0.05, 0.3, 0.6):
+            c = math.exp(share * math.log1p(each * len(own) * (p - 1.0)))
+            truth, bound = worst_of_groups(used, len(windows), p, c), theorem(found, p, c)
+            assert truth <= bound * (1.0 + 1e-9) + 1e-12
+            exceeded += truth > theorem(found, p, c, scale=0.95)
+        assert exceeded
+
+
+def test_the_mean_share_is_no_bound():
+    """W = E W and T = 1, whatever the labels: exceeded by the algorithm."""
+    (windows, own), each = CASES[0]
+    found, used = parts(windows, own, each, 3), shown_law(windows, own, each, 3)
+    masses, _, weights = zip(*found)
+    mean = [(1.0, 1.0, tuple(np.average(weights, axis=0, weights=masses)))]
+    c = math.exp(0.6 * math.log1p(0.7))
+    assert worst_of_groups(used, len(windows), 1.7, c) > 1.1 * theorem(mean, 1.7, c)
+
+
+def test_sliding_windows_draw_uniformly():
+    """With many keys the draw is that of the algorithm."""
+    windows, own = sliding(2, 2)
+    used = shown_law(windows, own, 0.5, 12)
+    exact = brute.sliding_window(3, 2)
+    for names, mass in used.items():
+        # The oracle's clients are in order of their windows; the target is the second.
+        order = {None: None, 0: 0, 1: 2, 2: 1}
+        assert mass == pytest.approx(float(exact.get(tuple(order[who] for who in names), 0.0)), abs=0.02)
+
+
+def drawn_labels(rng: np.random.Generator, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """(W_s, kappa_s) of the slots 0, ..., window - 1 of a client that starts there, all others throwing."""
+    m, first = window, -3 * window
+    starts = np.array([start for start in range(first, 4 * m) if start])
+    slots, keys = starts + rng.integers(0, m, starts.size) - first, rng.random(starts.size)
+    kappa, named = np.ones(9 * m), np.full(9 * m, -(10**9))
+    order = np.argsort(-keys)
+    kappa[slots[order]], named[slots[order]] = keys[order], starts[order]
+    place = {int(who): int(slot) for slot, who in enumerate(named)}
+    left = np.concatenate([[0.0], np.cumsum(1.0 - kappa)])
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    u, shares = 0.5 * (nodes + 1.0), np.empty(m)
+    for s in range(m):
+        others = [i for i in range(s - m + 1, s + 1) if i and place.get(i, s - first) == s - first]
+        own = np.array(others, dtype=int) - first
+        g = 1.0 / (1.0 + left[own + m] - left[own] - (1.0 - kappa[s - first]))
+        shares[s] = 0.5 * weights @ np.exp(np.log1p(-np.outer(u, g)).sum(axis=1))
+    return shares, kappa[-first : m - first]
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[int, list[tuple[np.ndarray, np.ndarray]]]:
+    rng = np.random.default_rng(35)
+    return {m: [drawn_labels(rng, m) for _ in range(number)] for m, number in ((20, 400), (500, 60))}
+
+
+@pytest.mark.parametrize("m", [20, 500])
+def test_tails_of_the_shares(samples, m):
+    """Mean excesses and shortfalls are above those of drawn labels, and not by very much."""
+    shares = np.array([w for w, _ in samples[m]])
+    assert shares.mean() == pytest.approx(
+        1.0 - (1.0 - 1.0 / m) ** m, abs=0.15 / math.sqrt(m * len(shares)) + 0.002
+    )
+    tails = redrawn._tails(m, 40.0)
+    for deviations in (0.0, 0.3, 0.8):
+        high, low = (shares.mean() + sign * deviations / math.sqrt(m) for sign in (1, -1))
+        above, below = np.maximum(shares - high, 0.0).mean(), np.maximum(low - shares, 0.0).mean()
+        assert redrawn.excesses(m, tails, np.array([high]))[0] >= above
+        assert redrawn.shortfalls(m, tails, np.array([low]))[0] >= below
+    if m == 500:
+        wide = shares.mean() + 2.0 / math.sqrt(m)
+        assert redrawn.excesses(m, tails, np.array([wide]))[0] < 0.1 / math.sqrt(m)
+        assert redrawn.shortfalls(m, tails, np.array([2.0 * shares.mean() - wide]))[0] < 0.1 / math.sqrt(m)
+
+
+@pytest.mark.parametrize("cells", [1, 8])
+@pytest.mark.parametrize("shown", [500, 120])
+def test_levels_hold_as_often_as_they_say(samples, shown, cells):
+    """The shares of drawn labels are majorized by a cell's, which has a T below theirs."""
+    levels = redrawn.redrawn(shown, 500, 12.0, cells)
+    assert levels is not None
+    ends = np.concatenate([np.cumsum(levels.masses), [1.0]])
+    assert ends[-2] == pytest.approx(1.0 - levels.lost)
+    within = np.zeros(levels.masses.size)
+    for w, kappa in samples[500]:
+        w, total = np.sort(w[:shown])[::-1], 1.0 + (w[:shown] - kappa[:shown]).sum() / 500
+        for i, share in enumerate(levels.shares):
+            for t, number in zip(levels.totals[i], levels.numbers[i]):
+                bound = np.zeros(max(shown, int(levels.whole + number)))
+                bound[: int(levels.whole)] = 1.0
+                bound[int(levels.whole) : int(levels.whole + number)] = share
+                if t <= total and (np.cumsum(w) <= np.cumsum(bound[:shown]) + 1e-9).all():
+                    within[i] += 1.0 / len(samples[500])
+                    break
+    assert (within >= ends[:-1] - 0.02).all()
+
+
+def test_levels_of_many_slots():
+    """They come close to equal shares, each slot having that of the mean."""
+    for window, most in ((5_000, 1.06), (10**5, 1.012), (10**9, 1.001), (10**12, 1.001)):
+        levels = redrawn.redrawn(window, window, 31.0, 8)
+        assert levels is not None
+        found = math.sqrt(redrawn.spread(levels, window)) / (1.0 - math.exp(-1.0))
+        assert 1.0 <= found <= most
+    assert redrawn.redrawn(200, 200, 31.0, 8) is None
+
+
+def test_cells_count_as_the_largest():
+    """A level's value is at least that of each of its cells by itself, and of the largest one."""
+
+    def evaluated(totals: list, numbers: list) -> np.ndarray:
+        parts = np.array([totals]), np.full(1, 100.0), np.array([numbers]), np.ones(1)
+        one = staged_clones.SlotWeights(np.full(1, 700.0), *parts, 0.6)
+        found = staged_clones.weighted(one, staged_clones.AnyMessage(1.0), 31.0)
+        assert found is not None
+        return convex.chords(*found.profile(), np.linspace(0.0, 0.15, 9))
+
+    both = evaluated([0.95, 1.05], [520.0, 600.0])
+    each = [evaluated([total], [number]) for total, number in ((0.95, 520.0), (1.05, 600.0))]
+    assert both == pytest.approx(np.maximum(*each), rel=0.02)
+    assert (both >= 0.99 * np.maximum(*each)).all()
