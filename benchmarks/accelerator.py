@@ -31,6 +31,8 @@ import training as steps
 
 import checkin_jax as cj
 from checkin_jax.cli.programs import program
+from checkin_jax.sweeps.brackets import on_devices
+from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
@@ -247,6 +249,17 @@ def brackets_on_the_host(small: bool) -> Row:
     return Row(f"{count:,} composed brackets, host's cores", spent, spent, f"{count / spent:.0f} a second")
 
 
+def brackets_on_the_device(small: bool) -> Row:
+    """Composed brackets a second by the device's kernels, what the host prepares and checks included."""
+    table = kinds.check_ins(8 if small else 20_000, seed=2)
+    every, devices = np.arange(len(table["delta"])), jax.local_devices()
+    results = Results(Question("bracket", cj.ShuffledCheckIn), len(every))
+    first, again = (seconds(lambda: on_devices(table, every, devices, results)) for _ in range(2))
+    count = np.isfinite(results.columns["epsilon"]).sum()
+    result = f"{count / again:.0f} a second; the other {len(every) - count:,} rows are the host's"
+    return Row(f"{count:,} composed brackets, the device", first, again, result)
+
+
 def main(small: bool = False, mnist: Path | None = None, out: Path | None = None) -> None:
     """Prints the table, each part when it is measured; a part that fails leaves the others their time.
 
@@ -276,6 +289,7 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
         "divergences": lambda: [on_the_device(small)],
         "steps": lambda: private_steps(small, peaks),
         "Theorem 1": lambda: [theorem_1(small)],
+        "brackets of the device": lambda: [brackets_on_the_device(small)],
         "brackets of the host": lambda: [brackets_on_the_host(small)],
         "loop": lambda: [loop(small)],
         "run": lambda: whole_run(small, mnist),

@@ -54,8 +54,8 @@ Ends = dict[str, list[float]]
 
 
 def label_of(bound: table.Bound) -> str:
-    """Name of a row of the table of bounds in a setting: its word and its theorem."""
-    return f"{bound.word} {bound.theorem}".strip()
+    """Name of a row of the table of bounds in a setting: its word and the first label of its theorem."""
+    return " ".join([bound.word, *bound.labels[:1]])
 
 
 def name_of(number: int, row: Plain) -> str:

@@ -208,12 +208,6 @@ EQUIVALENT = {
         "(1.0)",
     ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
     (
-        "accounting/bounds/unequal/always_present.py",
-        "* (1.0 + math.expm1(self.epsilon0) * self.always_present / (known * messages))",
-        "known * messages",
-        "(known)",
-    ): "a larger variance leaves the bound out where another one's is smaller",
-    (
         "kernels/clones.py",
         "return xp.where(total > 0, part / xp.where(total > 0, total, 1.0), 0.0)",
         "1.0",

@@ -48,7 +48,7 @@ def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple
 
 def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
     for row in applying(each.unit for kinds in run.chosen for each in kinds):
-        one = alone((row.theorem or row.word,))
+        one = alone(row.labels[:1] or (row.word,))
         chosen = [each for kinds in one.chosen for each in kinds]
         yield compose.upper_end(one.units, delta, one.local_caps), chosen
     first = run.chosen[0][0]

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from checkin_jax.kernels.execution.backend import xp
+
 # Unit round-off; and twice the constant of FFTs in use: for M = 2^k points the relative error in the 2-norm
 # is below 7 u log2 M, as for radix 2 in [Hig02], Theorem 24.2. docs/accounting.md counts the radices of real
 # libraries.
@@ -27,7 +29,7 @@ def of_fft(points: int) -> float:
     return _FFT * UNIT * math.log2(points)
 
 
-def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
+def of_power(size: Any, off: Any, counts: Any, points: int) -> Any:
     """Bound on the error of prod_i phi_i^counts_i at each frequency, and of a transform of up to `points`.
 
     If |phi| has error at most a in the supremum norm, |phi^T - computed| <= T a (|phi| + a)^(T-1).
@@ -37,14 +39,14 @@ def of_power(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
       counts: T_i, [events]. points: of the transform, static.
     """
     padded = size + off
-    log_padded = np.log(padded)
+    log_padded = xp.log(padded)
 
-    def summed(values: np.ndarray) -> np.ndarray:
+    def summed(values: Any) -> Any:
         # No matrix product: BLAS starts threads for it.
-        return np.sum(counts[:, None] * values, axis=0)
+        return xp.sum(counts[:, None] * values, axis=0)
 
-    relative = summed(off / padded + 8.0 * UNIT * (4.0 + np.abs(log_padded))) + of_fft(points)
-    return np.exp(summed(log_padded)) * relative
+    relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
+    return xp.exp(summed(log_padded)) * relative
 
 
 def of_powers(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:

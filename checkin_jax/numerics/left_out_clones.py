@@ -12,12 +12,18 @@ round, the pool comes first, and with w_1 = ... = w_k = N/k
 
     n H_c <= E V_w(m T*) + N c D(1) D_m(N/k) .
 
+If messages are (eps0, delta0)-LDP, H_c of m messages is at most D_m + phi, and for any of several sets of step
+laws, with a cost e of cutting steps to them,
+
+    n H_c <= E V_w(m T*) + m c phi + N (c A (D_m(N/k) + phi) + e) .
+
 NumPy float64. Profiles are stored as logarithms, since exponential moments
 weigh their tails.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -71,6 +77,13 @@ _POOL_ROUNDING = 1e-7
 _SURE, _AROUND = 17.0, np.linspace(0.98, 1.08, 11)
 # Orders of Chernoff's bound, relative to the best order of a normal law.
 _ORDERS = np.geomspace(0.05, 60.0, 64)
+
+# Nearly private messages: most links, and ratio of the numbers of clients that are tried. A longer chain is used if
+# the floor or epsilon is below a shorter one's by these factors.
+_LINKS_NEARLY, _FEWER, _LOWER, _LOWER_EPSILON = 4, 3, 0.97, 0.999
+# Growth of the forecast distance of weights where steps are rare. Share of the value at the knot before that cuts may
+# cost beyond the staged range.
+_RARE_STEPS, _SPARED = 0.15, 1e-3
 
 
 def _knots() -> np.ndarray:
@@ -310,6 +323,9 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
     masses = np.exp(tilted - peak)
     whole = float(np.sum(masses))
     seen = np.flatnonzero(np.real(total.log_ratio) > _VANISHES)
+    if not seen.size:
+        # Few steps of a very large epsilon0 overflow.
+        return total._replace(log_mgf=np.asarray(math.inf))
     last = int(seen[-1]) + 1
     turns = frequency[:last, None] * pool.places[None, :]
     ratio = np.exp(1j * turns) @ (masses / whole)
@@ -360,7 +376,7 @@ def _played_out(
     def scaled(weight: float, nodes: int) -> staged_games.Laws:
         return staged_games.laws_on(tried, weight * at, laws, deviation, order, all_nodes, nodes)
 
-    plan = _stages(weights)
+    plan = _stages(weights, alone=tried.size == 1)
     allowed = (
         0.17 / math.sqrt(number) * worth / (len(plan) * np.array([max(count, 1.0) for _, count in plan]))
     )
@@ -390,12 +406,12 @@ def _enough(total: stop_loss.ContourSum) -> int:
     return next(size for size in _NODES if size > large[-1])
 
 
-def _stages(weights: Weights) -> list[tuple[float, float]]:
-    """(weight, number of steps) of each stage; the first stage has T1's law."""
+def _stages(weights: Weights, alone: bool = False) -> list[tuple[float, float]]:
+    """(weight, number of steps) of each stage; the first stage has T1's law, and is the only one if this is `alone`."""
     steps = float(np.sum(weights.counts))
     order = np.argsort(-weights.counts, kind="stable")
     kinds = list(zip(weights.values[order].tolist(), weights.counts[order].tolist()))
-    done = min(max(4.0, round(steps / _FIRST)), kinds[0][1])
+    done = kinds[0][1] if alone else min(max(4.0, round(steps / _FIRST)), kinds[0][1])
     plan = [(kinds[0][0], done)]
     left = kinds[0][1] - done
     for i, (weight, count) in enumerate(kinds):
@@ -411,25 +427,24 @@ def _stages(weights: Weights) -> list[tuple[float, float]]:
 
 
 @quietly
-def _log_chernoff(steps: MechanismSteps, clients: int, above: np.ndarray) -> np.ndarray:
-    """Logarithm of an upper bound on T1 for shuffled messages at c = 1 + above < p, by Chernoff's bound."""
-    p_minus_1 = math.expm1(steps.epsilon0)
-    found = np.empty(len(above))
-    for i, each in enumerate(above.tolist()):
-        at, laws, _ = steps.laws(each)
-        weights = laws[-1]
-        deviation = math.sqrt(clients * float(weights @ np.square(at)))
-        x = -clients * each / p_minus_1
-        order = -x / deviation**2 * _ORDERS
-        raised = np.outer(order, at)
-        peak = np.maximum(np.max(raised, axis=1), 0.0)
-        # The remaining mass is at zero.
-        still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
-        log_moment = peak + np.log(np.exp(raised - peak[:, None]) @ weights + still)
-        height = order * x + clients * log_moment
-        rounding = 16.0 * UNIT * (clients * (1.0 + peak) + np.abs(order * x))
-        found[i] = np.min(height + rounding - 1.0 - np.log(order))
-    return found + math.log(p_minus_1 / clients) + 1e-12
+def _log_chernoff(
+    steps: StepLaws, count: float, x: float, weight: float = 1.0, pool: PoolLaw | None = None
+) -> float:
+    """Logarithm of Chernoff's bound on E(x + S)_+, x < 0, S a sum of weighted steps of T1's law and a pool."""
+    at, weights = weight * steps.at, steps.laws[-1]
+    deviation = math.sqrt(count * float(weights @ np.square(at)))
+    order = -x / deviation**2 * _ORDERS
+    raised = np.outer(order, at)
+    peak = np.maximum(np.max(raised, axis=1), 0.0)
+    # The remaining mass is at zero.
+    still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
+    log_moment = count * (peak + np.log(np.exp(raised - peak[:, None]) @ weights + still))
+    rounding = 16.0 * UNIT * (count * (1.0 + peak) + np.abs(order * x))
+    if pool is not None:
+        tilted = np.logaddexp(pool.log_masses, pool.log_errors) + np.outer(order, pool.places)
+        log_moment = log_moment + np.logaddexp.reduce(tilted, axis=1)
+        rounding = rounding + 1e-12 + 16.0 * UNIT * np.max(np.abs(tilted), axis=1)
+    return float(np.min(order * x + log_moment + rounding - 1.0 - np.log(order)))
 
 
 def _log_cosh_excess(profile: LogProfile, kappa: np.ndarray, reach: float) -> np.ndarray:
@@ -543,10 +558,15 @@ class Link:
         best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
         return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
 
+    @property
+    def apart(self) -> float:
+        """Upper bound on the total variation of two messages."""
+        return self.steps.laws(0.0).alone
+
     def _capped(self, above: float, allowed: float) -> tuple[Weights, float] | None:
-        """Equal weights N/k, and the cost c D(1) D_m(N/k) N/n of cutting others to them, about `allowed`."""
+        """Equal weights N/k, and the cost c A D_m(N/k) N/n of cutting others to them, about `allowed`."""
         others, pool = self.clients - self.pooled, self.pool
-        each = (1.0 + above) * self.steps.laws(0.0).alone * others / self.clients * (1.0 + 1e-12)
+        each = (1.0 + above) * self.apart * others / self.clients * (1.0 + 1e-12)
         enough = np.flatnonzero(pool.logs <= math.log(allowed / each))
         number = math.floor(others / (1.0 + float(pool.above[enough[0]])))
         if number < 1:
@@ -570,9 +590,11 @@ class Link:
         # Upper bound on the divergence of outputs with uneven weights, if they were certain.
         uneven = ((n - m) * steps.alone + m * (unit - above)) / n
         tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
-        weights, cost = self._weights(tau), tau * uneven
+        cost = tau * uneven
         if self.adaptive:
             weights, cost = self._capped(above, cost) or (None, cost)
+        else:
+            weights = self._weights(tau)
         if weights is None:
             return math.inf
         pool = pool_law(self.pool, above, m, unit, math.log(_CUT) + math.log(expected))
@@ -582,30 +604,269 @@ class Link:
         played = _played_out(steps, tried, weights, pool, extra, self._start(above))
         return float(played) * unit / n + cost
 
+    def _smallest(self, above: float) -> float:
+        value = self._of_t1(above)
+        return min(value, self._of_pool(above)) if self.pooled else value
+
     def value(self, above: float) -> float:
         """Upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
-        value = self._of_t1(above)
-        if self.pooled:
-            value = min(value, self._of_pool(above))
-        value = value * (1.0 + ROUNDING) + FLUSHED
+        value = self._smallest(above) * (1.0 + ROUNDING) + FLUSHED
         alone = self.steps.laws(above).alone
         return value if value < alone else alone
 
-    def profile(self) -> LogProfile:
-        """Profile at the losses that the next link needs."""
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values of c - 1 < p - 1 at which a profile is computed, near ones and far ones."""
         near = self.deviation * _KNOTS
         near = near[near < 0.9 * self.unit]
+        far = [float(near[-1]) * _RATIO]
+        while far[-1] * _RATIO < self.unit:
+            far.append(far[-1] * _RATIO)
+        return near, np.array([each for each in far if each < 0.999 * self.unit])
+
+    def profile(self) -> LogProfile:
+        """Profile at the losses that the next link needs."""
+        near, far = self._places()
         logs = [
             math.log(self.value(each) if each <= _STAGED * self.deviation else self._of_t1(each) + FLUSHED)
             for each in near.tolist()
         ]
-        far = [float(near[-1]) * _RATIO]
-        while far[-1] * _RATIO < self.unit:
-            far.append(far[-1] * _RATIO)
-        far = np.array([each for each in far if each < 0.999 * self.unit])
+        scale = math.log(self.unit / self.clients)
+        far_logs = [
+            _log_chernoff(self.steps.laws(each), self.clients, float(self._start(each))) + scale + 1e-12
+            for each in far.tolist()
+        ]
         above = np.concatenate([near, far, [self.unit]])
-        far_logs = _log_chernoff(self.steps, self.clients, far)
         return _log_hull(above, np.concatenate([np.array(logs) + ROUNDING, far_logs, [-math.inf]]))
+
+    def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
+        """Losses from 0 to epsilon0 and the convex bound there, for negligible masses exp(-neg_log_tail)."""
+        above = distances(self.deviation, self.unit, neg_log_tail, _LOSSES)
+        asked = self.deviation * _deviations(math.exp(_SURE - neg_log_tail) / self.deviation)
+        above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
+        upper = np.array([self.value(each) for each in above.tolist()])
+        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, 0.0))
+        return np.append(np.log1p(above[:-1]), self.steps.epsilon0), upper
+
+
+class _Steps(NamedTuple):
+    """Steps to which those of (eps0, delta0)-LDP messages are cut at a cost of at most c delta0 `cost`.
+
+    variance: the largest of one step.
+    """
+
+    steps: MechanismSteps
+    cost: float
+    variance: float
+
+
+def _t1_only(steps: MechanismSteps) -> MechanismSteps:
+    """Steps of T1's law, which needs the least cutting."""
+
+    def laws(above: float) -> StepLaws:
+        found = steps.laws(above)
+        return found._replace(laws=found.laws[[-1, -1]])
+
+    return MechanismSteps(steps.epsilon0, laws, ((1.0,),))
+
+
+class _Forecast(NamedTuple):
+    """Forecast for n clients: variance of one of n equivalent steps, floor, and the numbers of clients of the pools."""
+
+    variance: float
+    floor: float
+    pools: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _NearlyPrivate:
+    """(eps0, delta0)-LDP messages and what their chains have in common.
+
+    Attributes:
+      unit: p - 1. needed: log(1/tau), approximately.
+    """
+
+    epsilon0: float
+    delta0: float
+    needed: float
+
+    @property
+    def unit(self) -> float:
+        return math.expm1(self.epsilon0)
+
+    @property
+    def apart(self) -> float:
+        """Upper bound on the total variation of two messages."""
+        return self.unit / (self.unit + 2.0) * (1.0 + ROUNDING) + self.delta0
+
+    @functools.cached_property
+    def kinds(self) -> tuple[_Steps, _Steps]:
+        """T1's law, and all laws of the hexagon."""
+        steps = any_message(self.epsilon0)
+        at, laws, _ = steps.laws(0.0)
+        variances = laws @ np.square(at)
+        of_t1 = _Steps(_t1_only(steps), 1.0, float(variances[-1]))
+        cost = 2.0 * (2.0 + math.exp(-self.epsilon0)) * (1.0 + ROUNDING)
+        return of_t1, _Steps(steps, cost, float(np.max(variances[:-1])))
+
+    def cut_all(self, clients: int) -> float:
+        """Floor of T1, for whose sake all messages are cut (G2)."""
+        if clients == 1:
+            return self.delta0
+        return 2.0 * self.delta0 * (1.0 + 2.0 * (clients - 1.0) * math.exp(-self.epsilon0)) * (1.0 + ROUNDING)
+
+    def linked(self, clients: int, pooled: int, inner: float, cost: float) -> float:
+        """Floor of a link, `inner` being the largest one of its pool."""
+        others = clients - pooled
+        each = self.apart * inner + cost * self.delta0
+        return (pooled * inner + others * each) / clients * (1.0 + ROUNDING)
+
+    def spread(self, chain: _Forecast, clients: int) -> float:
+        """Approximate largest distance of a weight from one."""
+        if clients == 1:
+            return self.unit
+        normal = math.sqrt(2.0 * self.needed * chain.variance / clients) * self.unit
+        # Steps of large epsilon0 are rare: log c is about normal, and more where hardly any step is expected.
+        return math.expm1(min(normal * (1.0 + _RARE_STEPS * normal**2), self.epsilon0))
+
+    def extended(self, clients: int, pooled: int, inner: _Forecast, kind: _Steps) -> _Forecast:
+        """One more link."""
+        spread = self.spread(inner, pooled)
+        made = (clients - pooled) * kind.variance * (1.0 + spread) + pooled * inner.variance * _POOLED
+        most = inner.floor * (1.0 + spread) if pooled > 1 else inner.floor
+        floor = self.linked(clients, pooled, most, kind.cost)
+        return _Forecast(made / clients, floor, (pooled, *inner.pools))
+
+    def chains(self, clients: int, kind: _Steps) -> list[_Forecast]:
+        """Chains of at most _LINKS_NEARLY links, the first with steps of this kind, inner ones with T1's law."""
+        sizes = [clients]
+        while sizes[-1] > 1:
+            sizes.append(max(sizes[-1] // _FEWER, 1))
+        t1 = self.kinds[0]
+        known = {size: [_Forecast(t1.variance, self.cut_all(size), ())] for size in sizes}
+        for _ in range(_LINKS_NEARLY - 1):
+            known = {size: known[size] + self._ending(known, size, t1) for size in sizes[1:]}
+            known = {size: _undominated(found) for size, found in known.items()}
+        return self._ending(known, clients, kind)
+
+    def _ending(self, known: dict[int, list[_Forecast]], clients: int, kind: _Steps) -> list[_Forecast]:
+        return [
+            self.extended(clients, pooled, inner, kind)
+            for pooled, found in known.items()
+            if pooled < clients
+            for inner in found
+        ]
+
+
+def _undominated(chains: list[_Forecast]) -> list[_Forecast]:
+    """Chains of which no other one has a smaller variance and hardly a larger floor."""
+    found: list[_Forecast] = []
+    for each in sorted(chains):
+        if not found or each.floor < _LOWER * found[-1].floor:
+            found.append(each)
+    return found
+
+
+class NearlyPrivateLink(Link):
+    """Bound for shuffled (eps0, delta0)-LDP messages of n clients: H_c <= value + c floor, 1 <= c < p.
+
+    Attributes:
+      floor: in units of c. variance: approximate one of one of n equivalent steps.
+    """
+
+    def __init__(self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps) -> None:
+        """Any numbers of clients of the pools, falling, give a bound."""
+        self.messages, self.clients, self.adaptive, self.steps = messages, clients, True, kind.steps
+        self.unit, self.pooled = messages.unit, pools[0] if pools else 0
+        variance = kind.variance
+        self.floor = messages.cut_all(clients)
+        if pools:
+            self.inner = NearlyPrivateLink(messages, pools[0], pools[1:], messages.kinds[0])
+            self.floor = messages.linked(clients, pools[0], self.inner.largest_floor, kind.cost)
+            variance *= 1.0 + messages.spread(_Forecast(self.inner.variance, 0.0, ()), pools[0])
+        self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
+
+    @functools.cached_property
+    def largest_floor(self) -> float:
+        """phi with H_c <= value + phi for all c >= 1: beyond any c the divergence is smaller than there."""
+        if self.clients == 1:
+            return self.floor
+        found = self._tabulated
+        return float(np.min(np.exp(found.logs) + (1.0 + found.above) * self.floor)) * (1.0 + ROUNDING)
+
+    @functools.cached_property
+    def pool(self) -> LogProfile:
+        return self.inner._tabulated
+
+    @property
+    def apart(self) -> float:
+        return self.messages.apart
+
+    def _smallest(self, above: float) -> float:
+        return self._of_pool(above) if self.pooled else self._of_t1(above)
+
+    @functools.cached_property
+    def _tabulated(self) -> LogProfile:
+        return self.profile()
+
+    def _log_far(self, above: float, allowed: float) -> float:
+        """Logarithm of a bound by Chernoff's, about `allowed` of which is the cost of cuts."""
+        share = self.pooled / self.clients
+        pool = pool_law(self.pool, above, self.pooled, self.unit, math.log(allowed / share))
+        capped = self._capped(above, allowed)
+        if capped is None:
+            return 0.0
+        weights, cost = capped
+        number, weight = float(weights.counts[0]), float(weights.values[0])
+        logs = _log_chernoff(self.steps.laws(above), number, float(self._start(above)), weight, pool)
+        sums = math.exp(min(logs + math.log(self.unit / self.clients) + 1e-12, 0.0))
+        value = (sums + cost + share * math.exp(pool.log_beyond)) * (1.0 + ROUNDING) + FLUSHED
+        return math.log(value) + ROUNDING
+
+    def profile(self) -> LogProfile:
+        """Profile by the pool alone, since T1's floor is larger."""
+        if self.clients == 1:
+            alone = self.steps.laws(0.0).alone
+            return LogProfile(np.array([0.0, self.unit]), np.array([math.log(alone), -math.inf]))
+        if not self.pooled:
+            return super().profile()
+        near, far = self._places()
+        logs = [math.log(self.value(0.0)) + ROUNDING]
+        for above in [*near.tolist()[1:], *far.tolist()]:
+            found = self._log_far(above, _SPARED * math.exp(logs[-1]))
+            if above <= _STAGED * self.deviation:
+                found = min(found, math.log(self.value(above)) + ROUNDING)
+            logs.append(min(found, logs[-1]))
+        return _log_hull(np.concatenate([near, far, [self.unit]]), np.append(logs, -math.inf))
+
+
+@functools.lru_cache(maxsize=8)
+def nearly_private(
+    num_clients: int, neg_log_tail: float, epsilon0: float, delta0: float
+) -> NearlyPrivateLink | None:
+    """Bound for (eps0, delta0)-LDP messages of all clients; None if more than delta is lost by cutting.
+
+    Messages may depend on others of their round. Trust model: as `profile`.
+
+    Args:
+      num_clients, neg_log_tail: as in `profile`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
+    """
+    num_clients = _validate.integer(2, 2.0**42, num_clients=num_clients)
+    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
+    messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
+    delta = math.exp(_SURE - neg_log_tail)
+    best, forecast = None, messages.unit
+    for kind in messages.kinds:
+        for chain in messages.chains(num_clients, kind):
+            if chain.floor >= delta:
+                continue
+            deviation = math.sqrt(chain.variance / num_clients) * messages.unit
+            epsilon = deviation * _deviations((delta - chain.floor) / deviation)
+            if epsilon < _LOWER_EPSILON * forecast:
+                best, forecast = (chain.pools, kind), epsilon
+    if best is None:
+        return None
+    return NearlyPrivateLink(messages, num_clients, *best)
 
 
 def _normal_stop_loss(u: float) -> float:
@@ -681,9 +942,4 @@ def profile(
       ValueError, TypeError: an argument outside its range.
     """
     link = _link(num_clients, neg_log_tail, steps, adaptive)
-    above = distances(link.deviation, link.unit, neg_log_tail, _LOSSES)
-    asked = link.deviation * _deviations(math.exp(_SURE - neg_log_tail) / link.deviation)
-    above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
-    upper = np.array([link.value(each) for each in above.tolist()])
-    above, upper = convex.full_hull(np.append(above, link.unit), np.append(upper, 0.0))
-    return np.append(np.log1p(above[:-1]), steps.epsilon0), upper
+    return link.table(neg_log_tail)

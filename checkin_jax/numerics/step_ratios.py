@@ -24,8 +24,8 @@ _SLACK = 8e-12
 _LOWERED = 40
 # Negative masses beyond this are not due to rounding.
 _NOT_CONVEX = 1e-9
-# Largest mu at which the spread of a Gaussian step's loss orders bounds reliably.
-MOST_LIGHT_MU = 1.2
+# Largest mu of a Gaussian step that is not heavy.
+_MOST_LIGHT_MU = 1.2
 # Losses at which a given pair is evaluated for the spread of L, and the largest loss that is followed.
 _PLACES, _FARTHEST = 4096, 690.0
 
@@ -45,11 +45,6 @@ class StepRatio(Protocol):
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
         """(least, most): levels beyond which the mean excess of L is below exp(-neg_log_tail - 7), or constant."""
-        ...
-
-    @property
-    def variance(self) -> float:
-        """Approximate variance of L."""
         ...
 
     def sd(self, high: float) -> float:
@@ -112,7 +107,7 @@ class _Shifted:
 
     @property
     def heavy(self) -> bool:
-        return self.mu > MOST_LIGHT_MU
+        return self.mu > _MOST_LIGHT_MU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +116,6 @@ class Lognormal(_Shifted):
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
         return _gaussian_ends(self.mu, neg_log_tail)
-
-    @property
-    def variance(self) -> float:
-        return math.expm1(min(self.mu**2, 600.0))
 
     def sd(self, high: float) -> float:
         return gaussian_sd(self.mu, high)
@@ -154,11 +145,6 @@ class SharedLognormal(_Shifted):
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
         return _gaussian_ends(0.5 * self.mu, neg_log_tail)[0], _gaussian_ends(self.mu, neg_log_tail)[1]
-
-    @property
-    def variance(self) -> float:
-        single = math.expm1(min(self.mu**2, 600.0))
-        return max(math.expm1(min(0.25 * self.mu**2, 600.0)), 0.25 * single)
 
     def sd(self, high: float) -> float:
         half = gaussian_sd(0.5 * self.mu, high)
@@ -231,12 +217,8 @@ class GivenRatio:
         return math.sqrt(max(left + float(np.interp(math.log(max(high, 1.0)), losses, above)), 1e-300))
 
     @property
-    def variance(self) -> float:
-        return self.sd(math.exp(_FARTHEST)) ** 2
-
-    @property
     def heavy(self) -> bool:
-        return self.variance > math.expm1(MOST_LIGHT_MU**2)
+        return self.sd(math.exp(_FARTHEST)) ** 2 > math.expm1(_MOST_LIGHT_MU**2)
 
     def excess(self, level: np.ndarray) -> np.ndarray:
         t = np.asarray(level, dtype=np.float64)

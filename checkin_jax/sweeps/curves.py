@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import renyi_bounds
@@ -19,6 +18,7 @@ from checkin_jax.accounting.composition.renyi import MIN_EPSILON0, RenyiCurve, l
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
+from checkin_jax.kernels.execution.blockwise import on_lanes
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
@@ -80,13 +80,16 @@ def _columns(found: RenyiCurve) -> dict[str, Any]:
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 
-def served(question: Question, names: Collection[str]) -> bool:
-    """True if accelerators have a kernel for these arguments: eps0-LDP messages of clients at one rate."""
+def pure_at_one_rate(question: Question, names: Collection[str], more: Collection[str]) -> bool:
+    """True if the arguments describe eps0-LDP messages of clients at one rate, and `more` besides."""
     pure = question.randomizer is PureLDP or (question.randomizer is None and "epsilon0" in names)
     clients = question.protocol in (ShuffledCheckIn, Shuffle)
-    return (
-        question.what == "rdp" and pure and clients and {*OneRate._fields, "order", "view"}.issuperset(names)
-    )
+    return pure and clients and {*OneRate._fields, "view", *more}.issuperset(names)
+
+
+def served(question: Question, names: Collection[str]) -> bool:
+    """True if accelerators have a kernel for Renyi divergences at these arguments."""
+    return question.what == "rdp" and pure_at_one_rate(question, names, ("order",))
 
 
 def on_devices(
@@ -140,18 +143,13 @@ def log_moments(
       devices: share the lanes of a call.
       most: lanes of a call on each device.
     """
-    shared = NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
-    found = []
+    under_way = []
     for choice, lanes, where in _few(groups):
-        program = _program(choice)
         placed = max(choice.buckets, 1) * (2 * len(choice.offsets) + 3) * choice.nodes
-        size = len(devices) * max(min(most, _PLACED // placed), 1)
-        for start in range(0, len(where), size):
-            some = np.minimum(np.arange(start, start + size), len(where) - 1)
-            columns = jax.tree.map(functools.partial(np.take, indices=some, axis=0), lanes)
-            found.append((where[start : start + size], program(jax.device_put(columns, shared))))
+        fitting = max(min(most, _PLACED // placed), 1)
+        under_way.append((where, on_lanes(_program(choice), lanes, devices, fitting)))
     # Every call is under way before the first result is waited for.
-    return [(where, np.asarray(values)[: len(where)]) for where, values in found]
+    return [(where, values()) for where, values in under_way]
 
 
 def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:

@@ -15,7 +15,7 @@ from checkin_jax.accounting.calibration import calibrate
 from checkin_jax.accounting.composition.renyi import unit_curve
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.sweeps import curves, formulas
+from checkin_jax.sweeps import brackets, curves, formulas
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.settings import Rows
 from checkin_jax.sweeps.workers import Workers
@@ -39,11 +39,12 @@ def evaluate(
         results.errors[place] = error
     left = np.flatnonzero(results.errors == "")
     done(len(rows) - len(left))
+    kernels = next((each for each in (curves, brackets) if each.served(question, rows.inputs)), None)
+    if devices[0].platform != "cpu" and kernels is not None:
+        served = kernels.on_devices(rows.inputs, left, devices, results)
+        done(len(served))
+        left = np.setdiff1d(left, served, assume_unique=True)
     if question.kind.at_orders:
-        if devices[0].platform != "cpu" and curves.served(question, rows.inputs):
-            served = curves.on_devices(rows.inputs, left, devices, results)
-            done(len(served))
-            left = np.setdiff1d(left, served, assume_unique=True)
         parts = curves.parts(rows.inputs, left)
     elif question.what == "published":
         parts = formulas.parts(rows.inputs, left, devices[0].platform)

@@ -77,10 +77,22 @@ def terms(
     return np.array(found).T / clients
 
 
-def capped(p: float, spared: int, others: int, c: float, tells: bool = True) -> np.ndarray:
-    """E+'s two terms where messages adapt, D_m being T1's, for all k: the game, and what is cut off; [2, k].
+def capped(
+    p: float,
+    spared: int,
+    others: int,
+    c: float,
+    tells: bool = True,
+    delta0: float = 0.0,
+    floor: float = 0.0,
+    one_law: bool = False,
+) -> np.ndarray:
+    """E+'s terms where messages adapt, D_m being T1's, for all k; [4, k].
+
+    The game, what is cut off, the pool's floor, and the cost of cutting steps.
 
     tells: False for a wrong one, in which the pool tells nothing.
+    floor: the pool's divergences are at most D_m + floor. one_law: T1's law in place of the hexagon's.
     """
     clients, pool = spared + 1 + others, spared + 1
     profile, bends = spared_pure.t1_profile(pool, p)
@@ -90,8 +102,10 @@ def capped(p: float, spared: int, others: int, c: float, tells: bool = True) -> 
     found = []
     for kept in range(1, others + 1):
         weight = others / kept
-        value = spared_pure.game((weight,) * kept, p, c)
+        value = spared_pure.game((weight,) * kept, p, c, one_law)
         first = sum(mass * value(pool * place) for place, mass in zip(places, masses) if mass > 1e-15)
-        cut = others * c * (p - 1.0) / (p + 1.0) * float(profile(np.array(weight)))
-        found.append([first, cut])
+        apart = delta0 + (1.0 - delta0) * (p - 1.0) / (p + 1.0)
+        cut = others * c * apart * (float(profile(np.array(weight))) + floor)
+        steps = others * delta0 * (c if one_law else (1.0 + c) * (2.0 + 1.0 / p))
+        found.append([first, cut, pool * c * floor, steps])
     return np.array(found).T / clients

@@ -96,9 +96,11 @@ def adversary(
     return total
 
 
-def game(weights: Sequence[float], p: float, c: float) -> Callable[[float], float]:
-    """V_w(s), by backward induction over the hexagon's extreme laws."""
-    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in vertex_laws(p)]
+def game(weights: Sequence[float], p: float, c: float, one_law: bool = False) -> Callable[[float], float]:
+    """V_w(s), by backward induction over the hexagon's extreme laws, or with T1's law alone."""
+    of_t1 = {(p, 1.0): 1.0 / (p + 1.0), (1.0, p): 1.0 / (p + 1.0), (0.0, 0.0): (p - 1.0) / (p + 1.0)}
+    chosen = [of_t1] if one_law else vertex_laws(p)
+    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in chosen]
 
     @cache
     def value(left: int, at: float) -> float:

@@ -166,7 +166,7 @@ def adaptive_ratios(seed: int, count: int, tells: bool = True) -> list[float]:
         c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2
         truth = adapted.worst(channel, renamed, clients, c)
         for spared in range(clients - 1):
-            game, cut = adapted.capped(p, spared, clients - spared - 1, c, tells)
+            game, cut, *_ = adapted.capped(p, spared, clients - spared - 1, c, tells)
             ratios.append(truth / max(float((game + tells * cut).min()), 1e-12))
     return ratios
 

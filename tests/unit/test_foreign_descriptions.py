@@ -232,7 +232,7 @@ def told(unit, share=None):
 
 
 def renamed(unit):
-    found = theorems.t1_plus(unit)
+    found = theorems.hexagon(unit)
     return found and Renamed(1.0, unit.randomizer.largest_loss, found)
 
 

@@ -207,11 +207,6 @@ class Clones:
     def largest_loss(self) -> float:
         return largest_loss(self.epsilon0, self.cover.use_prob)
 
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        return self.cover.variance
-
     def _mixture(self, upper: bool) -> Mixture:
         law = self.cover.clones(self.epsilon0, self.neg_log_tail, upper)
         return Mixture(law, self.epsilon0, self.neg_log_tail, self.cover.drift, self.cover.finest)

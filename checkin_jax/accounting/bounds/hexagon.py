@@ -85,11 +85,6 @@ class StagedClones(StagedBound):
     neg_log_tail: float
 
     @property
-    def variance(self) -> float:
-        """Variance of the loss under clones, up to a common factor; this bound exceeds clones nowhere by much."""
-        return self.step_cover.variance
-
-    @property
     def includes(self) -> tuple[str, ...]:
         """A, for many messages of a mechanism whose own laws vary less than the one law of A."""
         return ("A",) if self.steps.narrow(self.step_cover.number) else ()

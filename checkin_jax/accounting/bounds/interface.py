@@ -36,8 +36,6 @@ class UnitBound(Protocol):
     """An upper bound on one unit.
 
     Optional attributes: sharp (True if a finer grid is worth its time: witnesses are within the discretization error),
-    variance (of the loss, up to a factor common to all bounds on the unit that have it), light (True if another bound
-    of much smaller `spread`, the approximate standard deviation of the loss, is smaller at every loss that matters),
     includes (theorems that are never below this bound).
     """
 

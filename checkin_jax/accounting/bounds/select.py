@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,9 +26,6 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
-
-# A light bound is dropped if its spread exceeds another's by this factor.
-_WIDE = 1.2
 
 # Values of `bounds=` besides words.
 BEST, FAST_ONES = "best", "fast"
@@ -341,16 +337,10 @@ def bounds_by_kind(
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     if bounds == FAST_ONES:
         return bound.seconds <= table.FAST
-    return bounds == BEST or bound.word in bounds or bound.theorem in bounds
+    return bounds == BEST or not {bound.word, *bound.labels}.isdisjoint(bounds)
 
 
 def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
-    """The bounds without those that another one includes, or beats by its variance or spread."""
+    """The bounds without those that another one includes."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
-    built = [each for each in built if each[0].theorem not in included]
-    widest = _WIDE * min((made.spread for _, made in built if hasattr(made, "light")), default=math.inf)
-    built = [each for each in built if not getattr(each[1], "light", False) or each[1].spread <= widest]
-    most = theorems.HOPELESS * min(
-        (made.variance for _, made in built if hasattr(made, "variance")), default=math.inf
-    )
-    return [each for each in built if getattr(each[1], "variance", 0.0) <= most]
+    return [each for each in built if included.isdisjoint(each[0].labels)]

@@ -1,8 +1,9 @@
 """Table of bounds: one row a theorem, with its word, cost, assumptions and builder.
 
 `WORDS` has the nine words for bounds, each with a sentence and the pages of its proof. A row of `BOUNDS` is one theorem
-of these pages. Its builder reads facts of protocol and randomizer, and returns None where a hypothesis fails. `select`
-takes the pointwise minimum of all bounds that apply. No other module depends on which protocol or randomizer it has.
+of these pages, with its cases. Its builder reads facts of protocol and randomizer, and returns None where a hypothesis
+fails. `select` takes the pointwise minimum of all bounds that apply. No other module depends on which protocol or
+randomizer it has.
 """
 
 from __future__ import annotations
@@ -89,19 +90,6 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-# Word -> labels of its theorems in the proofs.
-_LABELS = {
-    "clones": "T1 T1h T1m T2 T2' T2'h T3 T3h S A",
-    "hexagon": "T1+ T1h+ T2+ T2++ T2d Td",
-    "own-laws": "t_k B B0 B0h",
-    "profile": "T* T*' T*h T2r R3 R3c",
-    "gaussian-cover": "T**",
-    "everybody": "E+ E* G2",
-    "subsampling": "G1 G1h G4 G4h R1 R1'",
-    "allocation": "G3 G3' G5 G7 G9 R4 R5",
-    "two-steps": "R2 R7",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
@@ -121,7 +109,7 @@ class Bound:
       assumes: assumptions besides the protocol's own.
       assumes_of_sums: further assumptions where sums with accumulated noise are observed.
       assumes_of: further assumptions that depend on the unit.
-      theorem: label in the proofs.
+      theorem: labels in the proofs of its cases, of which one at most applies.
     """
 
     word: str
@@ -134,6 +122,11 @@ class Bound:
     assumes_of_sums: tuple[str, ...] = ()
     assumes_of: Callable[[Unit], tuple[str, ...]] | None = None
     theorem: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the proofs."""
+        return tuple(self.theorem.split())
 
     @property
     def stated(self) -> str:
@@ -159,8 +152,8 @@ def _row(
 
 
 def _only_subsampling(unit: Unit) -> str:
-    """Caveat of subsampling as the only bound; empty where noise adds up, since no other bound exists there."""
-    if unit.sums_noise:
+    """Caveat of subsampling as the only bound; empty where no other bound is known."""
+    if unit.sums_noise or not unit.replaced:
         return ""
     if unit.slots is not None:
         observed = "sums of slots" if unit.summed_slots else "messages"
@@ -203,61 +196,55 @@ def _of_few_clients(unit: Unit) -> tuple[str, ...]:
     return _of_common_slots(unit) if slots is not None and slots.num_rivals < slots.number else ()
 
 
-def _of_visible_sums(unit: Unit) -> tuple[str, ...]:
+def _of_slots(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed where sums count on a message in every slot: an empty one brings no noise."""
     slots = unit.slots
+    if not unit.replaced:
+        return _of_common_slots(unit)
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
 BOUNDS: tuple[Bound, ...] = (
-    _row("clones", "T1", 0.02, theorems.t1),
-    _row("hexagon", "T1+", 0.25, theorems.t1_plus),
+    _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
+    _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
     _row("everybody", "E+", 1.2, theorems.e_plus, assumes_of=_of_everybody),
-    _row("clones", "T2", 0.02, theorems.t2),
-    _row("profile", "T2r", 0.5, theorems.t2_removed, assumes_of=_of_rivals),
-    _row("hexagon", "T2+", 0.5, theorems.t2_plus, assumes_of=_of_hidden_rivals),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
     _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_hidden_rivals),
-    _row("clones", "T2'", 0.03, theorems.t2_prime),
+    _row("clones", "T2' T2'h", 0.05, theorems.t2_prime),
     _row("clones", "A", 0.05, theorems.total_variation),
     _row("own-laws", "t_k", 0.05, theorems.t_k),
-    _row("own-laws", "B0", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
-    _row("own-laws", "", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
+    _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
+    _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,)),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
-    _row("subsampling", "G1", 0.02, theorems.g1, caveat=_only_subsampling, assumes_of_sums=(_STATED_NOISE,)),
+    _row(
+        "subsampling",
+        "G1 G1h",
+        0.03,
+        theorems.g1,
+        caveat=_only_subsampling,
+        assumes_of_sums=(_STATED_NOISE,),
+    ),
     _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
-    _row("subsampling", "R1", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_visible_sums),
-    _row("subsampling", "R1'", 0.02, gaussian_slots.r1_prime, assumes_of=_of_common_slots),
-    _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_visible_sums),
-    _row("profile", "R3", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),
+    _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
+    _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_slots),
+    _row("profile", "R3 T2r", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),
     _row("profile", "R3", 0.2, theorems.small_window),
-    _row("allocation", "R4", 0.5, displaced.r4, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G5", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G5 R4", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "R5", 3.0, overlapping_windows.r5),
     _row("allocation", "G9", 1.0, resampled_neighbours.g9),
     _row("two-steps", "R7", 1.0, resampled_neighbours.r7),
-    _row("subsampling", "G4", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
-    _row("clones", "T2'h", 0.05, populations.t2_prime_h),
+    _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("profile", "R3c", 1.0, populations.r3c),
     _row("profile", "T*h", 3.0, populations.t_star_h),
-    _row(
-        "subsampling",
-        "G1h",
-        0.03,
-        populations.g1h,
-        caveat=_only_subsampling,
-        assumes_of_sums=(_STATED_NOISE,),
-    ),
-    _row("subsampling", "G4h", 0.02, populations.g4h),
 )
 
 
@@ -268,7 +255,7 @@ def words() -> tuple[str, ...]:
 
 def word_of(label: str) -> str | None:
     """Word for a label of the proofs, which `bounds=` took before version 0.3; None if unknown."""
-    return next((word for word, known in _LABELS.items() if label in known.split()), None)
+    return next((bound.word for bound in BOUNDS if label in bound.labels), None)
 
 
 def register(bound: Bound) -> Callable[[], None]:

@@ -23,13 +23,12 @@ from checkin_jax.accounting.bounds.interface import (
     Minimum,
     UnitBound,
     minimum,
-    on_grid_of,
 )
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutNearlyPrivate, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
@@ -46,7 +45,6 @@ from checkin_jax.accounting.bounds.windows.contention import (
     LabelledSlots,
     WeightedSlots,
 )
-from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.accounting.bounds.windows.small_windows import (
     MOST_SMALL,
     PlayedWindow,
@@ -59,8 +57,6 @@ from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE, facts
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 
-# A bound, or a cover, is dropped if its variance exceeds another's by this factor.
-HOPELESS = 4.0
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
 # Td: share of delta at which ratios are cut, and the largest; least total variation, as a share of the worst one's.
@@ -69,26 +65,34 @@ _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 _RARELY_BEYOND = 0.9
 
 
-def t1(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients, or averaged slots, whose loads do not depend on the data; eps0-LDP messages.
+def clones(unit: Unit) -> UnitBound | None:
+    """Needs: eps0-LDP messages, in one of three cases.
 
-    At unequal rates (T1h): a client besides the target has a rate below 1.
+    T1: a sample of clients, or averaged slots, whose loads do not depend on the data. T1h: that at unequal rates; a
+    client besides the target has a rate below 1. T2: slots that all show a message (hidden dummies); either relation.
     """
-    epsilon0, mass = unit.epsilon0, unit.neg_log_tail
+    epsilon0, mass, shown = unit.epsilon0, unit.neg_log_tail, unit.slots
     if epsilon0 is None:
         return None
     if unit.cover is not None:
         return Clones(Shuffled(*unit.cover), epsilon0, mass)
+    if shown is not None and shown.hidden:
+        return Clones(_slot_cover(shown), epsilon0, mass, unit.relation == ADD_OR_REMOVE)
     pools = populations.covers(unit)
     return populations.least(PooledClones(pool, epsilon0, mass) for pool in pools) if pools else None
 
 
-def t1_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T1, a rate below 1; no laws of the mechanism's own, which are sharper."""
+def hexagon(unit: Unit) -> UnitBound | None:
+    """Needs: as `clones`, a rate below 1; no laws of the mechanism's own, which are sharper.
+
+    T2+: clients that choose slots independently, about two a slot at most; some hundred slots, or few.
+    """
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
-    sample = _sample(unit)
-    return None if sample is None else _staged(unit, sample, AnyMessage(unit.epsilon0))
+    sample, steps = _sample(unit), AnyMessage(unit.epsilon0)
+    if sample is None:
+        return _weighted(unit, steps) or _in_small_window(unit, steps)
+    return _staged(unit, sample, steps)
 
 
 def _sample(unit: Unit) -> Shuffled | ClientPool | None:
@@ -169,14 +173,9 @@ def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | Non
     """The smallest of the bounds made from the covers of the target."""
     if unit.epsilon0 is None or unit.epsilon0 == 0.0:
         return None
-    covers = _step_covers(unit) or populations.covers(unit)
-    found = [made(step_cover) for step_cover in covers]
-    if len(found) <= 1:
-        return found[0] if found else None
-    most = HOPELESS * min(step_cover.variance for step_cover in covers)
-    kept = [one for one, step_cover in zip(found, covers) if step_cover.variance <= most]
     # Witnesses are those of the first cover: hidden dummies count as messages there.
-    return minimum(kept, [on_grid_of(kept[0], each) for each in found[0].witnesses])
+    covers = _step_covers(unit) or populations.covers(unit)
+    return populations.least(map(made, covers)) if covers else None
 
 
 def total_variation(unit: Unit) -> UnitBound | None:
@@ -207,15 +206,6 @@ def b0(unit: Unit) -> UnitBound | None:
     return None if cover is None else OneBitCheckIn(cover, epsilon0, unit.neg_log_tail, differ)
 
 
-def t2(unit: Unit) -> UnitBound | None:
-    """Needs: slots that all show a message (hidden dummies); eps0-LDP messages. Either neighboring relation."""
-    shown, epsilon0 = unit.slots, unit.epsilon0
-    if shown is None or not shown.hidden or epsilon0 is None:
-        return None
-    removal = unit.relation == ADD_OR_REMOVE
-    return Clones(_slot_cover(shown), epsilon0, unit.neg_log_tail, removal)
-
-
 def _of_few_slots(unit: Unit) -> int | None:
     """Number of slots of a sliding window whose loads' law is known; None for other units."""
     window = unit.protocol.sliding_window
@@ -231,26 +221,6 @@ def small_window(unit: Unit) -> UnitBound | None:
         return None
     kind = SmallWindow if unit.replaced else SmallWindowRemoved
     return kind(window, profile_of(unit.randomizer), unit.neg_log_tail)
-
-
-def t2_removed(unit: Unit) -> UnitBound | None:
-    """Needs: slots that all show a message (hidden dummies); a client is added or removed; a profile, not zero."""
-    shown = unit.slots
-    if shown is None or not shown.hidden or unit.replaced or unit.randomizer.gaussian_mu is not None:
-        return None
-    if unit.epsilon0 == 0.0:
-        return None  # T2 is exact
-    rivals = (shown.num_rivals, shown.rival_prob) if shown.contested else (0, 0.0)
-    common = unit.protocol.used_slot_choices is not None
-    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common)
-
-
-def t2_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T2; clients that choose slots independently, about two a slot at most; some hundred slots, or few."""
-    if not unit.epsilon0 or unit.randomizer.step_set is not None:
-        return None
-    steps = AnyMessage(unit.epsilon0)
-    return _weighted(unit, steps) or _in_small_window(unit, steps)
 
 
 def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
@@ -298,23 +268,12 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as T1+, T1h+ or T2+."""
-    randomizer = unit.randomizer
-    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+    cut = _cut(unit, _MOST_CUT)
+    if cut is None:
         return None
-    message = profile_of(randomizer)
-    apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
-    # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
-    share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
-    cut = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
-    epsilon0 = cut.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
-    if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
-        return None
-    # Else the bounds on eps0-LDP messages serve.
-    if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
-        return None
-    delta0 = float(message.delta(np.array([epsilon0]))[0])
+    epsilon0, delta0 = cut
     pure = dataclasses.replace(unit, randomizer=PureLDP(epsilon0=epsilon0))
-    builders = t1_plus, t2_plus, t2_plus_plus
+    builders = hexagon, t2_plus_plus
     found = [
         CutRatios(each, epsilon0, delta0, unit.rate)
         for each in (build(pure) for build in builders)
@@ -323,10 +282,34 @@ def t_delta(unit: Unit) -> UnitBound | None:
     return minimum(found) if found else None
 
 
+def _cut(unit: Unit, most: float) -> tuple[float, float] | None:
+    """(eps0, delta0) of nearly eps0-LDP messages with a profile near the worst one; None for other messages.
+
+    most: share of delta that all records shown with certainty may have.
+    """
+    randomizer = unit.randomizer
+    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+        return None
+    message = profile_of(randomizer)
+    apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
+    # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
+    share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
+    one = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
+    epsilon0 = one.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
+    if certain > most * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+        return None
+    # Else the bounds on eps0-LDP messages serve.
+    if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
+        return None
+    return epsilon0, float(message.delta(np.array([epsilon0]))[0])
+
+
 def t2_prime(unit: Unit) -> UnitBound | None:
-    """Needs: common slots that use one client each; eps0-LDP messages; a record replaced."""
+    """Needs: common slots that use one client each; eps0-LDP messages; a record replaced. At unequal rates T2'h."""
     choices, epsilon0 = unit.protocol.used_slot_choices, unit.epsilon0
-    if not unit.replaced or choices is None or epsilon0 is None:
+    if choices is None:
+        return populations.t2_prime_h(unit)
+    if not unit.replaced or epsilon0 is None:
         return None
     return Clones(Occupied(*choices), epsilon0, unit.neg_log_tail)
 
@@ -364,10 +347,10 @@ def t_two(unit: Unit) -> UnitBound | None:
 
 
 def g1(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients; for sums, Gaussian noise that adds up."""
+    """Needs: a sample of clients; for sums, Gaussian noise that adds up. At unequal rates G1h."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None:
-        return None
+        return populations.g1h(unit)
     if mu is None:
         # T1 is never above G1 for eps0-LDP messages.
         if unit.epsilon0 is not None:
@@ -416,18 +399,28 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages; all clients send, or may well do so. Messages that depend on others cost more.
+    """Needs: eps0-LDP messages, or nearly; all clients send, or may well do so. Messages that adapt cost more.
 
     A mechanism that declares the laws of its steps has its own.
     """
     cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    if cover is None or not unit.epsilon0:
+    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None:
         return None
-    missed = -cover.num_clients * math.log(cover.rate)
-    if randomizer.kary is not None or missed > unit.neg_log_tail:
+    if -cover.num_clients * math.log(cover.rate) > unit.neg_log_tail:
         return None
+    if unit.epsilon0 is None:
+        return _e_plus_cut(unit)
     everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
     return everybody if everybody.gains else None
+
+
+def _e_plus_cut(unit: Unit) -> UnitBound | None:
+    """E+ for messages that are nearly eps0-LDP."""
+    cut = _cut(unit, 1.0)
+    if cut is None or unit.cover is None or unit.cover.num_clients < 2 or unit.sums_noise:
+        return None
+    nearly = LeftOutNearlyPrivate(unit.cover.num_clients, *cut, unit.neg_log_tail)
+    return nearly if nearly.gains else None
 
 
 @functools.lru_cache(maxsize=16)
@@ -442,9 +435,11 @@ def _all_sent(randomizer: Randomizer) -> left_out_clones.MechanismSteps:
 
 
 def g4(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots of which only sums are observed; Gaussian noise; a record replaced."""
+    """Needs: averaged slots of which only sums are observed; Gaussian noise; a record replaced. Unequal rates: G4h."""
     choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
-    if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
+    if choices is None:
+        return populations.g4h(unit)
+    if not unit.replaced or unit.view != "aggregate" or mu is None:
         return None
     return averaged(*choices, mu, unit.neg_log_tail)
 

@@ -33,6 +33,8 @@ _MIN_LOSS = 1e-9
 # Share of delta that may lie beyond the truncation losses of all units if these then fall to the other share: bounds
 # stop being evaluated at e^-12 delta.
 _RARE, _FAR_AWAY = 1e-3, 0.05
+# Larger shares, which are tried besides if the losses then fall so far: rare losses too large for a grid of all others.
+_TRIED_BESIDES = (0.02, 0.1, 0.5, 0.9)
 # A bound is not named if its removal changes epsilon by RDP by at most this share.
 _UNMOVED = 1e-6
 # If the lower end is below this share of the upper one, the number of large losses is tried, too, at _PLACES losses and
@@ -50,6 +52,15 @@ def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
         return far
     nearer = search.truncation_loss(one.upper, one.largest_loss, _RARE * delta / num_units)
     return nearer if nearer < _FAR_AWAY * far else far
+
+
+def _much_nearer(one: UnitBound, far: float, num_units: float, delta: float) -> float:
+    """A truncation loss far below `far` at which most of delta is left, or `far`."""
+    for share in _TRIED_BESIDES:
+        nearer = search.truncation_loss(one.upper, one.largest_loss, share * delta / num_units)
+        if nearer < _FAR_AWAY * far:
+            return nearer
+    return far
 
 
 def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
@@ -214,6 +225,16 @@ class _Composer(Search):
         ]
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
+        """The upper end and its knots, the smaller one of two truncations; each is a bound."""
+        best, known = self._truncated(), self.truncation_losses
+        nearer = [_much_nearer(one, far, self.total, self.delta) for one, far in zip(self.units, known)]
+        if nearer == known:
+            return best
+        other = copy.copy(self)
+        other.truncation_losses = nearer
+        return min(best, other._truncated(), key=lambda each: each[0].upper)
+
+    def _truncated(self) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, the larger of the two orders', and its knots."""
         coarse = self.coarse()
         orders = [self.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]

@@ -264,7 +264,7 @@ class GaussianCurve(UnitCurve):
         tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound is not but]
         made = [(bound, one) for bound in tried if (one := bound.build(unit)) is not None]
         included = {label for _, one in made for label in getattr(one, "includes", ())}
-        return [each for each in made if each[0].theorem not in included]
+        return [each for each in made if included.isdisjoint(each[0].labels)]
 
     def _moments(self, labels: Labels, others: Sequence[UnitBound], orders: np.ndarray) -> np.ndarray:
         """log A of the minimum of the profile of these labels and of the other bounds; [orders]."""

@@ -408,11 +408,6 @@ class SampledEpoch(AsymmetricBound):
     neg_log_tail: float
 
     name = "units of one of t/k steps after sampling"
-    light = False
-
-    @property
-    def spread(self) -> float:
-        return math.inf
 
     @functools.cached_property
     def _curve(self) -> privacy_profile.Curve:

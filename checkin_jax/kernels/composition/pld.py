@@ -26,6 +26,9 @@ from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
+# Relative distance of knots that would otherwise coincide.
+_APART = 1e-10
+
 
 class Side(NamedTuple):
     """One direction of a pair: masses at losses[1:], all > 0.
@@ -118,9 +121,28 @@ def side_lower(
     level = drops < 1e-9 * hull[:-1]
     flat = backend.by_rows(flattest, (c[1:], hull[1:]), chords.size, level)
     slopes = xp.where(level, flat, xp.maximum(drops, 0.0) / steps)
-    slopes = np.minimum.accumulate(xp.minimum(slopes, steepest) if capped else slopes)
+    slopes = -backend.largest_from_here(-(xp.minimum(slopes, steepest) if capped else slopes)[::-1])[::-1]
     far = slopes - xp.concatenate([slopes[1:], xp.zeros_like(slopes[:1])])
-    return Side(far * c[1:], far, xp.sum(slopes * steps), lost)  # type: ignore[arg-type]
+    return Side(far * c[1:], far, xp.sum(slopes * steps), lost)
+
+
+@quietly
+def shells(
+    difference: Float64[Array, " events"], far_mass: Float64[Array, " events"]
+) -> tuple[Float64[Array, " events+1"], Side]:
+    """Knots where the lines of neighbouring events cross, and `side_lower` on them, which then loses nothing.
+
+    difference, far_mass: as in `side_lower`, of events at increasing losses.
+    """
+    nothing = xp.zeros_like(difference[:1])
+    apart, mass = (-xp.diff(xp.concatenate([part, nothing])) for part in (difference, far_mass))
+    crossed = xp.where(mass > 0, log1p(xp.maximum(apart / mass, 0.0)), 0.0)
+    # Increasing, even where rounding or a bucket is in the way; the last line is positive up to the last knot.
+    crossed, count = backend.largest_from_here(crossed[::-1])[::-1], crossed.size
+    steps = _APART * xp.arange(1.0, count + 1.0)
+    crossed = crossed * (1.0 - _APART * (count + 1.0)) + crossed[-1] * steps
+    losses = xp.concatenate([nothing, crossed])
+    return losses, side_lower(losses, difference, far_mass)
 
 
 class Atoms(NamedTuple):
@@ -132,8 +154,12 @@ class Atoms(NamedTuple):
 
 
 @quietly
-def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool) -> Atoms:
-    """Law of the loss under P from the sides P||Q (plus) and Q||P (minus) on the same knots; [2 knots - 1].
+def join(
+    losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool, behind: Array | None = None
+) -> Atoms:
+    """Law of the loss under P from the sides P||Q (plus) and Q||P (minus); [2 knots - 1].
+
+    losses: knots of both sides, or of `plus` alone if those of `minus` are given as `behind`.
 
     For c < 1 the joined profile is p - c q + c H_{1/c}(Q||P) with p, q the total masses. It is on the right side of the
     pair's profile if p is at least (upper) or at most (lower) both 1 and q. So the plus side is scaled until the
@@ -141,7 +167,9 @@ def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool)
     """
     require_float64(losses, plus, minus)
     # A side on other knots would broadcast, or be paired with the wrong losses.
-    chex.assert_shape([plus.near, plus.far, minus.near, minus.far], (losses.size - 1,))
+    behind = losses if behind is None else behind
+    chex.assert_shape([plus.near, plus.far], (losses.size - 1,))
+    chex.assert_shape([minus.near, minus.far], (behind.size - 1,))
     ratio = minus.at_one / xp.where(plus.at_one > 0, plus.at_one, 1.0)
     scale = xp.maximum(ratio, 1.0) if upper else xp.minimum(ratio, 1.0)
     scale = xp.where(plus.at_one > 0, scale, 1.0)
@@ -151,7 +179,7 @@ def join(losses: Float64[Array, " knots"], plus: Side, minus: Side, upper: bool)
     masses = xp.concatenate([minus.far[::-1], centre[None], near])
     if not upper:
         masses = masses / xp.maximum(xp.sum(masses), 1.0)
-    return Atoms(xp.concatenate([-losses[:0:-1], losses]), masses, infinite)
+    return Atoms(xp.concatenate([-behind[:0:-1], losses]), masses, infinite)
 
 
 @quietly

@@ -127,8 +127,10 @@ def binned(place: Array, values: Array, count: int) -> Array:
 def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
     """Zero of an increasing function in (low, high), as accurate as `halvings` bisections; an end if there is none.
 
-    value: returns the function and its slope (or NaN), for Newton steps. NumPy only.
+    value: returns the function and its slope (or NaN), for Newton steps.
     """
+    if of_jax(low, high):
+        return _crossing_traced(value, low, high, halvings)
     width, top = (high - low) * 0.5**halvings, high
     middle = 0.5 * (low + high)
     while high - low > width:
@@ -145,6 +147,26 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
         else:
             middle = 0.5 * (low + high)
     return 0.5 * (low + high)
+
+
+def _crossing_traced(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
+    width = (high - low) * 0.5**halvings
+
+    def body(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        low, high, middle, top, _ = state
+        here, slope = value(middle)
+        low, high = jnp.where(here < 0, middle, low), jnp.where(here < 0, high, middle)
+        step = -here / slope
+        newton = middle + step
+        inside, past = (low < newton) & (newton < high), (newton >= high) & (high == top)
+        middle = jnp.where(inside, newton, jnp.where(past, high, 0.5 * (low + high)))
+        return low, high, middle, jnp.where(past, jnp.nan, top), inside & (jnp.abs(step) < _NEWTON)
+
+    start = low, high, 0.5 * (low + high), high, jnp.asarray(False)
+    low, high, middle, _, near = jax.lax.while_loop(
+        lambda state: ~state[-1] & (state[1] - state[0] > width), body, start
+    )
+    return jnp.where(near, middle, 0.5 * (low + high))
 
 
 def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
@@ -209,8 +231,11 @@ def by_rows(
 ) -> Array:
     """Applies a row-wise function to arrays with equally many rows; `across`: numbers that it needs per row.
 
-    NumPy only: blocks of rows that fit into the CPU cache, and only the rows that are `wanted`; others are zero.
+    In NumPy by blocks of rows that fit into the CPU cache, and only for rows that are `wanted`; others are zero.
     """
+    if of_jax(*rows):
+        found = function(*rows)
+        return found if wanted is None else jnp.where(wanted, found, 0.0)
     place = np.arange(len(rows[0])) if wanted is None else np.flatnonzero(wanted)
     found, some = np.zeros(len(rows[0])), max(_IN_CACHE // across, 1)
     for start in range(0, len(place), some):
@@ -220,7 +245,9 @@ def by_rows(
 
 
 def largest_from_here(values: Array, axis: int = -1) -> Array:
-    """Maximum of each value and all later ones along the axis, in NumPy."""
+    """Maximum of each value and all later ones along the axis."""
+    if of_jax(values):
+        return jax.lax.cummax(values, axis % values.ndim, reverse=True)
     if axis % values.ndim == values.ndim - 1:
         return np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]  # type: ignore[return-value]
     # Along other axes `accumulate` is slow.

@@ -3,9 +3,8 @@
 A cover gives the step counts of one unit for upper bounds (`kernels.messages.equal_steps`), the law of its clones, and
 the numbers of draws for witnesses. Of every cover, `use_prob` is the largest probability that the target's message is
 observed, `everybody` an upper bound on the probability that the messages of all clients are observed, `number` the
-approximate number of messages, `known` True if that is fixed, `variance` that of the loss up to a common factor, and
-`drift` the contribution of absent clients to the clones' spread. One record is replaced. Call inside
-`devices.float64()`.
+approximate number of messages, `known` True if that is fixed, and `drift` the contribution of absent clients to the
+clones' spread. One record is replaced. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -99,10 +98,6 @@ class Shuffled(_OneRate):
         return self.num_clients * self.rate
 
     @property
-    def variance(self) -> float:
-        return 1.0 / self.number
-
-    @property
     def drift(self) -> float:
         # Proportional to gamma (1 - gamma) / n.
         return self.rate * (1.0 - self.rate) / self.num_clients
@@ -193,10 +188,6 @@ class UniformSlot(_InSlots):
     def number(self) -> float:
         return float(self.slots)
 
-    @property
-    def variance(self) -> float:
-        return self.use_prob**2 / self.slots
-
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, slots=self.slots)
         _validate.real(0.0, 1.0, "(]", use_prob=self.use_prob)
@@ -231,11 +222,6 @@ class Occupied(_InSlots):
     @property
     def number(self) -> float:
         return float(min(self.num_clients, self.num_slots))
-
-    @property
-    def variance(self) -> float:
-        mean, _ = occupancy.moments(float(self.num_clients), float(self.num_slots), self.prob)
-        return mean / float(self.num_clients) ** 2
 
     def __post_init__(self) -> None:
         _validate.integer(1, 2**42, num_clients=self.num_clients)

@@ -2,8 +2,8 @@
 
 All clients send (rate 1), so the displaced client's message has to be accounted for. It joins those of the r clients
 left out, and r + 1 shuffled messages hide each of their clients [docs/theory_gaussian.md, 1c]. Their bound is the same
-bound for r + 1 clients: a chain that ends at one message. E* is for messages of a known profile, E+ for eps0-LDP ones
-[docs/theory_shuffle.md]. Call inside `devices.float64()`.
+bound for r + 1 clients: a chain that ends at one message. E* is for messages of a known profile, E+ for eps0-LDP and
+nearly eps0-LDP ones [docs/theory_shuffle.md]. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -414,3 +414,43 @@ class LeftOutPureLDP:
 
     def upper(self, loss: np.ndarray) -> Values:
         return convex.chords(*self._profile, np.asarray(loss))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOutNearlyPrivate:
+    """E+ for n shuffled (eps0, delta0)-LDP messages, one of each client. Symmetric.
+
+    Attributes:
+      num_clients: n >= 2. epsilon0: in nats. delta0: of one message at epsilon0, from above.
+      neg_log_tail: -log of the negligible mass.
+    """
+
+    num_clients: int
+    epsilon0: float
+    delta0: float
+    neg_log_tail: float
+
+    name = "everybody"
+    witnesses: tuple[Witness, ...] = ()
+    largest_loss = math.inf
+
+    @property
+    def _link(self) -> left_out_clones.NearlyPrivateLink | None:
+        return left_out_clones.nearly_private(self.num_clients, self.neg_log_tail, self.epsilon0, self.delta0)
+
+    @property
+    def gains(self) -> bool:
+        """True if cutting costs less than delta."""
+        return self._link is not None
+
+    @functools.cached_property
+    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self._link is not None
+        return self._link.table(self.neg_log_tail)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        assert self._link is not None
+        loss = np.asarray(loss)
+        cut = np.exp(np.minimum(loss, self.epsilon0)) * self._link.floor
+        within = convex.chords(*self._profile, np.minimum(loss, self.epsilon0)) + cut * (1.0 + ROUNDING)
+        return np.where(loss >= self.epsilon0, self.delta0, within)

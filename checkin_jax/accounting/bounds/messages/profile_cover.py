@@ -143,11 +143,6 @@ class HiddenSlots(OneInSlots):
     witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
-    light = True
-
-    @property
-    def spread(self) -> float:
-        return self.steps[2] / self.terms[0]
 
     @property
     def _rest(self) -> float:

@@ -43,17 +43,6 @@ class AlwaysPresentOthers(PooledClones):
 
     always_present: float = 1.0
 
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        known = max(self.cover.theta * self.cover.size.mean, 1.0)
-        messages = known + self.always_present
-        return (
-            self.cover.rate**2
-            / messages
-            * (1.0 + math.expm1(self.epsilon0) * self.always_present / (known * messages))
-        )
-
     @functools.cached_property
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Slots, used and weight of every part; and the probability that counts in full."""

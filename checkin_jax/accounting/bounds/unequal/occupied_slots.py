@@ -152,15 +152,6 @@ class UnequalOccupied(OccupiedShares):
     def largest_loss(self) -> float:
         return self.epsilon0
 
-    @property
-    def variance(self) -> float:
-        """Variance of the loss, up to a factor common to bounds at the same epsilon0."""
-        number = self.pool.mean + 1.0
-        participants = number * self.theta
-        used = -self.slots * math.expm1(-participants / self.slots)
-        share = self.rate / participants
-        return used * share**2 * (1.0 if self.theta < 1.0 else 1.0 / self.rate)
-
     @functools.cached_property
     def _above(self) -> Mixture:
         slots, used, weight, _ = self._parts

@@ -68,12 +68,6 @@ class ClientPool:
         return float(self.others.trials.mean) + self.rate
 
     @property
-    def variance(self) -> float:
-        if self.theta == 1.0:
-            return self.rate / (self.size.mean + 1.0)
-        return self.rate**2 / (self.theta * (self.size.mean + 1.0))
-
-    @property
     def drift(self) -> float:
         if self.theta == 1.0:
             return 0.0

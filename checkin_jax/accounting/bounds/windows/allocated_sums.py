@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Protocol
 
 import numpy as np
 
@@ -55,14 +54,6 @@ class _Allocation(AsymmetricBound):
     @property
     def ratio(self) -> StepRatio:
         raise NotImplementedError
-
-    @property
-    def light(self) -> bool:
-        return not self.ratio.heavy
-
-    @property
-    def spread(self) -> float:
-        return self.use_prob * math.sqrt(self.ratio.variance / self.slots)
 
     @functools.cached_property
     def _above(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
@@ -247,18 +238,6 @@ class G3Slots(_Allocation):
         return SharedLognormal(self.mu)
 
 
-class OneStep(Protocol):
-    """A bound on one of two steps, in each direction. light, spread: as in `Measured`."""
-
-    @property
-    def light(self) -> bool: ...
-
-    @property
-    def spread(self) -> float: ...
-
-    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class R2TwoSteps:
     """R2: replace-one in two steps, through the data set without the target. Symmetric.
@@ -267,20 +246,12 @@ class R2TwoSteps:
     failure_prob: probability of a public event in which `pair` does not hold; it counts at infinite loss.
     """
 
-    pair: OneStep
+    pair: AsymmetricBound
     failure_prob: float = 0.0
 
     name = "two-steps"
     largest_loss = math.inf
     witnesses: tuple[Witness, ...] = ()
-
-    @property
-    def light(self) -> bool:
-        return self.pair.light
-
-    @property
-    def spread(self) -> float:
-        return 2.0 * self.pair.spread
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         flat = np.ravel(np.asarray(loss, dtype=np.float64))

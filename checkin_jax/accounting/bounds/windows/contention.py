@@ -165,10 +165,6 @@ class Contested(UniformSlot):
     num_rivals: int
     rival_prob: float
 
-    @property
-    def variance(self) -> float:
-        return super().variance * win_prob(self.num_rivals, self.rival_prob)
-
     def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         clients = super().sums(neg_log_tail).clients
         values, masses = slots_won(self.slots, self.num_rivals, self.rival_prob, neg_log_tail)

@@ -28,7 +28,6 @@ from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.numerics.step_ratios import MOST_LIGHT_MU
 
 # The least mean number of empty slots at which the bound is worth its time.
 _FEWEST_EMPTY = 8.0
@@ -228,23 +227,6 @@ class DisplacedReplace:
                 kept.append((each.weight, pair))
         return share, tuple(kept), missing_mass
 
-    @property
-    def light(self) -> bool:
-        return self.common.mu <= MOST_LIGHT_MU
-
-    @property
-    def spread(self) -> float:
-        share, alone, _ = self._parts
-        parts = [(weight, pair, 1.0) for weight, pair in alone]
-        parts += [
-            (weight, other.pair, other.use_prob / (1.0 - share)) for weight, other in self.common.displacing
-        ]
-        # The likeliest level of either kind.
-        likely = [
-            max(kind, key=lambda part: part[0]) for kind in (parts[: len(alone)], parts[len(alone) :]) if kind
-        ]
-        return max((used * pair.steps[2] / pair.terms[0] for _, pair, used in likely), default=math.inf)
-
     def upper(self, loss: np.ndarray) -> np.ndarray:
         share, alone, missing_mass = self._parts
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
@@ -272,12 +254,8 @@ def _common(unit: Unit) -> _Common | None:
 
 
 def g5(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden; a client is added or removed."""
-    common = None if unit.replaced else _common(unit)
-    return None if common is None else DisplacedAddRemove(common)
-
-
-def r4(unit: Unit) -> UnitBound | None:
-    """Needs: as G5; a record is replaced."""
-    common = _common(unit) if unit.replaced else None
-    return None if common is None else DisplacedReplace(common)
+    """Needs: Gaussian messages in common slots, some of them empty, dummies hidden. A record replaced: R4."""
+    common = _common(unit)
+    if common is None:
+        return None
+    return DisplacedReplace(common) if unit.replaced else DisplacedAddRemove(common)

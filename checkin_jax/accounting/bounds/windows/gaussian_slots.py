@@ -1,4 +1,4 @@
-"""Builders for Gaussian messages in slots that use one client each (R1, R1', R2, R3, G3, G3'), and their witnesses.
+"""Builders for messages in slots that use one client each (R1, R1', R2, R3, T2r, G3, G3'), and their witnesses.
 
 A builder reads facts of a unit, and returns None where a hypothesis fails. Proofs: docs/theory_allocation.md.
 """
@@ -47,6 +47,7 @@ from checkin_jax.accounting.bounds.windows.reductions import (
     hidden_reductions,
     sums_of,
 )
+from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
@@ -95,10 +96,16 @@ def _sums(unit: Unit) -> Sums:
 
 
 def r1(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in slots, not one for every client for sure; a record is replaced."""
+    """Needs: Gaussian messages in slots, not one for every client for sure; or, in R1', hidden dummies.
+
+    A record is replaced, or in R1' a client added or removed.
+    """
     ways = (*_hidden(unit), *_placed(unit))
-    if not ways or not unit.replaced:
+    if not ways:
         return None
+    if not unit.replaced:
+        alone = _alone(unit)
+        return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
     first = min(ways, key=lambda way: (way.mu, way.use_prob))
     one = sometimes(first.use_prob, first.mu, first.failure_prob) if first.number else None
     return _with_left(first, one, _one_step(first))
@@ -123,9 +130,14 @@ def r2(unit: Unit) -> UnitBound | None:
 
 
 def r3(unit: Unit) -> UnitBound | None:
-    """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed."""
+    """Needs: messages in slots, a record replaced; a privacy profile, or Gaussian noise where slots are summed.
+
+    T2r: a client is added or removed, dummies are hidden.
+    """
     mu = unit.randomizer.gaussian_mu
-    if not unit.replaced or (unit.slots is None and unit.protocol.used_slot_choices is None):
+    if not unit.replaced:
+        return _removed(unit)
+    if unit.slots is None and unit.protocol.used_slot_choices is None:
         return None
     if mu is None:
         return _r3_of_profile(unit)
@@ -166,6 +178,16 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
         return _apart(unit)
     way = min(ways, key=lambda way: way.deviation)
     return _hidden_slots(unit, way, profile_of(unit.randomizer))
+
+
+def _removed(unit: Unit) -> UnitBound | None:
+    """T2r for the randomizer's profile, if that is not zero; Gaussian messages have allocation."""
+    shown = unit.slots
+    if shown is None or not shown.hidden or unit.randomizer.gaussian_mu is not None or unit.epsilon0 == 0.0:
+        return None
+    rivals = (shown.num_rivals, shown.rival_prob) if shown.contested else (0, 0.0)
+    common = unit.protocol.used_slot_choices is not None
+    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common)
 
 
 def _rivals(unit: Unit) -> bool:
@@ -238,15 +260,6 @@ def _apart(unit: Unit) -> UnitBound | None:
     small = every < math.exp(-neg_log_tail)
     hidden = HiddenSlots(n - 1, (n - 1) / n, profile, neg_log_tail, every if small else 0.0)
     return hidden if small else PublicMixture(((1.0, hidden), (every, everybody)))
-
-
-def r1_prime(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages in slots, dummies hidden; a client is added or removed."""
-    ways = _hidden(unit)
-    if not ways or unit.replaced:
-        return None
-    alone = _alone(unit)
-    return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
 
 
 def g3(unit: Unit) -> UnitBound | None:

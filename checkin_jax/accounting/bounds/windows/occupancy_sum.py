@@ -24,8 +24,8 @@ from checkin_jax.numerics.counts import occupancy
 # clients or slots.
 _EDGES = np.array([-6.0, -2.5, -1.2, -0.4, 0.4, 1.2, 2.5, 6.0])
 _COUNTED = 5_000
-# The range in which the bound is worth its time: share of empty slots (G3' serves below), slots, and mu.
-_LEAST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.2
+# The range in which the bound is worth its time: mean number of empty slots (G3' serves below), slots, and mu.
+_FEWEST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.7
 # The rounding of transforms matters below this mu.
 _LEAST_MU = 1e-3
 # neg_log_tail of sums is rounded up to a multiple of this, so that calls with other deltas share them.
@@ -49,17 +49,6 @@ class CompetingClients(AsymmetricBound):
     neg_log_tail: float
 
     name = "allocation"
-
-    light = True
-
-    @property
-    def spread(self) -> float:
-        filled = round(occupancy.moments(self.num_clients - 1.0, float(self.slots), self.prob)[0])
-        kinds = self._kinds(filled, filled, round(self.num_clients * self.prob))
-        variance = math.fsum(
-            kind.number * kind.weight**2 * math.expm1(min(kind.mu**2, 600.0)) for kind in kinds
-        )
-        return self.prob / self.slots * math.sqrt(variance)
 
     def _kinds(self, fewest: int, most: int, participants: int) -> tuple[allocation_losses.EqualTerms, ...]:
         """Terms, in units of p_0/m, if at least `participants` others occupy from `fewest` to `most` slots."""
@@ -132,10 +121,7 @@ def g7(unit: Unit) -> UnitBound | None:
     if not max(_LEAST_MU, 2.0 * LEAST_MU) <= mu <= min(_MOST_MU, MOST_LATTICE_MU):
         return None
     filled, _ = occupancy.moments(choices.num_clients - 1.0, float(choices.num_slots), choices.prob)
-    if (
-        not _FEWEST <= choices.num_slots <= _MOST
-        or choices.num_slots - filled < _LEAST_EMPTY * choices.num_slots
-    ):
+    if not _FEWEST <= choices.num_slots <= _MOST or choices.num_slots - filled < _FEWEST_EMPTY:
         return None
     # Sums are a post-processing of the slots.
     return CompetingClients(*choices, mu, unit.neg_log_tail)

@@ -50,9 +50,6 @@ class ResampledNeighbours(AsymmetricBound):
     neg_log_tail: float
 
     name = "allocation"
-    # The spread is not known before the evaluation.
-    light = False
-    spread = math.inf
 
     def _g3(self, slots: int) -> G3Slots:
         return G3Slots(slots, 1.0, self.mu, self.neg_log_tail)

@@ -1,0 +1,252 @@
+"""Ends of epsilon by a contour integral: never on the wrong side of exact compositions, near them, as of `account`."""
+
+import contextlib
+import functools
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy
+
+import checkin_jax as cj
+from benchmarks import sweeps as kinds
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import composed_contour, pld
+from checkin_jax.kernels.execution import backend
+from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.sweeps import brackets
+from checkin_jax.sweeps.formulas import OneRate
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = jax.local_devices(backend="cpu")[:1]
+# Atoms are padded to one shape.
+SIZE = 9
+
+
+def exact_epsilon(losses, masses, delta):
+    """Epsilon at delta of a finite law of the loss, from below, within rounding."""
+
+    def above(epsilon):
+        return math.fsum(masses * np.maximum(-np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0)) > delta
+
+    low, high = 0.0, max(float(np.max(losses)), 0.0)
+    if not above(low):
+        return 0.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if above(middle) else (low, middle)
+    return low
+
+
+@functools.cache
+def compiled(*constants):
+    del constants  # one program each
+    return jax.jit(lambda *given: composed_contour.end(*given))
+
+
+def ends(losses, masses, rounds, delta):
+    """The lower and the upper end of so many rounds."""
+    losses, masses = (np.pad(part, (0, SIZE - len(part)))[None] for part in (losses, masses))
+    with float64():
+        program = compiled(composed_contour._SMOOTHING, composed_contour._PER_DEVIATION)
+        given = (
+            pld.Atoms(host(losses), host(masses), host([0.0])),
+            host([float(rounds)]),
+            host(math.log(delta)),
+        )
+        return tuple(float(program(*given, np.asarray(upper))) for upper in (False, True))
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "per_deviation"), [(0.02, 51.2), (0.8, 51.2), (0.02, 160.0), (0.02, 110.0)]
+)
+@pytest.mark.parametrize("delta", [0.1, 1e-3, 1e-6, 1e-12, 1e-60])
+@pytest.mark.parametrize(
+    ("epsilon0", "rounds"), [(1.0, 1000), (0.01, 1000), (0.05, 100_000), (0.5, 50), (0.3, 3)]
+)
+def test_rounds_of_randomized_response(epsilon0, rounds, delta, smoothing, per_deviation, monkeypatch):
+    """Large smoothing makes a wrong term of either kernel large, and a short period what it adds."""
+    monkeypatch.setattr(composed_contour, "_SMOOTHING", smoothing)
+    monkeypatch.setattr(composed_contour, "_PER_DEVIATION", per_deviation)
+    often, number = 1.0 / (1.0 + math.exp(-epsilon0)), np.arange(rounds + 1.0)
+    masses = scipy.stats.binom.pmf(number, rounds, often)
+    exact = exact_epsilon(epsilon0 * (2.0 * number - rounds), masses, delta)
+    lower, upper = ends([epsilon0, -epsilon0], [often, 1.0 - often], rounds, delta)
+    assert lower <= exact * (1.0 + 1e-9)
+    assert upper >= exact * (1.0 - 1e-9)
+    if rounds >= 1000 and (smoothing, per_deviation) == (0.02, 51.2) and delta > 1e-30:
+        assert lower >= exact * (1.0 - 1e-3)
+        assert upper <= exact * (1.0 + 2e-3)
+
+
+def test_few_rounds_of_any_law():
+    """Laws from the clock; all sums of their losses are listed."""
+    rng, found = np.random.default_rng(int(time.time())), 0
+    for _ in range(40):
+        count, rounds = int(rng.integers(3, SIZE)), int(rng.integers(2, 6))
+        losses, second = rng.normal(size=count) * rng.choice([0.01, 0.3, 2.0]), rng.dirichlet(np.ones(count))
+        first = second * np.exp(losses)
+        losses, first = losses - math.log(first.sum()), first / first.sum()
+        sums, masses = losses, first
+        for _ in range(rounds - 1):
+            sums, masses = np.add.outer(sums, losses).ravel(), np.multiply.outer(masses, first).ravel()
+        for delta in (0.1, 0.01, 1e-4):
+            exact = exact_epsilon(sums, masses, delta)
+            lower, upper = ends(losses, first, rounds, delta)
+            assert lower <= exact + 1e-9 <= upper + 2e-9, (losses, first, rounds, delta)
+            found += lower > 0.0 and upper < math.inf
+    assert found > 10
+
+
+def test_shells_are_the_lines_of_their_events():
+    """Events of a normal law, in NumPy and traced; with a line left out of order, still below all lines."""
+    at = np.linspace(0.01, 6.0, 30)
+    first, second = scipy.stats.norm.sf(at - 0.5), scipy.stats.norm.sf(at + 0.5)
+    for apart, mass in (
+        (first - second, second),
+        (np.delete(first - second, 7), np.delete(second, 8)),
+    ):
+        with float64():
+            losses, side = pld.shells(host(apart), host(mass))
+            traced = jax.jit(pld.shells)(host(apart), host(mass))
+        for one, other in zip(jax.tree.leaves(traced), jax.tree.leaves((losses, side))):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-15)
+        c = np.exp(np.linspace(0.0, 6.0, 200))
+        lines = np.max(apart - (c[:, None] - 1.0) * mass, axis=1)
+        profile = np.sum(np.maximum(np.asarray(side.near) - c[:, None] * np.asarray(side.far), 0.0), axis=1)
+        assert (profile <= np.maximum(lines, 0.0) * (1.0 + 1e-9) + 1e-15).all()
+        if len(apart) == len(at):
+            assert (profile >= lines * (1.0 - 1e-6) - 1e-9).all()
+
+
+def test_traced_searches_find_what_numpy_finds():
+    def value(x):
+        return backend.xp.expm1(x) - 3.0, backend.xp.exp(x)
+
+    with float64():
+        for low, high in ((0.0, 5.0), (2.0, 5.0), (0.0, 1.0)):
+            given = np.asarray(low), np.asarray(high)
+            traced = jax.jit(lambda a, b: backend.crossing(value, a, b, 40))(*map(jnp.asarray, given))
+            np.testing.assert_allclose(traced, backend.crossing(value, *given, 40), atol=1e-9)
+        values = np.random.default_rng(0).normal(size=20)
+        np.testing.assert_array_equal(
+            backend.largest_from_here(jnp.asarray(values)), backend.largest_from_here(values)
+        )
+
+
+def rows_of(table):
+    given = OneRate.of(table)
+    columns = given.num_clients, given.rate, given.epsilon0, given.num_rounds, table["delta"]
+    with float64():
+        rows = [brackets._row(*map(float, one)) if one[3] > 1 else None for one in zip(*columns)]
+        return [i for i, row in enumerate(rows) if row is not None], [row for row in rows if row is not None]
+
+
+@pytest.mark.thorough
+def test_ends_are_those_of_account():
+    """Rows of the benchmark: on either side of the host's, and the upper end within 1e-3, the lower one above that."""
+    table = kinds.check_ins(130, seed=11)
+    index, rows = rows_of(table)
+    with float64():
+        found = brackets.ends(rows, CPU, (4,))
+    answered = 0
+    for i, row, (upper, *witnesses) in zip(index, rows, found):
+        run = cj.ShuffledCheckIn(
+            **{name: table[name][i].item() for name in ("num_clients", "check_in_prob", "num_rounds")}
+        )
+        right = cj.account(
+            run, cj.PureLDP(epsilon0=table["epsilon0"][i].item()), delta=table["delta"][i].item()
+        )
+        lower = max(witnesses)
+        assert right.lower <= upper * (1.0 + 1e-9), i
+        assert lower <= right.epsilon * (1.0 + 1e-9), i
+        if brackets._as_account(row.lane, brackets._bracket(row, upper, *witnesses)):
+            answered += 1
+            assert abs(upper / right.epsilon - 1.0) < 1e-3, i
+            assert right.lower * (1.0 - 1e-3) < lower < right.lower * 1.005, i
+    assert answered >= 80
+
+
+TWO_DEVICES = """
+import jax
+import numpy as np
+from tests.bounds.test_composed_contour import SOME, brackets, float64, rows_of
+
+devices = jax.local_devices()
+assert len(devices) == 2
+with float64():
+    print(*brackets.ends(rows_of(SOME)[1], devices, (2,)).ravel().tolist())
+"""
+SOME = {name: column[:12] for name, column in kinds.check_ins(12, seed=3).items()}
+
+
+@pytest.mark.thorough
+def test_two_devices_give_what_one_gives():
+    with float64():
+        right = brackets.ends(rows_of(SOME)[1], CPU, (2,)).ravel()
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
+    command = [sys.executable, "-c", TWO_DEVICES]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **flags, **cache, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose([float(each) for each in done.stdout.split()], right, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_lanes_lower_for_cuda_in_float64():
+    _, rows = rows_of(SOME)
+    programs = [brackets._GAMES[640], brackets._clones, brackets._ternary, brackets._binary]
+    lanes = jax.tree.map(lambda part: jax.ShapeDtypeStruct((2, *np.shape(part)), np.float64), rows[0].lane)
+    for laws in programs:
+        lowered = jax.export.export(brackets._lanes(laws), platforms=["cuda"])(lanes)
+        assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module()), laws
+    atoms = jax.eval_shape(brackets._lanes(programs[0]), lanes)[0]
+    given = atoms, lanes, jax.ShapeDtypeStruct((2,), bool)
+    lowered = jax.export.export(brackets._lanes(brackets._end), platforms=["cuda"])(*given)
+    assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module())
+
+
+class _Accelerator(NamedTuple):
+    """A CPU that says that it is none."""
+
+    platform: str = "gpu"
+
+
+@pytest.mark.thorough
+def test_a_sweep_of_brackets_on_an_accelerator_says_which_rows_are_the_hosts(monkeypatch):
+    table = {
+        "num_clients": [10**5, 1000, 10**6, -1, 10**6, 10**6],
+        "check_in_prob": [0.1, 0.02, 1.0, 0.1, 0.01, 0.5],
+        "num_rounds": [100, 10, 10, 10, 1, 200],
+        "epsilon0": [1.0, 1.0, 1.0, 1.0, 1.0, 0.5],
+        "delta": [1e-6] * 6,
+    }
+    right, real = cj.sweep(what="bracket", table=table), brackets.ends
+    with monkeypatch.context() as patch:
+        patch.setattr(brackets, "ends", lambda rows, devices: real(rows, CPU, (4,)))
+        patch.setattr(jax, "local_devices", lambda backend=None: CPU if backend else [_Accelerator()])
+        patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
+        found = cj.sweep(what="bracket", table=table)
+    ours = [brackets.METHOD in method for method in found["method"]]
+    assert ours == [True, False, False, False, False, True]
+    for name in ("epsilon", "lower"):
+        np.testing.assert_allclose(found[name], right[name], rtol=2e-3)
+        np.testing.assert_array_equal(np.delete(found[name], [0, 5]), np.delete(right[name], [0, 5]))
+    for name in ("lower_method", "validity", "error"):
+        assert found[name].tolist() == right[name].tolist()
