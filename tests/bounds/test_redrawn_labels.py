@@ -10,6 +10,9 @@ import pytest
 from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts import redrawn
 
@@ -322,3 +325,14 @@ def test_cells_count_as_the_largest():
     each = [evaluated([total], [number]) for total, number in ((0.95, 520.0), (1.05, 600.0))]
     assert both == pytest.approx(np.maximum(*each), rel=0.02)
     assert (both >= 0.99 * np.maximum(*each)).all()
+
+
+@pytest.mark.parametrize(
+    ("relation", "windows"), [("replace-one", {None, 1500}), ("add-or-remove-one", {None})]
+)
+def test_labels_are_drawn_anew_for_replaced_records_alone(relation, windows):
+    """A client that is not there has true labels only, whose law is another one."""
+    protocol = cj.SlidingWindow(num_clients=10**4, window=1500)
+    unit = Unit(protocol, cj.PureLDP(epsilon0=1.0), "messages", relation, 30.0, None)
+    found = theorems._weighted(unit, staged_clones.AnyMessage(1.0))
+    assert {each.window for each in getattr(found, "bounds", (found,))} == windows

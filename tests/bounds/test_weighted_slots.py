@@ -75,7 +75,7 @@ def throws_of(window: int) -> dict[tuple, F]:
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
     """For every level: how often more slots are whole, or more are won at all, than it allows."""
-    seen = WeightedSlots(window, 1.0, staged_clones.AnyMessage(1.0), MASS, window - 1, 1.0 / window).weights()
+    seen = WeightedSlots(window, 1.0, staged_clones.AnyMessage(1.0), MASS, window - 1, 1.0 / window).weights
     joint = np.zeros((window + 1, window + 1))
     for loads, mass in throws_of(window).items():
         shared = np.ones(1)

@@ -63,6 +63,8 @@ _NEARLY_ALL = 0.5
 _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 # The same for messages with a largest loss: the cut is below this share of it.
 _RARELY_BEYOND = 0.9
+# Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
+_NEAR_LEAST = 1.15
 
 
 def clones(unit: Unit) -> UnitBound | None:
@@ -239,9 +241,12 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     # Labels drawn anew have another law if the client is not there.
     window = unit.protocol.sliding_window if unit.replaced else None
-    rivals = shown.num_rivals, shown.rival_prob
-    weighted = WeightedSlots(*shown[:2], steps, unit.neg_log_tail, *rivals, window)
-    return weighted if weighted.gains else None
+    facts = *shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob
+    found = [WeightedSlots(*facts), *([WeightedSlots(*facts, window)] if window else [])]
+    found = [each for each in found if each.gains]
+    least = min((each.variance for each in found), default=0.0)
+    kept = [each for each in found if each.variance <= _NEAR_LEAST * least]
+    return minimum(kept) if len(kept) > 1 else next(iter(kept), None)
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:

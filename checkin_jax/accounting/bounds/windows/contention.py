@@ -30,7 +30,7 @@ _SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
 _LOADED = (1.4, 3.2, 9.0)
 # Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
-_CELLS = 8
+_CELLS = 16
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
@@ -183,11 +183,11 @@ class WeightedSlots(StagedBound):
 
     In T2+ the target has weight 1 in a slot of its own, weight 1/2 or 0 in a shared one: with C others in its slot it
     wins with probability 1/(C + 1), and has weight 1/2 with probability 2/(C + 1). In T2d nearly all slots have the
-    weight that the target has on average. The bound is that of the smaller variance.
+    weight that the target has on average.
 
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`.
-      window: length of the sliding windows of all clients; None if they have none.
+      window: length of the sliding windows of all clients, for T2d; None for T2+.
     """
 
     slots: int
@@ -202,20 +202,23 @@ class WeightedSlots(StagedBound):
     def _observed_prob(self) -> float:
         return self.use_prob
 
-    def weights(self) -> staged_clones.SlotWeights:
-        """The weights of T2+ or of T2d."""
-        revealed, drawn = self.revealed(), self.redrawn()
-        return revealed if drawn is None or revealed.variance <= drawn.variance else drawn
+    @functools.cached_property
+    def weights(self) -> staged_clones.SlotWeights | None:
+        """The weights of T2+ or of T2d; None if there is no such bound."""
+        return self._revealed() if self.window is None else self._redrawn(self.window)
 
-    def redrawn(self) -> staged_clones.SlotWeights | None:
-        """T2d: labels of the own slot are drawn anew; None if there is no such bound.
+    @property
+    def variance(self) -> float:
+        """That of the loss, up to a common factor."""
+        return math.inf if self.weights is None else self.weights.variance
+
+    def _redrawn(self, window: int) -> staged_clones.SlotWeights | None:
+        """T2d: labels of the own slot are drawn anew.
 
         A level whose larger share is a has steps of weights 1 and a. They are a/b times smaller ones of weights 1 and
         b, b the share of the first level, from a start that is b/a times as far.
         """
-        levels = None
-        if self.window is not None:
-            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail, _CELLS)
+        levels = redrawn.redrawn(self.slots, window, self.neg_log_tail, _CELLS)
         if levels is None:
             return None
         weight, scale = float(levels.shares[0]), self.slots / self.use_prob * (1.0 - 1e-13)
@@ -230,7 +233,7 @@ class WeightedSlots(StagedBound):
             weight,
         )
 
-    def revealed(self) -> staged_clones.SlotWeights:
+    def _revealed(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = _levels(_BOTH, self.neg_log_tail)
         alone = (
@@ -254,7 +257,9 @@ class WeightedSlots(StagedBound):
         return staged_clones.SlotWeights(clients, totals, whole, part[:, None], masses, 0.5)
 
     def _stated(self) -> staged_clones.GameArguments | None:
-        return staged_clones.weighted(self.weights(), self.steps, self.neg_log_tail)
+        if self.weights is None:
+            return None
+        return staged_clones.weighted(self.weights, self.steps, self.neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)
