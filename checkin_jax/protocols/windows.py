@@ -280,7 +280,7 @@ class SlidingWindow(CheckInProtocol):
 
     The server uses one uniformly drawn client of each slot from the window-th to the n-th: n - window + 1 updates. An
     empty slot outputs R(0), drawn by the same randomizer and indistinguishable from a message. Nobody learns which
-    clients checked in, nor their number.
+    clients checked in, nor their number, nor which slots they picked.
 
     Attributes:
       num_clients: n, from 1 to 1e12. An upper bound is safe, a lower bound is not. Every index up to the true number is
@@ -318,7 +318,7 @@ class SlidingWindow(CheckInProtocol):
         return (
             "every client picks its slot uniformly from its own window, and no client drops out",
             SAME_RANDOMIZER,
-            UNSEEN_UNCOUNTED,
+            f"{UNSEEN_UNCOUNTED}, nor which slot any client picked",
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
             *self.trusting,
         )
