@@ -643,9 +643,19 @@ class Link:
         above = distances(self.deviation, self.unit, neg_log_tail, _LOSSES)
         asked = self.deviation * _deviations(math.exp(_SURE - neg_log_tail) / self.deviation)
         above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
-        upper = np.array([self.value(each) for each in above.tolist()])
-        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, 0.0))
+        upper = np.array([self.value(each) + self._cut(each) for each in above.tolist()])
+        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, self._at_end))
         return np.append(np.log1p(above[:-1]), self.steps.epsilon0), upper
+
+    @property
+    def _at_end(self) -> float:
+        """Upper bound on the divergence at c = p."""
+        return 0.0
+
+    def _cut(self, above: float) -> float:
+        """Addition to `value` for messages that are cut."""
+        del above
+        return 0.0
 
 
 class _Steps(NamedTuple):
@@ -785,6 +795,13 @@ class NearlyPrivateLink(Link):
             variance *= 1.0 + messages.spread(_Forecast(self.inner.variance, 0.0, ()), pools[0])
         self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
 
+    @property
+    def _at_end(self) -> float:
+        return self.messages.delta0
+
+    def _cut(self, above: float) -> float:
+        return (1.0 + above) * self.floor * (1.0 + ROUNDING)
+
     @functools.cached_property
     def largest_floor(self) -> float:
         """phi with H_c <= value + phi for all c >= 1: beyond any c the divergence is smaller than there."""
@@ -845,7 +862,7 @@ def nearly_private(
 ) -> NearlyPrivateLink | None:
     """Bound for (eps0, delta0)-LDP messages of all clients; None if more than delta is lost by cutting.
 
-    Messages may depend on others of their round. Trust model: as `profile`.
+    Clients send in uniform order, and messages may depend on earlier ones. Trust model: as `profile`.
 
     Args:
       num_clients, neg_log_tail: as in `profile`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).

@@ -89,6 +89,16 @@ def test_rounds_of_randomized_response(epsilon0, rounds, delta, smoothing, per_d
         assert upper <= exact * (1.0 + 2e-3)
 
 
+def test_the_search_ends_where_floats_are_wider_apart_than_its_width():
+    """The mean is a million standard deviations of the sum: a halving leaves the interval as it is."""
+    rounds, number = 100_000, np.arange(100_001.0)
+    masses = scipy.stats.binom.pmf(number, rounds, 0.5)
+    exact = exact_epsilon(1e5 - 1e-5 * number, masses, 1e-6)
+    lower, upper = ends([1.0, 0.99999], [0.5, 0.5], rounds, 1e-6)
+    assert lower <= exact * (1.0 + 1e-9)
+    assert upper >= exact * (1.0 - 1e-9)
+
+
 def test_few_rounds_of_any_law():
     """Laws from the clock; all sums of their losses are listed."""
     rng, found = np.random.default_rng(int(time.time())), 0

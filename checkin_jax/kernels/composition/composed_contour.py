@@ -103,7 +103,7 @@ def end(
     higher = pld.tilt_at(atoms, counts, order + jnp.asarray(_HIGHER) / deviation)
     beyond = (higher.order - order) * period
     log_before = higher.log_mgf + 0.5 * variance * higher.order * (higher.order + 1.0)
-    log_before = log_before + drift - beyond - jnp.log(-jnp.expm1(-beyond))
+    log_before = log_before + drift * higher.order / order - beyond - jnp.log(-jnp.expm1(-beyond))
     # C(x + y) <= y + (x + Y)_+ for y > 0, whose mean is at most this where eps >= 0.
     plain, shrink = pld.tilt_at(atoms, counts, jnp.zeros(())), jnp.exp(-order * period)
     reach = jnp.sqrt(plain.variance + variance) + jnp.abs(plain.mean) + variance

@@ -150,21 +150,23 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
 
 
 def _crossing_traced(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
-    width = (high - low) * 0.5**halvings
+    """`crossing` in at most four steps a halving: the width may be below the spacing of floats."""
+    width, most = (high - low) * 0.5**halvings, 4 * halvings
 
     def body(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        low, high, middle, top, _ = state
+        low, high, middle, top, _, steps = state
         here, slope = value(middle)
         low, high = jnp.where(here < 0, middle, low), jnp.where(here < 0, high, middle)
         step = -here / slope
         newton = middle + step
         inside, past = (low < newton) & (newton < high), (newton >= high) & (high == top)
         middle = jnp.where(inside, newton, jnp.where(past, high, 0.5 * (low + high)))
-        return low, high, middle, jnp.where(past, jnp.nan, top), inside & (jnp.abs(step) < _NEWTON)
+        near = inside & (jnp.abs(step) < _NEWTON)
+        return low, high, middle, jnp.where(past, jnp.nan, top), near, steps + 1
 
-    start = low, high, 0.5 * (low + high), high, jnp.asarray(False)
-    low, high, middle, _, near = jax.lax.while_loop(
-        lambda state: ~state[-1] & (state[1] - state[0] > width), body, start
+    start = low, high, 0.5 * (low + high), high, jnp.asarray(False), jnp.asarray(0)
+    low, high, middle, _, near, _ = jax.lax.while_loop(
+        lambda state: ~state[4] & (state[5] < most) & (state[1] - state[0] > width), body, start
     )
     return jnp.where(near, middle, 0.5 * (low + high))
 

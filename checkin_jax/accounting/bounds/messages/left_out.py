@@ -449,8 +449,5 @@ class LeftOutNearlyPrivate:
         return self._link.table(self.neg_log_tail)
 
     def upper(self, loss: np.ndarray) -> Values:
-        assert self._link is not None
-        loss = np.asarray(loss)
-        cut = np.exp(np.minimum(loss, self.epsilon0)) * self._link.floor
-        within = convex.chords(*self._profile, np.minimum(loss, self.epsilon0)) + cut * (1.0 + ROUNDING)
-        return np.where(loss >= self.epsilon0, self.delta0, within)
+        within = convex.chords(*self._profile, np.minimum(loss, self.epsilon0))
+        return np.where(np.asarray(loss) >= self.epsilon0, self.delta0, within)
