@@ -158,7 +158,7 @@ def test_one_fleet_within_the_limits_is_no_bound_for_all():
     randomizer, channel, _ = MECHANISMS["approximate"]
     limits, g = cj.RateLimits(largest=0.97, expected_check_ins=0.9), 0.67
     run = cj.ShuffledCheckIn(num_clients=3, check_in_prob=limits)
-    found = unit_bound(run, randomizer, "messages", 1.0, 1e-9, client_rate=g, bounds="G1h").bound
+    found = unit_bound(run, randomizer, "messages", 1.0, 1e-9, client_rate=g, bounds=("G1h",)).bound
     fleets = fleets_within(0.97, 0.9, 2)
     truth = exact.most([pair for fleet in fleets for pair in exact.rounds(channel, [*fleet, g])], CS)
     (right,) = (one for one in getattr(found, "bounds", (found,)) if isinstance(one, SubsampledMessages))
