@@ -170,7 +170,7 @@ def built_bounds(unit: Unit, bounds: str | tuple[str, ...]) -> list[tuple[Bound,
     if not built and not isinstance(bounds, str):
         apply = dict.fromkeys(bound.word for bound in table.BOUNDS if bound.build(unit) is not None)
         raise _validate.error(f"words that apply here: {', '.join(apply) or 'none does'}", bounds=bounds)
-    return _promising(built)
+    return not_included(built)
 
 
 def applying(units: Iterable[Unit]) -> list[Bound]:
@@ -340,7 +340,7 @@ def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:
     return bounds == BEST or not {bound.word, *bound.labels}.isdisjoint(bounds)
 
 
-def _promising(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
+def not_included(built: list[tuple[Bound, Any]]) -> list[tuple[Bound, UnitBound]]:
     """The bounds without those that another one includes."""
     included = {label for _, made in built for label in getattr(made, "includes", ())}
     return [each for each in built if included.isdisjoint(each[0].labels)]

@@ -256,16 +256,9 @@ def t2_plus_plus(unit: Unit) -> UnitBound | None:
     return _labelled(unit, AnyMessage(unit.epsilon0))
 
 
-def labels_are_false(unit: Unit) -> bool:
-    """True for common slots with hidden dummies, several clients of equal rates, and a record replaced."""
-    shown, choices = unit.slots, unit.protocol.used_slot_choices
-    hidden = unit.replaced and shown is not None and shown.hidden
-    return hidden and choices is not None and choices.num_clients > 1
-
-
 def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
-    choices = unit.protocol.used_slot_choices
-    if choices is None or not labels_are_false(unit):
+    shown, choices = unit.slots, unit.protocol.used_slot_choices
+    if not unit.replaced or shown is None or not shown.hidden or choices is None or choices.num_clients < 2:
         return None
     labelled = LabelledSlots(*choices, steps, unit.neg_log_tail)
     return labelled if labelled.gains else None
@@ -414,18 +407,16 @@ def e_plus(unit: Unit) -> UnitBound | None:
     if -cover.num_clients * math.log(cover.rate) > unit.neg_log_tail:
         return None
     if unit.epsilon0 is None:
-        return _e_plus_cut(unit)
+        return _e_plus_cut(unit, cover.num_clients)
     everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
     return everybody if everybody.gains else None
 
 
-def _e_plus_cut(unit: Unit) -> UnitBound | None:
+def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
     """E+ for messages that are nearly eps0-LDP."""
-    cut = _cut(unit, 1.0)
-    if cut is None or unit.cover is None or unit.cover.num_clients < 2 or unit.sums_noise:
-        return None
-    nearly = LeftOutNearlyPrivate(unit.cover.num_clients, *cut, unit.neg_log_tail)
-    return nearly if nearly.gains else None
+    cut = None if num_clients < 2 or unit.sums_noise else _cut(unit, 1.0)
+    link = None if cut is None else left_out_clones.nearly_private(num_clients, unit.neg_log_tail, *cut)
+    return None if link is None else LeftOutNearlyPrivate(link, unit.neg_log_tail)
 
 
 @functools.lru_cache(maxsize=16)

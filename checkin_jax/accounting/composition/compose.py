@@ -48,15 +48,14 @@ def truncation_loss(one: UnitBound, num_units: float, delta: float) -> float:
     The last value of one bound, followed to where another one is smaller, would be a rare and very large loss.
     """
     far = search.truncation_loss(one.upper, one.largest_loss, search.ENOUGH * delta / num_units)
-    if not isinstance(one, Minimum):
-        return far
-    nearer = search.truncation_loss(one.upper, one.largest_loss, _RARE * delta / num_units)
-    return nearer if nearer < _FAR_AWAY * far else far
+    return _much_nearer(one, far, num_units, delta, (_RARE,)) if isinstance(one, Minimum) else far
 
 
-def _much_nearer(one: UnitBound, far: float, num_units: float, delta: float) -> float:
-    """A truncation loss far below `far` at which most of delta is left, or `far`."""
-    for share in _TRIED_BESIDES:
+def _much_nearer(
+    one: UnitBound, far: float, num_units: float, delta: float, shares: Sequence[float] = _TRIED_BESIDES
+) -> float:
+    """The first truncation loss far below `far`, with at most one of these shares of delta beyond, or `far`."""
+    for share in shares:
         nearer = search.truncation_loss(one.upper, one.largest_loss, share * delta / num_units)
         if nearer < _FAR_AWAY * far:
             return nearer

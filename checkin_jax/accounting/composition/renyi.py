@@ -22,6 +22,7 @@ from checkin_jax.accounting.bounds.select import (
     check_identical_units,
     check_protocol,
     check_randomizer,
+    not_included,
 )
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -262,9 +263,7 @@ class GaussianCurve(UnitCurve):
         """Other bounds on the unit that cost at most `_SECONDS`."""
         unit = self._unit(_OTHERS_MASS)
         tried = [bound for bound in table.BOUNDS if bound.seconds <= _SECONDS and bound is not but]
-        made = [(bound, one) for bound in tried if (one := bound.build(unit)) is not None]
-        included = {label for _, one in made for label in getattr(one, "includes", ())}
-        return [each for each in made if included.isdisjoint(each[0].labels)]
+        return not_included([(bound, one) for bound in tried if (one := bound.build(unit)) is not None])
 
     def _moments(self, labels: Labels, others: Sequence[UnitBound], orders: np.ndarray) -> np.ndarray:
         """log A of the minimum of the profile of these labels and of the other bounds; [orders]."""

@@ -421,33 +421,21 @@ class LeftOutNearlyPrivate:
     """E+ for n shuffled (eps0, delta0)-LDP messages, one of each client. Symmetric.
 
     Attributes:
-      num_clients: n >= 2. epsilon0: in nats. delta0: of one message at epsilon0, from above.
-      neg_log_tail: -log of the negligible mass.
+      link: of all clients. neg_log_tail: -log of the negligible mass.
     """
 
-    num_clients: int
-    epsilon0: float
-    delta0: float
+    link: left_out_clones.NearlyPrivateLink
     neg_log_tail: float
 
     name = "everybody"
     witnesses: tuple[Witness, ...] = ()
     largest_loss = math.inf
 
-    @property
-    def _link(self) -> left_out_clones.NearlyPrivateLink | None:
-        return left_out_clones.nearly_private(self.num_clients, self.neg_log_tail, self.epsilon0, self.delta0)
-
-    @property
-    def gains(self) -> bool:
-        """True if cutting costs less than delta."""
-        return self._link is not None
-
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        assert self._link is not None
-        return self._link.table(self.neg_log_tail)
+        return self.link.table(self.neg_log_tail)
 
     def upper(self, loss: np.ndarray) -> Values:
-        within = convex.chords(*self._profile, np.minimum(loss, self.epsilon0))
-        return np.where(np.asarray(loss) >= self.epsilon0, self.delta0, within)
+        loss, epsilon0 = np.asarray(loss), self.link.steps.epsilon0
+        within = convex.chords(*self._profile, np.minimum(loss, epsilon0))
+        return np.where(loss >= epsilon0, self.link.messages.delta0, within)
