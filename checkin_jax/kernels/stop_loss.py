@@ -23,11 +23,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p
-from checkin_jax.kernels.execution.backend import complex_of, quietly, xp
+from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # Floor of |M| of one step, relative to M(t); its effect is counted.
@@ -70,14 +71,23 @@ def multiplicity(points: int) -> Array:
     return xp.where(xp.arange(points) == 0, 1.0, 2.0)
 
 
+def _series(z: Array) -> Array:
+    found = xp.full_like(z, _SERIES[-1])
+    for coefficient in _SERIES[-2::-1]:
+        found = found * z + coefficient
+    return found
+
+
 def second(z: Array) -> Array:
     """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
     near = xp.abs(z) < 1.0
-    inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
-    series = xp.full_like(inner, _SERIES[-1])
-    for coefficient in _SERIES[-2::-1]:
-        series = series * inner + coefficient
-    return xp.where(near, series, (complex_exp(outer) - 1.0 - outer) / (outer * outer))
+    if of_jax(z):
+        inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
+        return xp.where(near, _series(inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer))
+    found = np.empty_like(z)
+    found[near], outer = _series(z[near]), z[~near]
+    found[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
+    return found  # type: ignore[return-value]
 
 
 def squared(excess: Array) -> Array:
@@ -108,10 +118,43 @@ def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
     return _PER_STEP * real * xp.square(xp.abs(theta)) * (1.0 + xp.abs(excess)) / size
 
 
+class Repeated(NamedTuple):
+    """One step at the nodes of a contour, to be added any number of times; as in `ContourSum`.
+
+    floored: True if |M| was raised at a node.
+    """
+
+    log_mgf: Array
+    log_ratio: Array
+    drift: Array
+    floored: Array
+
+
+def repeated(contour: Contour, theta: Array, excess: Array, real: Array) -> Repeated:
+    """A step with theta^2 T(theta) = excess [..., points] and T(t) = real [...]."""
+    log_step, size = log_one_plus(excess)
+    log_real = log1p(xp.square(contour.order) * real)
+    floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1)
+    log_ratio = log_step - log_real[..., None].astype(log_step.dtype)
+    return Repeated(log_real, log_ratio, rounding(theta, excess, real[..., None], size), floored)
+
+
+def times(total: ContourSum, step: Repeated, count: Array) -> ContourSum:
+    """Adds `count` >= 0 such steps: scalar, or [...]."""
+    raised = xp.where(step.floored & (count > 0), 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0)
+    number = xp.asarray(count)[..., None]
+    return ContourSum(
+        total.log_mgf + count * step.log_mgf,
+        total.log_ratio + number.astype(step.log_ratio.dtype) * step.log_ratio,
+        total.drift + number * step.drift,
+        total.absolute + raised,
+    )
+
+
 def add(
     total: ContourSum, contour: Contour, theta: Array, step: Array, real: Array, count: Array
 ) -> ContourSum:
-    """Adds `count` >= 0 steps with T(theta) = step [points] and T(t) = real.
+    """Adds `count` >= 0 steps with T(theta) = step [..., points] and T(t) = real [...].
 
     n clients that take a step with probability gamma each are n steps with gamma T.
     """
@@ -121,19 +164,8 @@ def add(
 def add_excess(
     total: ContourSum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array
 ) -> ContourSum:
-    """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...], one sum
-    for each.
-    """
-    log_step, size = log_one_plus(excess)
-    log_real = log1p(xp.square(contour.order) * real)
-    floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1) & (count > 0)
-    below = log_real[..., None].astype(log_step.dtype)
-    return ContourSum(
-        total.log_mgf + count * log_real,
-        total.log_ratio + (log_step - below) * count.astype(log_step.dtype),
-        total.drift + count * rounding(theta, excess, real[..., None], size),
-        total.absolute + xp.where(floored, 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0),
-    )
+    """`add` for steps with theta^2 T(theta) = excess [..., points]."""
+    return times(total, repeated(contour, theta, excess, real), count)
 
 
 def beyond(contour: Contour, points: int) -> Array:
