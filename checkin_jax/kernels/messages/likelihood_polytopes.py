@@ -123,12 +123,12 @@ HEXAGON = Game(
 
 def one_bit_places(c_minus_1: Array, message: Message) -> Array:
     """Places of B0's terms, all others at x' (X) or x (Y): of X, of Y, of -(c - 1) xi, and the
-    fourth of t*.
+    fourth of t*; [..., values].
     """
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
     fourth = c_minus_1 / xp.expm1(message.epsilon0)
-    return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
+    return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth], axis=-1)
 
 
 def one_bit_laws(message: Message) -> Array:
