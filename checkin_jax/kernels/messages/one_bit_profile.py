@@ -172,7 +172,7 @@ def curve_between(
     return curve, rest * xp.exp(curve.height + xp.maximum(others * curve.tilt, 0.0))
 
 
-class _Steps(NamedTuple):
+class _BitSums(NamedTuple):
     """The normal variable with one t*, one X and one Y, at those nodes of a good contour that matter."""
 
     on: equal_steps.SumContour
@@ -186,13 +186,13 @@ class _Steps(NamedTuple):
         return curve_between(path, theta, self.begun, self.first, self.second, others, x, tail)
 
 
-def _steps(at: Array, weights: Array, least: Array, most: Array, x: Array, jump: Array) -> _Steps:
+def _steps(at: Array, weights: Array, least: Array, most: Array, x: Array, jump: Array) -> _BitSums:
     """X, Y and t* on a good contour for `most` steps, where `least` of them matter; weights: [3, values]."""
     path = equal_steps.contour(*equal_steps.saddle(equal_steps.CentredLaws(at, weights[:2]), most, x), jump)
     on = equal_steps.on_nodes(path, equal_steps.CentredLaws(at, weights), 2, least, NODES)
     first, second, star = (on.step(law) for law in range(3))
     begun = stop_loss.times(stop_loss.start(path, on.theta), star, xp.ones_like(most))
-    return _Steps(on, begun, first, second)
+    return _BitSums(on, begun, first, second)
 
 
 def curve_of(clients: Array, rate: Array, message: Message, losses: Array) -> tuple[StopLossCurve, Array]:
