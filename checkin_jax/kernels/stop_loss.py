@@ -182,12 +182,12 @@ def inaccuracy(total: ContourSum) -> Array:
     return wrong * xp.exp(size + wrong) + total.absolute[..., None]
 
 
-def _weights(contour: Contour, theta: Array) -> Array:
+def weights(contour: Contour, theta: Array) -> Array:
     """1 / (L |theta|^2), for each frequency that a node represents."""
     return multiplicity(theta.shape[-1]) / (contour.period[..., None] * xp.square(xp.abs(theta)))
 
 
-def _last(contour: Contour, points: int) -> Array:
+def last(contour: Contour, points: int) -> Array:
     """Upper bound on what frequencies from 2 pi points / L on add, over M(t), from the normal variable."""
     return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
 
@@ -202,9 +202,28 @@ def fewer(total: ContourSum, contour: Contour, theta: Array, points: int) -> tup
     either kind give a bound, so the smaller one holds.
     """
     sizes = xp.exp(xp.real(total.log_ratio)) + inaccuracy(total)
-    beyond = xp.sum((_weights(contour, theta) * sizes)[..., points:], axis=-1)
+    beyond = xp.sum((weights(contour, theta) * sizes)[..., points:], axis=-1)
     few = total._replace(log_ratio=total.log_ratio[..., :points], drift=total.drift[..., :points])
-    return few, beyond + _last(contour, theta.shape[-1])
+    return few, beyond + last(contour, theta.shape[-1])
+
+
+def lasting(contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> tuple[Array, Array]:
+    """Indices of the nodes that matter for sums of at least `count` steps of some laws, and the `tail` of the others.
+
+    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. At other nodes
+    |M(theta) / M(t)|^count is below e^-59 for every law, since log r <= r - 1. So it is for steps of several of the
+    laws, and after any further steps.
+    """
+    square, top = xp.square(xp.abs(theta))[..., None, :], xp.square(contour.order)[..., None] * real
+    top = (top * (2.0 + top))[..., None]
+    wrong = 2.0 * _PER_STEP * real[..., None] * square * (1.0 + xp.abs(excess))
+    above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
+    # NaN is kept.
+    small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])
+    kept = xp.flatnonzero(~xp.all(small, axis=0))
+    # All 1 / (L |theta|^2) are at most the first one and an integral.
+    every = 1.0 / (contour.period * xp.square(contour.order)) + 0.5 / contour.order
+    return kept, math.exp(-59.0) * every + last(contour, theta.shape[-1])
 
 
 @quietly
@@ -226,11 +245,11 @@ def stop_loss(
     shift = frequency * x[..., None]
     phase = xp.imag(total.log_ratio) + shift
     size = xp.real(total.log_ratio)
-    kernel = _weights(contour, theta)
+    kernel = weights(contour, theta)
     # e^{i phase} / theta^2, the latter by its argument.
     terms = xp.exp(size) * cos(phase - 2.0 * angle(frequency, contour.order[..., None]))
     error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
-    tail = _last(contour, points) if tail is None else tail
+    tail = last(contour, points) if tail is None else tail
     inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail
     value = inside * xp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isnan(value), math.inf, value)

@@ -125,7 +125,7 @@ HEXAGON = Game(
 
 def one_bit_places(c_minus_1: Array, message: Message) -> Array:
     """Places of B0's terms, all others at x' (X) or x (Y): of X, of Y, of -(c - 1) xi, and the
-    fourth of t*.
+    fourth of t*; [..., values].
     """
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
