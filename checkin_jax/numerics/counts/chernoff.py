@@ -80,8 +80,8 @@ def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
     low, high = least / number, np.ones(least.shape)
     if number <= _LISTED:
         # Scipy's quantile has no proven error, so that it is a guess.
-        rest = scipy.special.betaincinv(number - least + 1.0, least, np.exp(-exponent))
-        guess = np.clip(1.0 - rest * (1.0 - _NEARER), low, high)
+        rest = scipy.special.betaincinv(number - least + 1.0, np.maximum(least, 1.0), np.exp(-exponent))
+        guess = np.clip(np.where(least > 0.0, 1.0 - rest * (1.0 - _NEARER), low), low, high)
         if rare(guess).all():
             return guess
     for _ in range(_BISECTIONS):
