@@ -23,11 +23,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p
-from checkin_jax.kernels.execution.backend import complex_of, quietly, xp
+from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # Floor of |M| of one step, relative to M(t); its effect is counted.
@@ -70,14 +71,23 @@ def multiplicity(points: int) -> Array:
     return xp.where(xp.arange(points) == 0, 1.0, 2.0)
 
 
+def _series(z: Array) -> Array:
+    found = xp.full_like(z, _SERIES[-1])
+    for coefficient in _SERIES[-2::-1]:
+        found = found * z + coefficient
+    return found
+
+
 def second(z: Array) -> Array:
     """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
     near = xp.abs(z) < 1.0
-    inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
-    series = xp.full_like(inner, _SERIES[-1])
-    for coefficient in _SERIES[-2::-1]:
-        series = series * inner + coefficient
-    return xp.where(near, series, (complex_exp(outer) - 1.0 - outer) / (outer * outer))
+    if of_jax(z):
+        inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
+        return xp.where(near, _series(inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer))
+    found = np.empty_like(z)
+    found[near], outer = _series(z[near]), z[~near]
+    found[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
+    return found  # type: ignore[return-value]
 
 
 def squared(excess: Array) -> Array:
@@ -108,10 +118,43 @@ def rounding(theta: Array, excess: Array, real: Array, size: Array) -> Array:
     return _PER_STEP * real * xp.square(xp.abs(theta)) * (1.0 + xp.abs(excess)) / size
 
 
+class Repeated(NamedTuple):
+    """One step at the nodes of a contour, to be added any number of times; as in `ContourSum`.
+
+    floored: True if |M| was raised at a node.
+    """
+
+    log_mgf: Array
+    log_ratio: Array
+    drift: Array
+    floored: Array
+
+
+def repeated(contour: Contour, theta: Array, excess: Array, real: Array) -> Repeated:
+    """A step with theta^2 T(theta) = excess [..., points] and T(t) = real [...]."""
+    log_step, size = log_one_plus(excess)
+    log_real = log1p(xp.square(contour.order) * real)
+    floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1)
+    log_ratio = log_step - log_real[..., None].astype(log_step.dtype)
+    return Repeated(log_real, log_ratio, rounding(theta, excess, real[..., None], size), floored)
+
+
+def times(total: ContourSum, step: Repeated, count: Array) -> ContourSum:
+    """Adds `count` >= 0 such steps: scalar, or [...]."""
+    raised = xp.where(step.floored & (count > 0), 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0)
+    number = xp.asarray(count)[..., None]
+    return ContourSum(
+        total.log_mgf + count * step.log_mgf,
+        total.log_ratio + number.astype(step.log_ratio.dtype) * step.log_ratio,
+        total.drift + number * step.drift,
+        total.absolute + raised,
+    )
+
+
 def add(
     total: ContourSum, contour: Contour, theta: Array, step: Array, real: Array, count: Array
 ) -> ContourSum:
-    """Adds `count` >= 0 steps with T(theta) = step [points] and T(t) = real.
+    """Adds `count` >= 0 steps with T(theta) = step [..., points] and T(t) = real [...].
 
     n clients that take a step with probability gamma each are n steps with gamma T.
     """
@@ -121,19 +164,8 @@ def add(
 def add_excess(
     total: ContourSum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array
 ) -> ContourSum:
-    """`add` for steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...], one sum
-    for each.
-    """
-    log_step, size = log_one_plus(excess)
-    log_real = log1p(xp.square(contour.order) * real)
-    floored = xp.any(size <= 2.0 * FLOOR**2, axis=-1) & (count > 0)
-    below = log_real[..., None].astype(log_step.dtype)
-    return ContourSum(
-        total.log_mgf + count * log_real,
-        total.log_ratio + (log_step - below) * count.astype(log_step.dtype),
-        total.drift + count * rounding(theta, excess, real[..., None], size),
-        total.absolute + xp.where(floored, 2.0 * xp.exp(count * math.log(2.0 * FLOOR)), 0.0),
-    )
+    """`add` for steps with theta^2 T(theta) = excess [..., points]."""
+    return times(total, repeated(contour, theta, excess, real), count)
 
 
 def beyond(contour: Contour, points: int) -> Array:
@@ -150,12 +182,12 @@ def inaccuracy(total: ContourSum) -> Array:
     return wrong * xp.exp(size + wrong) + total.absolute[..., None]
 
 
-def _weights(contour: Contour, theta: Array) -> Array:
+def weights(contour: Contour, theta: Array) -> Array:
     """1 / (L |theta|^2), for each frequency that a node represents."""
     return multiplicity(theta.shape[-1]) / (contour.period[..., None] * xp.square(xp.abs(theta)))
 
 
-def _last(contour: Contour, points: int) -> Array:
+def last(contour: Contour, points: int) -> Array:
     """Upper bound on what frequencies from 2 pi points / L on add, over M(t), from the normal variable."""
     return 2.0 * beyond(contour, points) * contour.period / xp.square(2.0 * math.pi * points)
 
@@ -170,9 +202,28 @@ def fewer(total: ContourSum, contour: Contour, theta: Array, points: int) -> tup
     either kind give a bound, so the smaller one holds.
     """
     sizes = xp.exp(xp.real(total.log_ratio)) + inaccuracy(total)
-    beyond = xp.sum((_weights(contour, theta) * sizes)[..., points:], axis=-1)
+    beyond = xp.sum((weights(contour, theta) * sizes)[..., points:], axis=-1)
     few = total._replace(log_ratio=total.log_ratio[..., :points], drift=total.drift[..., :points])
-    return few, beyond + _last(contour, theta.shape[-1])
+    return few, beyond + last(contour, theta.shape[-1])
+
+
+def lasting(contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> tuple[Array, Array]:
+    """Indices of the nodes that matter for sums of at least `count` steps of some laws, and the `tail` of the others.
+
+    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. At other nodes
+    |M(theta) / M(t)|^count is below e^-59 for every law, since log r <= r - 1. So it is for steps of several of the
+    laws, and after any further steps.
+    """
+    square, top = xp.square(xp.abs(theta))[..., None, :], xp.square(contour.order)[..., None] * real
+    top = (top * (2.0 + top))[..., None]
+    wrong = 2.0 * _PER_STEP * real[..., None] * square * (1.0 + xp.abs(excess))
+    above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
+    # NaN is kept.
+    small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])
+    kept = xp.flatnonzero(~xp.all(small, axis=0))
+    # All 1 / (L |theta|^2) are at most the first one and an integral.
+    every = 1.0 / (contour.period * xp.square(contour.order)) + 0.5 / contour.order
+    return kept, math.exp(-59.0) * every + last(contour, theta.shape[-1])
 
 
 @quietly
@@ -194,11 +245,11 @@ def stop_loss(
     shift = frequency * x[..., None]
     phase = xp.imag(total.log_ratio) + shift
     size = xp.real(total.log_ratio)
-    kernel = _weights(contour, theta)
+    kernel = weights(contour, theta)
     # e^{i phase} / theta^2, the latter by its argument.
     terms = xp.exp(size) * cos(phase - 2.0 * angle(frequency, contour.order[..., None]))
     error = inaccuracy(total) + UNIT * (points + 16.0 * xp.abs(shift)) * xp.exp(size)
-    tail = _last(contour, points) if tail is None else tail
+    tail = last(contour, points) if tail is None else tail
     inside = xp.sum(kernel * terms, axis=-1) + xp.sum(kernel * error, axis=-1) + tail
     value = inside * xp.exp(contour.order * x + total.log_mgf) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isnan(value), math.inf, value)

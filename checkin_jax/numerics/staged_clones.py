@@ -218,11 +218,10 @@ def pool(
     chosen = stages(least, float(everybody[0]), neg_log_tail)
     if chosen is None or steps.idle:
         return None
-    mean, pad = theta * float(number[-1]), (sizes.size - number.size, 0)
+    mean = theta * float(number[-1])
     deviation = rate * math.sqrt(steps.variance / mean) * math.expm1(steps.epsilon0)
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)
-    padded = np.pad(number, pad, mode="edge"), np.pad(parts, pad)
-    given = staged_games.Pool(*map(host, (*padded, theta, rate, lost)))
+    given = staged_games.Pool(*map(host, (number, parts, theta, rate, lost)))
     return GameArguments.of(staged_games.pooled, given, steps, chosen, deviation, mean, neg_log_tail)
 
 

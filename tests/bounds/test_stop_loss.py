@@ -188,3 +188,24 @@ def test_a_sum_without_spread_is_still_bounded():
     law = two_point(1.0, 0.5)
     for count in (1, 2, 3):
         assert bound([(law, 1.0, count)], 0.7) >= max(enumerated([(law, 1.0, count)], 0.7), 0.7)
+
+
+def test_nodes_that_are_left_out_hardly_matter():
+    """Of 300 steps, on one contour of two; overflow leaves none out."""
+    law, count = two_point(0.7, 0.4), 300.0
+    at, weights = np.array(law).T
+    contour = stop_loss.Contour(host([0.1, 0.4]), host([60.0, 90.0]), host([0.2, 0.3]))
+    theta = np.asarray(stop_loss.nodes(contour, 256))
+    excess = theta**2 * np.stack([transform(law, row) for row in theta])
+    real = np.array([[transform(law, np.array([t + 0j]))[0].real] for t in (0.1, 0.4)])
+    kept, tail = stop_loss.lasting(contour, theta, excess[:, None], host(real), host(count))
+    left = np.setdiff1d(np.arange(256), kept)
+    assert 0 < kept.size < 200
+    ratio = np.exp(theta[..., None] * at) @ weights / (np.exp(theta[:, :1].real[..., None] * at) @ weights)
+    assert (count * np.log(np.abs(ratio[:, left])) <= -59.0).all()
+    kernel = np.asarray(stop_loss.weights(contour, theta))[:, left]
+    assert (math.exp(-59.0) * kernel.sum(axis=-1) <= np.asarray(tail)).all()
+    with np.errstate(all="ignore"):
+        overflown = excess * np.array([[1e200], [np.nan]])
+        kept, _ = stop_loss.lasting(contour, theta, overflown[:, None], host(real * 1e200), host(count))
+    assert kept.size == 256

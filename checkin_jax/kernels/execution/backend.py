@@ -100,6 +100,22 @@ def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: 
     return start
 
 
+def scan(step: Callable[[Any, Any], Any], start: Any, rows: Any) -> Any:
+    """The last state of step(state, row), over the rows of the leading axis of every array of the tuple `rows`."""
+    if of_jax(start, rows):
+        return jax.lax.scan(lambda state, row: (step(state, row), None), start, rows)[0]
+    for row in zip(*rows):
+        start = step(start, row)
+    return start
+
+
+def mixed(shares: Array, rows: Array) -> Array:
+    """Real shares [..., any, rows] times complex rows [..., rows, any], in real arithmetic."""
+    if of_jax(shares, rows):
+        return complex_of(shares @ jnp.real(rows), shares @ jnp.imag(rows))
+    return product(shares, rows.view(np.float64)).view(np.complex128)  # type: ignore[return-value]
+
+
 def placed(values: Array, at: Array, value: Array) -> Array:
     """`values` with `value` at one index."""
     if of_jax(values, at, value):

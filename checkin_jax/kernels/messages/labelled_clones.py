@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from checkin_jax.kernels.messages import staged_games
@@ -34,18 +33,13 @@ class LabelledSteps(NamedTuple):
 def labelled(
     rules: Game, nodes: int, step_counts: LabelledSteps, stages: Stages, message: Message, loss: Array
 ) -> Array:
-    """T2++ at one loss; stages: for m steps."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    middle = -(step_counts.masses @ step_counts.clients) / jnp.sum(step_counts.masses) * c_minus_1 / unit
-    end = staged_games.play(rules, nodes, message, stages, loss, step_counts.slots, middle)
-    every = end.more(step_counts.slots - stages.before)
-
-    def part(clients: Array) -> Array:
-        x = -clients * c_minus_1 / unit
-        debt = every.debt * jnp.exp(end.game.contour.order * x + every.total.log_mgf)
-        return (end.stop_loss(every.total, x) + debt) * unit / clients
-
+    """T2++; stages: for m steps."""
+    c_minus_1, unit = np.expm1(loss), np.expm1(message.epsilon0)
     alone = message.alone(loss)
-    parts = jax.vmap(part)(step_counts.clients)
-    parts = jnp.where(parts >= 0.0, jnp.minimum(parts, alone), alone)
-    return staged_games.clipped(step_counts.masses @ parts + step_counts.lost * alone, alone)
+    middle = -(step_counts.masses @ step_counts.clients) / np.sum(step_counts.masses) * c_minus_1 / unit
+    end = staged_games.play(rules, nodes, message, stages, loss, step_counts.slots, middle)
+    found = step_counts.lost * alone
+    for mass, clients in zip(step_counts.masses, step_counts.clients):
+        value = end.value(step_counts.slots - stages.before, -clients * c_minus_1 / unit) * unit / clients
+        found = found + mass * np.where(value >= 0.0, np.minimum(value, alone), alone)
+    return staged_games.clipped(found, alone)

@@ -18,7 +18,7 @@ from checkin_jax.kernels.execution.backend import quietly, xp
 
 
 class OwnLaws(NamedTuple):
-    """Laws of a mechanism's own step at every loss, or at one loss.
+    """Laws of a mechanism's own step at every loss.
 
     at: places, centred and in units of p - 1, [losses, values]. laws: probabilities of all places except
     zero; the last law is above the others in convex order, [losses, laws, values]. alone: upper bound on the
@@ -42,6 +42,10 @@ class Message(NamedTuple):
     differ: Array
     own: OwnLaws | None = None
 
+    def at(self, losses: slice) -> Message:
+        """The same message at some of the losses of `own`."""
+        return self if self.own is None else self._replace(own=OwnLaws(*(each[losses] for each in self.own)))
+
     def alone(self, loss: Array) -> Array:
         """Upper bound on the divergence of one message at this loss."""
         if self.own is not None:
@@ -51,12 +55,12 @@ class Message(NamedTuple):
 
 
 class Game(NamedTuple):
-    """A game; static, so that kernels are compiled for each game.
+    """A game.
 
-    places: all values of a step, [values], from c - 1 and a message. laws: their probabilities, [laws,
-    values]; the adversary chooses among all but the last, which is above the others in convex order.
-    candidates: mixtures of the first laws, tried as the main part of a stage's law. largest_variance: of a
-    step at c = 1. stages: number of stages of the early steps; any number gives a bound.
+    places: all values of a step, [..., values], from c - 1 [...] and a message. laws: their probabilities, [laws,
+    values] or one such array for each c; the adversary chooses among all but the last, which is above the others in
+    convex order. candidates: mixtures of the first laws, tried as the main part of a stage's law. largest_variance:
+    of a step at c = 1. stages: number of stages of the early steps; any number gives a bound.
     """
 
     places: Callable[[Array, Message], Array]
@@ -68,11 +72,9 @@ class Game(NamedTuple):
 
 def _hexagon_places(c_minus_1: Array, message: Message) -> Array:
     """Places at the corners (p,1), (1,p), (p,p), (1/p,1/p), (1,1/p), (1/p,1), and (0,0)."""
-    per_p, one = xp.exp(-message.epsilon0), xp.ones_like(message.epsilon0)
-    c = 1.0 + c_minus_1
-    return xp.stack(
-        [one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p, c_minus_1 / xp.expm1(message.epsilon0)]
-    )
+    per_p, one = xp.exp(-message.epsilon0), xp.ones_like(c_minus_1)
+    c, origin = 1.0 + c_minus_1, c_minus_1 / xp.expm1(message.epsilon0)
+    return xp.stack([one, -c, -c_minus_1, c_minus_1 * per_p, c * per_p, -per_p * one, origin], axis=-1)
 
 
 def _hexagon_laws(message: Message) -> Array:
@@ -123,12 +125,12 @@ HEXAGON = Game(
 
 def one_bit_places(c_minus_1: Array, message: Message) -> Array:
     """Places of B0's terms, all others at x' (X) or x (Y): of X, of Y, of -(c - 1) xi, and the
-    fourth of t*.
+    fourth of t*; [..., values].
     """
     c, per_p = 1.0 + c_minus_1, xp.exp(-message.epsilon0)
     one = xp.ones_like(c)
     fourth = c_minus_1 / xp.expm1(message.epsilon0)
-    return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth])
+    return xp.stack([one, -per_p * one, -c, c * per_p, -c_minus_1, c_minus_1 * per_p, fourth], axis=-1)
 
 
 def one_bit_laws(message: Message) -> Array:

@@ -15,23 +15,21 @@ node, on any branch of the logarithm, since only whole m matter. For real m, |g'
 |U_k|^2 e^{m Re U_k}, which is convex. So on [a, b] with q = max(Q(a), Q(b)), g lies below its chord plus q
 (m - a)(b - m)/2. The maximum of that is at an end of [a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals
 are halved until the maximum is known to 1e-4, or until there are _MOST. Every choice gives a bound, and the
-cost does not grow with the number of clients.
+cost does not grow with the number of clients. NumPy only.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
-import jax
+import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
 from checkin_jax.kernels.elementary import angle, cos
-from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.backend import placed, xp
+from checkin_jax.kernels.execution.backend import by_rows, quietly, xp
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message, one_bit_laws, one_bit_places
 from checkin_jax.kernels.round_off import UNIT
@@ -40,217 +38,178 @@ NODES = 1024
 # First and largest number of intervals of m; halving ends at this relative excess over the largest value
 # found.
 _FIRST, _MOST, _ENOUGH = 8, 96, 1e-4
+# Numbers per loss.
+_ACROSS = 2 * NODES
 
 
 class StopLossCurve(NamedTuple):
-    """g on the whole range of m, by its values at the nodes.
+    """g on the whole range of m at each loss, by its values at the nodes: [losses, nodes], and [losses] below.
 
-    base, slope: logarithm of M(theta)/M(t) at m = 0, and per m. kernel: |weight| at modulus one. drift: bound
-    on the error of the logarithm. height, tilt: log of e^{t x} M(t) at m = 0, and per m.
+    size, phase: log of the modulus of the k-th term over its weight and M(t), and its angle, at m = 0.
+    more, turn: both per m. kernel: |weight| at modulus one. drift: bound on the error of the logarithm.
+    bend: |U_k|^2. height, tilt: log of e^{t x} M(t) at m = 0, and per m.
     """
 
-    base: Array
-    slope: Array
-    kernel: Array
+    size: Array
+    more: Array
+    phase: Array
     turn: Array
+    kernel: Array
     drift: Array
+    bend: Array
     height: Array
     tilt: Array
 
+    def at(self, losses: np.ndarray) -> StopLossCurve:
+        """g at some of the losses."""
+        return StopLossCurve(*(part[losses] for part in self))
+
 
 def value_at(curve: StopLossCurve, m: Array) -> tuple[Array, Array]:
-    """(g, Q) at one m, rounded up."""
-    size = xp.real(curve.base) + m * xp.real(curve.slope)
-    phase = xp.imag(curve.base) + m * xp.imag(curve.slope) + curve.turn
+    """(g, Q) at one m for each loss, rounded up; [losses]."""
+    m_each = m[:, None]
+    size = curve.size + m_each * curve.more
+    phase = curve.phase + m_each * curve.turn
     modulus = curve.kernel * xp.exp(size)
     wrong = curve.drift + 16.0 * UNIT * (8.0 + xp.abs(size) + xp.abs(phase))
     error = modulus * wrong * xp.exp(wrong)
-    bend = xp.square(xp.abs(curve.slope + curve.tilt.astype(curve.slope.dtype)))
     scale = xp.exp(curve.height + m * curve.tilt) * (1.0 + ROUNDING)
-    value = xp.sum(modulus * cos(phase)) + xp.sum(error) + UNIT * modulus.size * xp.sum(modulus)
-    return scale * value, scale * xp.sum((modulus + error) * bend)
+    rounded = UNIT * modulus.shape[-1] * xp.sum(modulus, axis=-1)
+    value = xp.sum(modulus * cos(phase), axis=-1) + xp.sum(error, axis=-1) + rounded
+    return scale * value, scale * xp.sum((modulus + error) * curve.bend, axis=-1)
 
 
-class _Intervals(NamedTuple):
-    """Left ends, widths, values and Q at both ends, bounds, [most] each; their number; the largest value."""
-
-    left: Array
-    width: Array
-    value: tuple[Array, Array]
-    bend: tuple[Array, Array]
-    bound: Array
-    number: Array
-    best: Array
+def _highest(width: np.ndarray, low: np.ndarray, high: np.ndarray, *bends: np.ndarray) -> np.ndarray:
+    """Largest value between two points of a function with values low and high there and |g''| <= max Q."""
+    q = np.square(width) * np.maximum(*bends)
+    apart = np.abs(high - low)
+    inside = 0.5 * (low + high) + 0.125 * q + 0.5 * np.square(apart) / np.where(q > 0, q, 1.0)
+    inside += 1e-14 * (np.abs(low) + np.abs(high) + q)
+    return np.where(2.0 * apart >= q, np.maximum(low, high), inside)
 
 
-def _highest(width: Array, value: tuple[Array, Array], bend: tuple[Array, Array]) -> Array:
-    """Largest value between two points of a function with these end values and |g''| <= max Q."""
-    q = xp.square(width) * xp.maximum(*bend)
-    apart = xp.abs(value[1] - value[0])
-    inside = 0.5 * (value[0] + value[1]) + 0.125 * q
-    inside = inside + 0.5 * xp.square(apart) / xp.where(q > 0, q, 1.0)
-    inside = inside + 1e-14 * (xp.abs(value[0]) + xp.abs(value[1]) + q)
-    return xp.where(2.0 * apart >= q, xp.maximum(*value), inside)
-
-
-def largest(curve: StopLossCurve, others: Array, ceiling: Array) -> Array:
-    """Upper bound on g over [0, others]; not refined above `ceiling`."""
-    points = others * xp.linspace(0.0, 1.0, _FIRST + 1)
-    value, bend = backend.vmap(functools.partial(value_at, curve))(points)
-    pad = _MOST - _FIRST
-
-    def padded(part: Array, fill: float) -> Array:
-        return xp.pad(part, (0, pad), constant_values=fill)
-
-    width = others / _FIRST + xp.zeros(_FIRST)
-    ends, bends = (value[:-1], value[1:]), (bend[:-1], bend[1:])
-    state = _Intervals(
-        padded(points[:-1], 0.0),
-        padded(width, 0.0),
-        (padded(ends[0], 0.0), padded(ends[1], 0.0)),
-        (padded(bends[0], 0.0), padded(bends[1], 0.0)),
-        padded(_highest(width, ends, bends), -math.inf),
-        xp.asarray(_FIRST),
-        xp.max(value),
-    )
-
-    def unsure(state: _Intervals) -> Array:
-        rough = xp.max(state.bound) > state.best * (1.0 + _ENOUGH)
-        return rough & (state.number < _MOST) & (state.best < ceiling)
-
-    def halve(state: _Intervals) -> _Intervals:
-        i, j = xp.argmax(state.bound), state.number
-        half = 0.5 * state.width[i]
-        middle = state.left[i] + half
-        value, bend = value_at(curve, middle)
-        first = (state.value[0][i], value), (state.bend[0][i], bend)
-        second = (value, state.value[1][i]), (bend, state.bend[1][i])
-
-        def of(part: Array, left: Array, right: Array) -> Array:
-            return placed(placed(part, i, left), j, right)
-
-        return _Intervals(
-            placed(state.left, j, middle),
-            of(state.width, half, half),
-            (placed(state.value[0], j, value), of(state.value[1], value, second[0][1])),
-            (placed(state.bend[0], j, bend), of(state.bend[1], bend, second[1][1])),
-            of(state.bound, _highest(half, *first), _highest(half, *second)),
-            j + 1,
-            xp.maximum(state.best, value),
-        )
-
-    return xp.max(backend.while_loop(unsure, halve, state).bound)
+def largest(curve: StopLossCurve, others: Array, ceilings: Array) -> Array:
+    """Upper bounds on g over [0, others]; not refined above `ceilings`; [losses]."""
+    count = len(curve.height)
+    points = float(others) * np.linspace(0.0, 1.0, _FIRST + 1)
+    ends = [value_at(curve, host(np.full(count, m))) for m in points]
+    value, bend = (np.stack(part, axis=-1) for part in zip(*ends))
+    best = np.max(value, axis=-1)
+    # Intervals: left end, width, g at both ends, Q at both ends; and bounds on g inside.
+    intervals, bound = np.zeros((6, count, _MOST)), np.full((count, _MOST), -math.inf)
+    first = points[:-1], points[1:] - points[:-1], value[:, :-1], value[:, 1:], bend[:, :-1], bend[:, 1:]
+    for part, values in zip(intervals, first):
+        part[:, :_FIRST] = values
+    bound[:, :_FIRST] = _highest(*intervals[1:, :, :_FIRST])
+    for number in range(_FIRST, _MOST):
+        rough = np.max(bound, axis=-1) > best * (1.0 + _ENOUGH)
+        rows = np.flatnonzero(rough & (best < np.asarray(ceilings)))
+        if not rows.size:
+            break
+        highest = np.argmax(bound[rows], axis=-1)
+        left, width, low, high, *bends = intervals[:, rows, highest]
+        half, middle = 0.5 * width, left + 0.5 * width
+        value, bend = map(np.asarray, value_at(curve.at(rows), host(middle)))
+        best[rows] = np.maximum(best[rows], value)
+        halves = (left, half, low, value, bends[0], bend), (middle, half, value, high, bend, bends[1])
+        for place, each in zip((highest, number), halves):
+            intervals[:, rows, place] = each
+            bound[rows, place] = _highest(*each[1:])
+    return host(np.max(bound, axis=-1))
 
 
 def curve_between(
     path: stop_loss.Contour,
     theta: Array,
     begun: stop_loss.ContourSum,
-    first: stop_loss.ContourSum,
-    second: stop_loss.ContourSum,
+    first: stop_loss.ContourSum | stop_loss.Repeated,
+    second: stop_loss.ContourSum | stop_loss.Repeated,
     others: Array,
     x: Array,
+    tail: Array,
 ) -> tuple[StopLossCurve, Array]:
     """g(m) for a sum of `begun`, m steps `second` and others - m steps `first`, and a bound on
-    its deficit.
+    its deficit, [losses].
 
     begun includes the normal variable; first and second are one step each. The deficit consists of
-    frequencies beyond the nodes and of moduli raised to the floor.
+    the `tail` of nodes that are left out and of moduli raised to the floor. All may have an axis for the losses; x
+    has one.
     """
-    frequency, points = xp.imag(theta), theta.size
-    slope = second.log_ratio - first.log_ratio
-    many = others.astype(theta.dtype)
+    frequency, slope = xp.imag(theta), second.log_ratio - first.log_ratio
+    base = begun.log_ratio + others.astype(theta.dtype) * first.log_ratio
+    shift = frequency * x[:, None]
     drift = begun.drift + others * (
         xp.maximum(first.drift, second.drift)
         + 16.0 * UNIT * (xp.abs(first.log_ratio) + xp.abs(second.log_ratio))
     )
-    curve = StopLossCurve(
-        begun.log_ratio + many * first.log_ratio,
-        slope,
-        stop_loss.multiplicity(points) / (path.period * xp.square(xp.abs(theta))),
-        frequency * x - 2.0 * angle(frequency, path.order),
-        drift + 16.0 * UNIT * xp.abs(frequency * x),
-        path.order * x + begun.log_mgf + others * first.log_mgf,
-        second.log_mgf - first.log_mgf,
+    height = path.order * x + begun.log_mgf + others * first.log_mgf
+    tilt = second.log_mgf - first.log_mgf
+    more, turn = xp.real(slope), xp.imag(slope)
+    nodes = (
+        xp.real(base),
+        more,
+        xp.imag(base) + shift - 2.0 * angle(frequency, path.order[..., None]),
+        turn,
+        stop_loss.weights(path, theta),
+        drift + 16.0 * UNIT * xp.abs(shift),
+        xp.square(more + tilt[..., None]) + xp.square(turn),
     )
+    each = (xp.broadcast_to(part, shift.shape) for part in nodes)
+    curve = StopLossCurve(*each, *(xp.broadcast_to(part, x.shape) for part in (height, tilt)))
     # If the floor changes the modulus of one step, the sum has at least one such step at every whole m
     # concerned.
     floor = math.log(2.0 * stop_loss.FLOOR)
 
-    def held(mine: stop_loss.ContourSum, other: stop_loss.ContourSum) -> Array:
-        size = xp.real(mine.log_ratio) + mine.log_mgf
+    def held(
+        mine: stop_loss.ContourSum | stop_loss.Repeated, other: stop_loss.ContourSum | stop_loss.Repeated
+    ) -> Array:
+        size = xp.real(mine.log_ratio) + mine.log_mgf[..., None]
         rest = xp.maximum(others - 1.0, 0.0) * xp.maximum(xp.real(other.log_ratio), floor)
         return xp.where((size <= floor) & (others > 0), 2.0 * xp.exp(floor + rest), 0.0)
 
-    absolute = begun.absolute + held(first, second) + held(second, first)
-    tail = 2.0 * stop_loss.beyond(path, points) * path.period / xp.square(2.0 * math.pi * points)
-    rest = tail + xp.sum(curve.kernel * absolute)
-    top = xp.exp(curve.height + xp.maximum(others * curve.tilt, 0.0))
-
-    return curve, rest * top
+    absolute = begun.absolute[..., None] + held(first, second) + held(second, first)
+    rest = tail + xp.sum(curve.kernel * absolute, axis=-1)
+    return curve, rest * xp.exp(curve.height + xp.maximum(others * curve.tilt, 0.0))
 
 
-class _Path(NamedTuple):
-    """A contour for sums of X's and Y's with one t*: its nodes, the normal variable with t*, one X, one Y."""
+class _BitSums(NamedTuple):
+    """The normal variable with one t*, one X and one Y, at those nodes of a good contour that matter."""
 
-    contour: stop_loss.Contour
-    theta: Array
+    on: equal_steps.SumContour
     begun: stop_loss.ContourSum
-    steps: tuple[stop_loss.ContourSum, stop_loss.ContourSum]
+    first: stop_loss.Repeated
+    second: stop_loss.Repeated
 
     def curve(self, others: Array, x: Array) -> tuple[StopLossCurve, Array]:
-        """g for `others` clients, and its deficit: frequencies beyond the nodes, moduli raised to
-        the floor.
-        """
-        return curve_between(self.contour, self.theta, self.begun, *self.steps, others, x)
+        """g for `others` clients, and its deficit: nodes that are left out, moduli raised to the floor."""
+        path, theta, tail, *_ = self.on
+        return curve_between(path, theta, self.begun, self.first, self.second, others, x, tail)
 
 
-def _path(at: Array, weights: Array, count: Array, x: Array, jump: Array) -> _Path:
-    """A good contour for `count` steps; at: centred values. weights: of X, Y and t*, [3, values]."""
-    both = xp.broadcast_to(at, (2, at.size))
-    order, deviation = equal_steps.saddle(both, weights[:2], count, x)
-    path = equal_steps.contour(order, deviation, jump)
-    theta = stop_loss.nodes(path, NODES)
-    squares = xp.square(at).astype(theta.dtype)
-    steps = weights.astype(theta.dtype) @ (
-        squares[:, None] * stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
-    )
-    real = equal_steps.real_moment(xp.broadcast_to(at, weights.shape), weights, order[None])[0]
-
-    one = xp.ones_like(order)
-    begun = stop_loss.start(path, theta)
-    alone = begun._replace(log_mgf=0.0 * begun.log_mgf, log_ratio=0.0 * begun.log_ratio)
-    begun = stop_loss.add(begun, path, theta, steps[2], real[2], one)
-    first, second = (stop_loss.add(alone, path, theta, steps[i], real[i], one) for i in range(2))
-    return _Path(path, theta, begun, (first, second))
+def _steps(at: Array, weights: Array, least: Array, most: Array, x: Array, jump: Array) -> _BitSums:
+    """X, Y and t* on a good contour for `most` steps, where `least` of them matter; weights: [3, values]."""
+    path = equal_steps.contour(*equal_steps.saddle(equal_steps.CentredLaws(at, weights[:2]), most, x), jump)
+    on = equal_steps.on_nodes(path, equal_steps.CentredLaws(at, weights), 2, least, NODES)
+    first, second, star = (on.step(law) for law in range(3))
+    begun = stop_loss.times(stop_loss.start(path, on.theta), star, xp.ones_like(most))
+    return _BitSums(on, begun, first, second)
 
 
-def curve_of(clients: Array, rate: Array, message: Message, loss: Array) -> tuple[StopLossCurve, Array]:
-    """g at this loss, and an upper bound on its deficit at any m."""
-    c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
+def curve_of(clients: Array, rate: Array, message: Message, losses: Array) -> tuple[StopLossCurve, Array]:
+    """g at these losses, and upper bounds on its deficit at any m."""
+    c_minus_1, others = xp.expm1(losses), clients - 1.0
     at, weights = one_bit_places(c_minus_1, message), rate * one_bit_laws(message)
-    x = -clients * c_minus_1 / unit
-    return _path(at, weights, clients, x, xp.ones_like(x)).curve(clients - 1.0, x)
+    x = -clients * c_minus_1 / xp.expm1(message.epsilon0)
+    return _steps(at, weights, others, clients, x, xp.ones_like(rate)).curve(others, x)
 
 
-def _alone(message: Message, loss: Array) -> Array:
+def _alone(message: Message, losses: Array) -> Array:
     """Upper bound on the divergence of one message."""
-    room = xp.maximum(xp.exp(loss) * xp.expm1(message.epsilon0 - loss), 0.0)
+    room = xp.maximum(xp.exp(losses) * xp.expm1(message.epsilon0 - losses), 0.0)
     return room * message.differ / (xp.expm1(message.epsilon0) + 2.0)
 
 
-def _one(clients: Array, rate: Array, message: Message, ceiling_at: tuple[Array, Array]) -> Array:
-    loss, ceiling = ceiling_at
-    curve, rest = curve_of(clients, rate, message, loss)
-    unit = xp.expm1(message.epsilon0)
-    alone = _alone(message, loss)
-    value = largest(curve, clients - 1.0, ceiling * clients / unit) + rest
-    value = value * unit / clients + xp.exp(clients * xp.log(rate)) * alone
-    value = value * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value), xp.minimum(value, alone + FLUSHED), alone + FLUSHED)
-
-
-@jax.jit
+@quietly
 def profile_upper(
     clients: Float64[Array, ""],
     rate: Float64[Array, ""],
@@ -262,40 +221,47 @@ def profile_upper(
 
     ceilings: other upper bounds; the maximum over m is not refined above them.
     """
-    require_float64(clients, rate, message, losses, ceilings)
-    one = functools.partial(_one, clients, rate, message)
-    return jax.lax.map(one, (losses, ceilings))
+    unit = xp.expm1(message.epsilon0)
+
+    def stop_losses(losses: Array, ceilings: Array) -> Array:
+        curve, rest = curve_of(clients, rate, message, losses)
+        return largest(curve, clients - 1.0, ceilings * clients / unit) + rest
+
+    alone = _alone(message, losses)
+    value = by_rows(stop_losses, (losses, ceilings), _ACROSS) * unit / clients
+    value = (value + xp.exp(clients * xp.log(rate)) * alone) * (1.0 + ROUNDING) + FLUSHED
+    return xp.where(xp.isfinite(value), xp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 
-def _pooled(pool: equal_steps.PoolSteps, message: Message, loss: Array) -> Array:
-    """E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; terms: alpha (1 - c), or beta
-    times a step.
-    """
-    c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
-    shift, beta = c_minus_1 / unit, pool.rate / pool.theta
-    at = equal_steps.stretched(one_bit_places(c_minus_1, message), pool, shift)
-    laws = one_bit_laws(message)
-    rest = xp.maximum(1.0 - xp.sum(laws, axis=1, keepdims=True), 0.0)
-    away = xp.broadcast_to(1.0 - pool.theta, rest.shape)
-    weights = xp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)
-    most = xp.max(xp.where(pool.masses > 0, pool.sizes + 1.0, 1.0))
-    path, alone = _path(at, weights, most, -most * shift, beta), pool.rate * _alone(message, loss)
-
-    def part(size: Array) -> Array:
-        n = size + 1.0
-        curve, rest = path.curve(size, -n * shift)
-        value = (largest(curve, size, xp.full_like(n, math.inf)) + rest) * unit / n
-        value = value * (1.0 + equal_steps.PLACED) + xp.exp(size * xp.log(pool.theta)) * alone
-        return xp.where(xp.isfinite(value), xp.minimum(value, alone), alone)
-
-    values = xp.where(pool.masses > 0, jax.lax.map(part, pool.sizes), 0.0)
-    return (pool.masses @ values) * (1.0 + ROUNDING) + FLUSHED
-
-
-@jax.jit
+@quietly
 def pooled_upper(
     pool: equal_steps.PoolSteps, message: Message, losses: Float64[Array, " losses"]
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on the round's H at e^losses at unequal rates (B0h), 0 <= losses < epsilon0; [losses]."""
-    require_float64(pool, message, losses)
-    return jax.lax.map(functools.partial(_pooled, pool, message), losses)
+    """Upper bounds on the round's H at e^losses at unequal rates (B0h), 0 <= losses < epsilon0; [losses].
+
+    E over n' of g theta^n' (p - c)/(p + 1) + (1/n) max over m; terms: alpha (1 - c), or beta times a step.
+    """
+    sizes, masses, nobody = pool.others()
+    unit, laws = xp.expm1(message.epsilon0), one_bit_laws(message)
+    rest = xp.maximum(1.0 - xp.sum(laws, axis=1, keepdims=True), 0.0)
+    away = xp.full_like(rest, 1.0 - pool.theta)
+    weights = xp.concatenate([pool.theta * laws, pool.theta * rest, away], axis=1)
+
+    def divergence(losses: Array) -> Array:
+        c_minus_1 = xp.expm1(losses)
+        shift, alone = c_minus_1 / unit, pool.rate * _alone(message, losses)
+        at = equal_steps.stretched(one_bit_places(c_minus_1, message), pool, shift)
+        if not sizes.size:
+            return nobody * alone
+        most = xp.max(sizes) + 1.0
+        steps = _steps(at, weights, xp.min(sizes), most, -most * shift, pool.rate / pool.theta)
+        total = nobody * alone
+        for size, mass in zip(sizes, masses):
+            n = size + 1.0
+            curve, rest = steps.curve(size, -n * shift)
+            value = (largest(curve, size, xp.full_like(shift, math.inf)) + rest) * unit / n
+            value = value * (1.0 + equal_steps.PLACED) + xp.exp(size * xp.log(pool.theta)) * alone
+            total = total + mass * xp.where(xp.isfinite(value), xp.minimum(value, alone), alone)
+        return total
+
+    return by_rows(divergence, (losses,), _ACROSS) * (1.0 + ROUNDING) + FLUSHED

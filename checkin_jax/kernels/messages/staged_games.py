@@ -20,15 +20,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import complex_exp, log1p, sin
-from checkin_jax.kernels.execution.backend import complex_of, irfft, xp
+from checkin_jax.kernels.execution.backend import complex_of, irfft, mixed, of_jax, quietly, scan, xp
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 
 # Contour nodes, usually and for very many steps, where T1's share is small and the mass beyond the period
 # must be as small.
@@ -45,15 +45,16 @@ _PART = 8
 _TURNED = 256
 # Expected share of T1's law, times the standard deviation of the sum in units of p - 1.
 _FEW = 1.0
-# Losses per batch: 10 MB of grids for each.
-BATCH = 13
+# Numbers of the grids that are evaluated at once, which stay in the CPU cache; losses at once in XLA.
+_NUMBERS_AT_ONCE, _LOSSES_AT_ONCE = 1 << 17, 13
 
 
 class Laws(NamedTuple):
-    """The laws of a game at the nodes of a contour, for one c; the last is above the others in convex order.
+    """The laws of a game at the nodes of a contour, for one c or several, [...]; the last is above the others in
+    convex order.
 
-    laws: T(theta_k), complex [laws, nodes]. real: T(t), [laws]. orders: one real order above t and one below
-    zero, for Chernoff's bounds; at_orders: T there, [laws, 2]. candidates: those of the game.
+    laws: T(theta_k), complex [..., laws, nodes]. real: T(t), [..., laws]. orders: one real order above t and one
+    below zero, for Chernoff's bounds, [..., 2]; at_orders: T there, [..., laws, 2]. candidates: those of the game.
     """
 
     contour: stop_loss.Contour
@@ -68,7 +69,7 @@ class Laws(NamedTuple):
 class Played(NamedTuple):
     """The replaced steps: their sum S, log M_S at the two orders of `Laws`, and the failure of domination.
 
-    ratio: M_S(theta_k) / M_S(t), complex [nodes], stored because XLA would recompute it for each law. debt:
+    ratio: M_S(theta_k) / M_S(t), complex [..., nodes], stored because XLA would recompute it for each law. debt:
     this times e^{t x} M_S(t) is added to E(x + S)_+. growth: logarithm of the factor by which all steps
     multiply a debt.
     """
@@ -80,9 +81,18 @@ class Played(NamedTuple):
     growth: Array
 
 
-def _mixture(shares: Array, laws: Array) -> Array:
-    """shares [..., laws] times complex laws [laws, nodes] in real arithmetic, many times faster in XLA."""
-    return complex_of(shares @ xp.real(laws), shares @ xp.imag(laws))
+def _of_share(share: Array, rows: Array) -> Array:
+    """share [..., rows] times rows [..., rows, any], real or complex."""
+    times = mixed if xp.iscomplexobj(rows) else xp.matmul
+    return times(share[..., None, :], rows)[..., 0, :]
+
+
+def _as_complex(value: Array) -> Array:
+    return value.astype(xp.complex128)
+
+
+def _real_second(z: Array) -> Array:
+    return xp.real(stop_loss.second(_as_complex(z)))
 
 
 def laws_on(
@@ -94,48 +104,63 @@ def laws_on(
     nodes: int,
     first: int | None = None,
 ) -> Laws:
-    """The game on a contour for sums of this standard deviation; only its `first` nodes if given."""
+    """The game on a contour for sums of this standard deviation; only its `first` nodes if given.
+
+    at: [..., values]. weights: [..., laws, values]. deviation, order: [...].
+    """
     contour = stop_loss.Contour(order, nodes / _PER_DEVIATION * deviation, _SMOOTHING * deviation)
     theta = stop_loss.nodes(contour, nodes if first is None else first)
     squares = xp.square(at)
-    laws = _mixture(
-        weights * squares[None, :], stop_loss.second(theta[None, :] * at.astype(theta.dtype)[:, None])
-    )
-    orders = xp.stack([order, order + 5.0 / deviation, -3.0 / deviation])
-    real = weights @ (squares[:, None] * xp.real(stop_loss.second(xp.outer(at, orders).astype(theta.dtype))))
-    return Laws(contour, theta, laws, real[:, 0], orders[1:], real[:, 1:], candidates)
+    steps = stop_loss.second(theta[..., None, :] * _as_complex(at)[..., :, None])
+    laws = mixed(weights * squares[..., None, :], steps)
+    orders = xp.stack([order, order + 5.0 / deviation, -3.0 / deviation], axis=-1)
+    real = weights @ (squares[..., None] * _real_second(at[..., None] * orders[..., None, :]))
+    return Laws(contour, theta, laws, real[..., 0], orders[..., 1:], real[..., 1:], candidates)
+
+
+def _law(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
+    """A step with the mixture `share` [..., laws], and its T(t)."""
+    real = xp.sum(share * game.real, axis=-1)
+    excess = game.theta * game.theta * _of_share(share, game.laws)
+    return stop_loss.repeated(game.contour, game.theta, excess, real), real
 
 
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
-    """Adds `count` steps with the mixture `share` [laws]; each fails to dominate by failed e^{t x} M_S(t)."""
-    step, real = _mixture(share, game.laws), share @ game.real
-    square = xp.square(game.contour.order)
-    largest = xp.max(game.real[:-1])
-    # A step multiplies e^{t x} by at most its largest moment. The debt is in units of M_S(t).
-    growth = log1p(square * xp.maximum(largest, real)) - log1p(square * real)
-    total = stop_loss.add(played.total, game.contour, game.theta, step, real, count)
+    """Adds `count` steps with the mixture `share` [..., laws]; each fails to dominate by failed e^{t x} M_S(t)."""
+    step, real = _law(game, share)
+    total = stop_loss.times(played.total, step, count)
+    growth, debt = _grown(game, played, real, count, failed)
     return Played(
         total,
         complex_exp(total.log_ratio),
-        played.far + count * log1p(xp.square(game.orders) * (share @ game.at_orders)),
-        (played.debt + count * failed) * xp.exp(count * growth),
-        played.growth + count * growth,
+        played.far + count * log1p(xp.square(game.orders) * _of_share(share, game.at_orders)),
+        debt,
+        growth,
     )
+
+
+def _grown(game: Laws, played: Played, real: Array, count: Array, failed: Array) -> tuple[Array, Array]:
+    """Growth and debt after `count` more steps with T(t) = real, each failing by `failed`."""
+    square = xp.square(game.contour.order)
+    largest = xp.max(game.real[..., :-1], axis=-1)
+    # A step multiplies e^{t x} by at most its largest moment. The debt is in units of M_S(t).
+    growth = count * (log1p(square * xp.maximum(largest, real)) - log1p(square * real))
+    return played.growth + growth, (played.debt + count * failed) * xp.exp(growth)
 
 
 def t1_alone(game: Laws) -> Array:
     """The mixture that is T1's law."""
-    return xp.concatenate([xp.zeros_like(game.real[:-1]), xp.ones_like(game.real[-1:])])
+    return xp.concatenate([xp.zeros_like(game.real[..., :-1]), xp.ones_like(game.real[..., -1:])], axis=-1)
 
 
 def begin(game: Laws, first: Array) -> Played:
     """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
-    nothing = xp.zeros_like(first)
+    nothing = xp.zeros_like(game.contour.order)
     normal = stop_loss.start(game.contour, game.theta)
     alone = Played(
         normal,
         complex_exp(normal.log_ratio),
-        0.5 * xp.square(game.contour.smoothing * game.orders),
+        0.5 * xp.square(game.contour.smoothing[..., None] * game.orders),
         nothing,
         nothing,
     )
@@ -143,32 +168,35 @@ def begin(game: Laws, first: Array) -> Played:
 
 
 def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
-    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, on one period; [laws, points]."""
-    points = per_node * game.theta.size
-    ratio = played.ratio * (points / game.contour.period).astype(game.laws.dtype)
-    return irfft(ratio[None, :] * game.laws, points)
+    """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, on one period; [..., laws, points]."""
+    points = per_node * game.theta.shape[-1]
+    ratio = played.ratio * _as_complex(points / game.contour.period)[..., None]
+    return irfft(ratio[..., None, :] * game.laws, points)
 
 
 def _larger(a: Array, b: Array | float) -> Array:
     """The larger number, three times as fast as XLA's maximum on a CPU. NaN may be lost; `noise`
     is NaN then.
     """
-    return xp.where(a > b, a, b)
+    return xp.where(a > b, a, b) if of_jax(a, b) else np.maximum(a, b)  # type: ignore[return-value]
 
 
 def _largest(rows: Array) -> Array:
-    return functools.reduce(_larger, rows)
+    """Largest of the rows [..., rows, any]; [..., any]."""
+    return functools.reduce(_larger, [rows[..., i, :] for i in range(rows.shape[-2])])
 
 
 def _peak(values: Array) -> Array:
-    """Upper bound on the maximum of sampled periodic functions, without the fourth-derivative term."""
+    """Upper bound on the maximum of sampled periodic functions [..., functions, points], without the
+    fourth-derivative term.
+    """
 
     def inside(values: Array) -> Array:
-        bend = _larger(2.0 * values[:, 1:-1] - values[:, :-2] - values[:, 2:], 0.0)
-        ends = _larger(values[:, 1:-2], values[:, 2:-1])
-        return xp.max(_largest(ends + 0.125 * _larger(bend[:, :-1], bend[:, 1:])))
+        bend = _larger(2.0 * values[..., 1:-1] - values[..., :-2] - values[..., 2:], 0.0)
+        ends = _larger(values[..., 1:-2], values[..., 2:-1])
+        return xp.max(ends + 0.125 * _larger(bend[..., :-1], bend[..., 1:]), axis=(-2, -1))
 
-    seam = xp.concatenate([values[:, -3:], values[:, :3]], axis=1)
+    seam = xp.concatenate([values[..., -3:], values[..., :3]], axis=-1)
     return _larger(inside(values), inside(seam))
 
 
@@ -182,65 +210,67 @@ def _failure(
     derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of
     |M_S| / M_S(t) over positive frequencies beyond the nodes; None uses the normal variable alone.
     """
-    period, total, nodes, points = game.contour.period, played.total, game.theta.size, grid.shape[1]
+    period, total, nodes, points = game.contour.period, played.total, game.theta.shape[-1], grid.shape[-1]
     size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
     frequency = xp.imag(game.theta)
-    here = _peak(grid[:-1] - (share @ grid)[None, :])
-    apart = _mixture(share, game.laws)[None, :] - game.laws[:-1]
-    apart = xp.sqrt(xp.square(xp.real(apart)) + xp.square(xp.imag(apart)))
-    fourth = xp.max(apart @ (size * xp.square(frequency * frequency))) / period
+    here = _peak(grid[..., :-1, :] - _of_share(share, grid)[..., None, :])
+    apart = xp.abs(_of_share(share, game.laws)[..., None, :] - game.laws[..., :-1, :])
+    weighed = size * xp.square(frequency * frequency)
+    fourth = xp.max((apart @ weighed[..., None])[..., 0], axis=-1) / period
     between = _FOURTH * (period / points) ** 4 * fourth
 
-    largest = xp.max(game.real)
+    largest = xp.max(game.real, axis=-1)
     noise = size * (round_off.of_fft(points) * math.sqrt(points))
     noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
     # Factor 3/2, for second differences of rounded values.
     left_out = stop_loss.beyond(game.contour, nodes) if left_out is None else left_out
-    unresolved = 3.0 * largest / period * (xp.sum(noise) + 2.0 * left_out)
+    unresolved = 3.0 * largest / period * (xp.sum(noise, axis=-1) + 2.0 * left_out)
 
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is
     # placed where both bounds are equal.
-    left, right = xp.abs(game.orders - game.contour.order)
-    steps = log1p(xp.square(game.orders) * xp.max(game.at_orders, axis=0))
-    log_left, log_right = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf
-    outside = (left * log_right + right * log_left - left * right * period) / (left + right)
+    away = xp.abs(game.orders - game.contour.order[..., None])
+    left, right = away[..., 0], away[..., 1]
+    steps = log1p(xp.square(game.orders) * xp.max(game.at_orders, axis=-2))
+    beyond = played.far + steps - 1.0 - xp.log(xp.abs(game.orders)) - total.log_mgf[..., None]
+    outside = (left * beyond[..., 1] + right * beyond[..., 0] - left * right * period) / (left + right)
     wrapped = 4.0 * xp.exp(outside) / -xp.expm1(-xp.minimum(left, right) * period)
     return xp.maximum(here, 0.0) + between + unresolved + wrapped
 
 
 def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
-    """Mixture of T1's law and one candidate with the smallest moment at t, up to the allowed failure; [laws].
+    """Mixture of T1's law and one candidate with the smallest moment at t, up to the allowed failure; [..., laws].
 
-    On the grid, (1 - eta) candidate + eta T1 may be below a law by at most `allowed`. The candidate is chosen
-    on a part of the grid; every candidate is valid.
+    On the grid, (1 - eta) candidate + eta T1 may be below a law by at most `allowed` [...]. The candidate is
+    chosen on a part of the grid; every candidate is valid.
     """
     tried, among = game.candidates, game.candidates.shape[1]
 
     def least(candidates: Array, grid: Array) -> Array:
-        main = candidates @ grid[:among]
-        missing = _largest(grid[:-1])[None, :] - main - allowed
-        room = grid[-1][None, :] - main
+        main = candidates @ grid[..., :among, :]
+        missing = _largest(grid[..., :-1, :])[..., None, :] - main - allowed[..., None, None]
+        room = grid[..., -1:, :] - main
         shares = xp.where(missing < room, missing / room, 1.0)
-        return xp.max(xp.where(missing > 0, shares, 0.0), axis=1)
+        return xp.max(xp.where(missing > 0, shares, 0.0), axis=-1)
 
-    rough = least(tried, grid[:, ::_PART])
-    best = xp.argmin((1.0 - rough) * (tried @ game.real[:among]) + rough * game.real[-1])
-    eta = least(tried[best][None, :], grid)[0]
-    others = xp.zeros(game.real.size - 1 - among)
-    return xp.concatenate([(1.0 - eta) * tried[best], others, eta[None]])
+    rough = least(tried, grid[..., ::_PART])
+    moments = (1.0 - rough) * (game.real[..., :among] @ tried.T) + rough * game.real[..., -1:]
+    best = xp.take(tried, xp.argmin(moments, axis=-1), axis=0)
+    eta = least(best[..., None, :], grid)
+    others = xp.zeros_like(game.real[..., : game.real.shape[-1] - 1 - among])
+    return xp.concatenate([(1.0 - eta) * best, others, eta], axis=-1)
 
 
 def stage_law(
     game: Laws, played: Played, allowed: Array, per_node: int = _POINTS, left_out: Array | float | None = None
 ) -> tuple[Array, Array]:
-    """Law of a stage, [laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
+    """Law of a stage, [..., laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
 
     per_node: grid points per node. left_out: as in `_failure`.
     """
     grid = _grid(game, played, per_node)
     share = _choose(game, grid, allowed)
     # T1's law dominates by theorem.
-    return share, xp.where(share[-1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
+    return share, xp.where(share[..., -1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
 
 
 def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
@@ -248,17 +278,20 @@ def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
 
     Further steps only lower that sum.
     """
-    size = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
-    few = game._replace(theta=game.theta[:nodes], laws=game.laws[:, :nodes])
-    total = played.total._replace(log_ratio=played.total.log_ratio[:nodes], drift=played.total.drift[:nodes])
-    return few, played._replace(total=total, ratio=played.ratio[:nodes]), xp.sum(size[nodes:])
+    beyond = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
+    few = game._replace(theta=game.theta[..., :nodes], laws=game.laws[..., :nodes])
+    total = played.total._replace(
+        log_ratio=played.total.log_ratio[..., :nodes], drift=played.total.drift[..., :nodes]
+    )
+    left = played._replace(total=total, ratio=played.ratio[..., :nodes])
+    return few, left, xp.sum(beyond[..., nodes:], axis=-1)
 
 
 class Staged(NamedTuple):
     """The game after the law of all later steps is chosen, at the contour's first nodes.
 
-    share: of the law, [laws]. failed: bound on its failure to dominate. tail: contribution of the other nodes
-    to a stop-loss transform.
+    share: of the law, [..., laws]. failed: bound on its failure to dominate. tail: contribution of the other
+    nodes to a stop-loss transform. later: a step with this law, and real: its T(t).
     """
 
     game: Laws
@@ -266,65 +299,74 @@ class Staged(NamedTuple):
     share: Array
     failed: Array
     tail: Array
+    later: stop_loss.Repeated
+    real: Array
 
-    def more(self, count: Array) -> Played:
-        return add(self.game, self.played, self.share, count, self.failed)
+    def more(self, count: Array) -> tuple[stop_loss.ContourSum, Array, Array]:
+        """The sum of these and `count` later steps, its growth and its debt."""
+        total = stop_loss.times(self.played.total, self.later, count)
+        return total, *_grown(self.game, self.played, self.real, count, self.failed)
 
     def stop_loss(self, total: stop_loss.ContourSum, x: Array) -> Array:
         """E(x + S)_+ for an S that includes all steps in `played`."""
         return stop_loss.stop_loss(total, self.game.contour, self.game.theta, x, self.tail)
 
+    def value(self, count: Array, x: Array) -> Array:
+        """E(x + S)_+ plus debts, S having `count` later steps."""
+        total, _, debt = self.more(count)
+        return self.stop_loss(total, x) + debt * xp.exp(self.game.contour.order * x + total.log_mgf)
+
 
 def _binomial(
-    end: Staged, clients: Array, rate: Array, before: Array, x: Array, shift: Array
-) -> tuple[Array, Array]:
-    """Upper bounds on (E(x + S)_+ plus debts for S of K steps, K >= before; Pr[K < before]).
+    end: Staged, rate: Array, before: Array, shift: Array
+) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """A function of n and x: upper bounds on (E(x + S)_+ plus debts for S of K steps, K >= before; Pr[K < before]).
 
-    Every step is also shifted by `shift` >= 0; x includes the shifts of the first `before` steps.
+    K is Bin(n, rate). Every step is also shifted by `shift` >= 0; x includes the shifts of the first `before` steps.
 
     For any s in (0, 1], with g the rate, sum_{K >= J} Pr[K] M^(K-J) is (1 - g + g M)^n M^-J up to an error of
     at most E = (1 - g + g s)^n s^-J if |M| >= s, and is at most E if |M| < s. E bounds Pr[K < J]. E is least
     at s = J (1 - g) / ((n - J) g).
     """
-    game, played, share, failed, _ = end
-    total, order = played.total, game.contour.order
-    plain, still = _mixture(share, game.laws), share @ game.real
+    game, played, total, order = end.game, end.played, end.played.total, end.game.contour.order
+    plain = _of_share(end.share, game.laws)
     # e^{theta shift} - 1, without cancellation.
-    grown, phase = jnp.expm1(order * shift), jnp.imag(game.theta) * shift
-    turned = jax.lax.complex(-2.0 * jnp.square(sin(0.5 * phase)), sin(phase))
-    moved = grown.astype(plain.dtype) + (1.0 + grown).astype(plain.dtype) * turned
+    grown, phase = xp.expm1(order * shift), xp.imag(game.theta) * shift[..., None]
+    turned = complex_of(-2.0 * xp.square(sin(0.5 * phase)), sin(phase))
+    moved = _as_complex(grown)[..., None] + _as_complex(1.0 + grown)[..., None] * turned
     step = plain + moved * (1.0 / (game.theta * game.theta) + plain)
-    real = still + grown * (1.0 / jnp.square(order) + still)
+    real = end.real + grown * (1.0 / xp.square(order) + end.real)
 
-    def log_sum(excess: Array) -> Array:
-        return clients * log1p(rate * excess) - before * log1p(excess)
-
-    edge = jnp.clip(before * (1.0 - rate) / ((clients - before) * rate), 1e-3, 1.0)
-    log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
     excess = game.theta * game.theta * step
     log_step, size = stop_loss.log_one_plus(excess)
-    step_counts = stop_loss.add(
-        total, game.contour, game.theta, rate.astype(step.dtype) * step, rate * real, clients
-    )
-    log_real = log1p(jnp.square(order) * real)
-    ratio = step_counts.log_ratio - (log_step - log_real.astype(log_step.dtype)) * before.astype(
-        log_step.dtype
-    )
-    kept = size >= jnp.square(edge)
-    late = stop_loss.ContourSum(
-        step_counts.log_mgf - before * log_real,
-        jnp.where(kept, ratio, jax.lax.complex(jnp.asarray(-1e4), jnp.zeros(()))),
-        jnp.where(kept, step_counts.drift + before * stop_loss.rounding(game.theta, excess, real, size), 0.0),
-        step_counts.absolute + jnp.exp(log_edge - log_sum(jnp.square(order) * real)),
-    )
-    value = end.stop_loss(late, x)
+    log_real = log1p(xp.square(order) * real)
+    off = stop_loss.rounding(game.theta, excess, real[..., None], size)
+    steps = stop_loss.repeated(game.contour, game.theta, _as_complex(rate) * excess, rate * real)
     # A step multiplies e^{t x} by at most Q, and E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1)
     # Q^-J.
-    most = jnp.square(order) * jnp.maximum(still, jnp.max(game.real[:-1]))
+    most = xp.square(order) * xp.maximum(end.real, xp.max(game.real[..., :-1], axis=-1))
     growth = most + grown * (1.0 + most)
-    steps = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
-    debt = (played.debt + failed * steps) * jnp.exp(log_sum(growth) + total.log_mgf + order * x)
-    return value + debt, jnp.exp(log_edge)
+
+    def value(clients: Array, x: Array) -> tuple[Array, Array]:
+        def log_sum(excess: Array) -> Array:
+            return clients * log1p(rate * excess) - before * log1p(excess)
+
+        edge = xp.clip(before * (1.0 - rate) / ((clients - before) * rate), 1e-3, 1.0)
+        log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
+        counted = stop_loss.times(total, steps, clients)
+        below = _as_complex(before) * (log_step - _as_complex(log_real)[..., None])
+        kept = size >= xp.square(edge)
+        late = stop_loss.ContourSum(
+            counted.log_mgf - before * log_real,
+            xp.where(kept, counted.log_ratio - below, _as_complex(xp.asarray(-1e4))),
+            xp.where(kept, counted.drift + before * off, 0.0),
+            counted.absolute + xp.exp(log_edge - log_sum(xp.square(order) * real)),
+        )
+        further = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
+        debt = (played.debt + end.failed * further) * xp.exp(log_sum(growth) + total.log_mgf + order * x)
+        return end.stop_loss(late, x) + debt, xp.exp(log_edge)
+
+    return value
 
 
 class Stages(NamedTuple):
@@ -339,31 +381,16 @@ class Stages(NamedTuple):
     tolerance: Array
 
 
-def _counted(end: Staged, step_counts: StepCounts, before: Array, x: Array) -> tuple[Array, Array]:
-    """As `_binomial`, if the number of steps is one of step_counts.counts with probabilities step_counts.masses."""
-    late = (step_counts.masses > 0) & (step_counts.counts >= before)
-
-    def part(count: Array) -> Array:
-        all_of_it = end.more(count - before)
-        debt = all_of_it.debt * jnp.exp(end.game.contour.order * x + all_of_it.total.log_mgf)
-        return end.stop_loss(all_of_it.total, x) + debt
-
-    values = jax.vmap(part)(jnp.where(late, step_counts.counts, before))
-    return jnp.sum(jnp.where(late, step_counts.masses * values, 0.0)), jnp.sum(
-        jnp.where(late, 0.0, step_counts.masses)
-    )
-
-
 def expected_deviation(at: Array, weights: Array, mean: Array) -> Array:
-    """Approximate standard deviation of about `mean` steps; it only chooses the contour.
+    """Approximate standard deviation of about `mean` steps, [...]; it only chooses the contour.
 
     at, weights: as in `laws_on`; the last law is above the others.
     """
-    variances = mean * (weights @ jnp.square(at))
-    largest = jnp.max(variances[:-1])
+    variances = mean * (weights @ xp.square(at)[..., None])[..., 0]
+    largest = xp.max(variances[..., :-1], axis=-1)
     # With few large steps, most have T1's law.
-    share = jnp.minimum(_FEW * jax.lax.rsqrt(largest), 1.0)
-    return jnp.sqrt(largest + share * jnp.maximum(variances[-1] - largest, 0.0))
+    share = xp.minimum(_FEW / xp.sqrt(largest), 1.0)
+    return xp.sqrt(largest + share * xp.maximum(variances[..., -1] - largest, 0.0))
 
 
 def contoured(deviation: Array, x: Array) -> tuple[Array, Array]:
@@ -380,48 +407,38 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
     """Plays the steps before `stages.before` and chooses the later law; mean and worth only
     affect choices.
     """
-    counts = jnp.append(stages.sizes, jnp.maximum(mean - stages.before, 1.0))
-    allowed = stages.tolerance * worth / (counts.size * jnp.maximum(counts, 1.0))
+    counts = xp.append(stages.sizes, xp.maximum(mean - stages.before, 1.0))
+    shares = stages.tolerance / (counts.size * xp.maximum(counts, 1.0))
+    allowed = shares.reshape(-1, *(1,) * worth.ndim) * worth
 
-    def stage(played: Played, spent: tuple[Array, Array]) -> tuple[Played, None]:
+    def stage(played: Played, spent: tuple[Array, Array]) -> Played:
         count, allowed = spent
         share, failed = stage_law(game, played, allowed)
-        return add(game, played, share, count, failed), None
+        return add(game, played, share, count, failed)
 
-    played, _ = jax.lax.scan(stage, begin(game, stages.first), (stages.sizes, allowed[:-1]))
+    played = scan(stage, begin(game, stages.first), (stages.sizes, allowed[:-1]))
     share, failed = stage_law(game, played, allowed[-1])
     total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
-    few = game._replace(theta=game.theta[:_TURNED], laws=game.laws[:, :_TURNED])
-    return Staged(few, played._replace(total=total, ratio=played.ratio[:_TURNED]), share, failed, tail)
+    few = game._replace(theta=game.theta[..., :_TURNED], laws=game.laws[..., :_TURNED])
+    begun = played._replace(total=total, ratio=played.ratio[..., :_TURNED])
+    return Staged(few, begun, share, failed, tail, *_law(few, share))
 
 
 def play(
     rules: Game, nodes: int, message: Message, stages: Stages, loss: Array, mean: Array, x: Array
 ) -> Staged:
     """`staged` of a game; mean, x: approximate number of steps and starting point."""
-    at, weights = rules.places(jnp.expm1(loss), message), rules.laws(message)
+    at, weights = rules.places(xp.expm1(loss), message), rules.laws(message)
     deviation = expected_deviation(at, weights, mean)
     order, worth = contoured(deviation, x)
-    game = laws_on(jnp.asarray(rules.candidates), at, weights, deviation, order, nodes)
+    game = laws_on(xp.asarray(rules.candidates), at, weights, deviation, order, nodes)
     return staged(game, stages, mean, worth)
-
-
-def over_losses(
-    one: Callable[[Message, Array], Array], message: Message, losses: Float64[Array, " losses"]
-) -> Float64[Array, " losses"]:
-    """`one` of the message and a loss, at every loss; `message.own` is restricted to that loss."""
-
-    def at(each: tuple[OwnLaws | None, Array]) -> Array:
-        own, loss = each
-        return one(message._replace(own=own), loss)
-
-    return jax.lax.map(at, (message.own, losses), batch_size=BATCH)
 
 
 def clipped(value: Array, most: Array) -> Array:
     """The value rounded up, or `most` where that is smaller or no bound was found."""
     value = value * (1.0 + ROUNDING) + FLUSHED
-    return jnp.where(jnp.isfinite(value) & (value >= 0.0), jnp.minimum(value, most), most)
+    return xp.where(xp.isfinite(value) & (value >= 0.0), xp.minimum(value, most), most)
 
 
 class RoundSums(NamedTuple):
@@ -431,27 +448,39 @@ class RoundSums(NamedTuple):
     everybody: Array
 
 
-def _round(
-    binomial: bool, rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array
-) -> Array:
-    step_counts, everybody = of
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+def _start(of: RoundSums, message: Message, loss: Array) -> tuple[Array, Array]:
+    """Approximate number of steps, and the starting point."""
+    step_counts = of.step_counts
     mean = step_counts.rate * (step_counts.masses @ step_counts.counts)
-    x = -step_counts.clients * c_minus_1 / unit
+    return mean, -step_counts.clients * xp.expm1(loss) / xp.expm1(message.epsilon0)
+
+
+def sampled(rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array) -> Array:
+    """T1+: step_counts.counts is [n], and the number of steps is Bin(n, step_counts.rate) with rate < 1."""
+    step_counts, (mean, x) = of.step_counts, _start(of, message, loss)
     end = play(rules, nodes, message, stages, loss, mean, x)
-    if binomial:
-        n, rate = step_counts.counts[0], step_counts.rate
-        value, early = _binomial(end, n, rate, stages.before, x, jnp.zeros_like(x))
-    else:
-        value, early = _counted(end, step_counts, stages.before, x)
-    # For K < J, and for K = n (no absent client hides the target), the divergence of one message is the
-    # bound.
+    late = _binomial(end, step_counts.rate, stages.before, xp.zeros_like(x))
+    value, early = late(step_counts.counts[0], x)
+    return _of_round(value, early + of.everybody, of, message, loss)
+
+
+def counted(rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array) -> Array:
+    """The game where every client sends: step_counts.counts are the numbers of steps."""
+    step_counts, (mean, x) = of.step_counts, _start(of, message, loss)
+    end = play(rules, nodes, message, stages, loss, mean, x)
+    late = (step_counts.masses > 0) & (step_counts.counts >= stages.before)
+    parts = zip(step_counts.masses[late], step_counts.counts[late])
+    value = sum((mass * end.value(count - stages.before, x) for mass, count in parts), xp.zeros_like(x))
+    return _of_round(value, xp.sum(step_counts.masses[~late]) + of.everybody, of, message, loss)
+
+
+def _of_round(value: Array, hidden_by_none: Array, of: RoundSums, message: Message, loss: Array) -> Array:
+    """The bound on a round from that on its sums."""
+    # With fewer steps than the stages have, and where no absent client hides the target, the divergence of one
+    # message is the bound.
     alone = message.alone(loss)
-    return clipped(value * unit / step_counts.clients + (early + everybody) * alone, alone)
-
-
-# T1+ if step_counts.counts is [n], the number of steps being Bin(n, step_counts.rate) with rate < 1; and at rate 1.
-sampled, counted = functools.partial(_round, True), functools.partial(_round, False)
+    value = value * xp.expm1(message.epsilon0) / of.step_counts.clients
+    return clipped(value + hidden_by_none * alone, alone)
 
 
 class Pool(NamedTuple):
@@ -469,29 +498,26 @@ class Pool(NamedTuple):
 
 
 def pooled(rules: Game, nodes: int, pool: Pool, stages: Stages, message: Message, loss: Array) -> Array:
-    """T1h+ at one loss; stages: for the smallest pool of positive mass."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
+    """T1h+; stages: for the smallest pool."""
+    c_minus_1, unit = xp.expm1(loss), xp.expm1(message.epsilon0)
     alone = message.alone(loss)
     beta = pool.rate / pool.theta
     # (n - k)(1 - c) / rho + k (1 - c) increases in k.
     per_absent = (1.0 - pool.rate) / (1.0 - pool.theta) / beta
-    shift = c_minus_1 / unit * jnp.maximum(per_absent - 1.0, 0.0)
-    middle = jnp.max(jnp.where(pool.masses > 0, pool.number, 1.0))
+    shift = c_minus_1 / unit * xp.maximum(per_absent - 1.0, 0.0)
+    middle = xp.max(pool.number)
     start = -middle / beta * c_minus_1 / unit
     end = play(rules, nodes, message, stages, loss, pool.theta * middle, start)
-
-    def part(number: Array) -> Array:
-        x = -(number * per_absent * c_minus_1) / unit + stages.before * shift
-        value, early = _binomial(end, number, pool.theta, stages.before, x, shift)
-        return value * unit * beta / number + early * pool.rate * alone
-
-    value = pool.masses @ jax.vmap(part)(pool.number) + pool.lost * alone
+    late, total = _binomial(end, pool.theta, stages.before, shift), pool.lost * alone
+    for mass, number in zip(pool.masses, pool.number):
+        value, early = late(number, -(number * per_absent * c_minus_1) / unit + stages.before * shift)
+        total = total + mass * (value * unit * beta / number + early * pool.rate * alone)
     # For larger phases the rounding of the shift is not counted.
-    turned = jnp.max(jnp.imag(end.game.theta)) * shift
-    return clipped(jnp.where(turned < 16.0, value, jnp.inf), pool.rate * alone * (1.0 + ROUNDING))
+    turned = xp.max(xp.imag(end.game.theta), axis=-1) * shift
+    return clipped(xp.where(turned < 16.0, total, xp.inf), pool.rate * alone * (1.0 + ROUNDING))
 
 
-@functools.partial(jax.jit, static_argnames=("value", "rules", "nodes"))
+@quietly
 def profile_upper(
     value: Callable[..., Array],
     of: Any,
@@ -504,11 +530,18 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      value: the bound at one loss: `sampled`, `counted`, `pooled`, `weighted_clones.weighted` or
-        `labelled_clones.labelled`. of: its `RoundSums`, `Pool`, `Weighted` or `Labelled`.
+      value: the bound at losses: `sampled`, `counted`, `pooled`, `weighted_clones.weighted` or
+        `labelled_clones.labelled`; `sampled` takes JAX's arrays, too. of: its `RoundSums`, `Pool`, `Weighted` or
+        `Labelled`.
       stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
         one.
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
     require_float64(of, message, stages, losses)
-    return over_losses(functools.partial(value, rules, nodes, of, stages), message, losses)
+    bound = functools.partial(value, rules, nodes, of, stages)
+    if of_jax(losses):
+        return jax.lax.map(functools.partial(bound, message), losses, batch_size=_LOSSES_AT_ONCE)
+    laws = rules.laws(message).shape[-2]
+    some = max(_NUMBERS_AT_ONCE // (laws * _POINTS * nodes), 1)
+    blocks = [slice(start, start + some) for start in range(0, len(losses), some)]
+    return np.concatenate([bound(message.at(block), losses[block]) for block in blocks])  # type: ignore[return-value]

@@ -17,7 +17,6 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.messages import hidden_messages, one_bit_profile
 
@@ -71,17 +70,11 @@ def profile_upper(
         ends = [hidden_messages.step_on(path, *each, rate) for each in finite[law::3][: losses.size]]
         return hidden_messages.add(total, path, theta, hidden_messages.mixed(ends, between), one)
 
-    def at(
-        star: stop_loss.ContourSum,
-        first: stop_loss.ContourSum,
-        second: stop_loss.ContourSum,
-        x: Array,
-        ceiling: Array,
-    ) -> Array:
-        curve, rest = one_bit_profile.curve_between(path, theta, star, first, second, others, x)
-        return one_bit_profile.largest(curve, others, ceiling * clients) + rest
-
-    value = backend.vmap(at)(more(begun, 2), more(alone, 0), more(alone, 1), x, ceilings)
+    sums = more(begun, 2), more(alone, 0), more(alone, 1)
+    curve, rest = one_bit_profile.curve_between(
+        path, theta, *sums, others, x, stop_loss.last(path, hidden_messages.NODES)
+    )
+    value = one_bit_profile.largest(curve, others, ceilings * clients) + rest
     # n steps are cut.
     lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
     value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import stop_loss
+from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Stages
+
+# The sum of steps of a kind, its growth and its debt.
+Later = tuple[stop_loss.ContourSum, Array, Array]
 
 
 class WeightedSteps(NamedTuple):
@@ -42,53 +44,51 @@ def weighted(
     message: Message,
     loss: Array,
 ) -> Array:
-    """T2+ or T2d at one loss; stages: of each kind."""
-    c_minus_1, unit = jnp.expm1(loss), jnp.expm1(message.epsilon0)
-    starts = -step_counts.clients[:, None] * step_counts.totals * c_minus_1 / unit
+    """T2+ or T2d; stages: of each kind."""
+    c_minus_1, unit = host(np.expm1(loss)), np.expm1(message.epsilon0)
+    alone = message.alone(loss)
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part[:, 0]
-    whole = means[0] + jnp.square(step_counts.weight) * means[1]
+    whole = means[0] + np.square(step_counts.weight) * means[1]
     deviation = staged_games.expected_deviation(at, laws, whole)
-    middle = (step_counts.masses @ starts[:, 0]) / jnp.sum(step_counts.masses)
-    order, worth = staged_games.contoured(deviation, middle)
-    candidates = jnp.asarray(rules.candidates)
+    usual = step_counts.masses @ (step_counts.clients * step_counts.totals[:, 0]) / step_counts.masses.sum()
+    order, worth = staged_games.contoured(deviation, -usual * c_minus_1 / unit)
+    candidates = host(rules.candidates)
 
-    kinds: list[tuple[Stages, staged_games.Staged]] = []
-    for scale, mean, plan in zip((jnp.ones_like(step_counts.weight), step_counts.weight), means, stages):
+    def played(scale: Array | float, plan: Stages, mean: Array) -> staged_games.Staged:
         game = staged_games.laws_on(candidates, scale * at, laws, deviation, order, nodes)
-        kinds.append((plan, staged_games.staged(game, plan, mean, worth)))
-    ends = [end for _, end in kinds]
-    contour, theta = ends[0].game.contour, ends[0].game.theta
-    normal = stop_loss.start(contour, theta)
-    # Steps of the other kind also lower the moduli.
-    tail = jnp.minimum(ends[0].tail, ends[1].tail)
-    late = (
-        (step_counts.masses > 0)
-        & (step_counts.whole >= stages[0].before)
-        & (step_counts.part >= stages[1].before).all(axis=1)
-    )
+        return staged_games.staged(game, plan, mean, worth)
 
-    def part(x: Array, whole: Array, rest: Array) -> Array:
-        first, second = (end.more(count - plan.before) for (plan, end), count in zip(kinds, (whole, rest)))
+    scales = 1.0, step_counts.weight
+    ends = [played(*each) for each in zip(scales, stages, means)]
+    normal = stop_loss.start(ends[0].game.contour, ends[0].game.theta)
+    # Steps of the other kind also lower the moduli.
+    ends[0] = ends[0]._replace(tail=np.minimum(ends[0].tail, ends[1].tail))
+
+    def value(x: Array, first: Later, second: Later) -> Array:
         # Both sums include the normal variable.
         total = stop_loss.ContourSum(
-            first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
-            first.total.log_ratio + second.total.log_ratio - normal.log_ratio,
-            first.total.drift + second.total.drift,
-            first.total.absolute + second.total.absolute,
+            first[0].log_mgf + second[0].log_mgf - normal.log_mgf,
+            first[0].log_ratio + second[0].log_ratio - normal.log_ratio,
+            first[0].drift + second[0].drift,
+            first[0].absolute + second[0].absolute,
         )
         # In any order of the kinds, a debt grows at most by all steps of the other kind.
-        debt = first.debt * jnp.exp(second.growth) + second.debt * jnp.exp(first.growth)
-        debt = debt * jnp.exp(order * x + total.log_mgf)
-        return stop_loss.stop_loss(total, contour, theta, x, tail) + debt
+        debt = first[2] * np.exp(second[1]) + second[2] * np.exp(first[1])
+        return ends[0].stop_loss(total, x) + debt * np.exp(order * x + total.log_mgf)
 
-    cells = jax.vmap(part, (0, None, 0))
-    values = jax.vmap(cells)(
-        starts,
-        jnp.where(late, step_counts.whole, stages[0].before),
-        jnp.where(late[:, None], step_counts.part, stages[1].before),
-    ).max(axis=1)
-    value = jnp.sum(jnp.where(late, step_counts.masses * values * unit / step_counts.clients, 0.0))
-    alone = message.alone(loss)
-    value = value + jnp.sum(jnp.where(late, 0.0, step_counts.masses)) * alone
-    return staged_games.clipped(value, alone)
+    found = host(np.zeros(loss.shape))
+    for mass, clients, totals, whole, parts in zip(
+        step_counts.masses, step_counts.clients, step_counts.totals, step_counts.whole, step_counts.part
+    ):
+        if mass > 0 and whole >= stages[0].before and parts.min() >= stages[1].before:
+            first = ends[0].more(whole - stages[0].before)
+            starts = -clients * c_minus_1 / unit
+            cells = [
+                value(total * starts, first, ends[1].more(part - stages[1].before))
+                for total, part in zip(totals, parts)
+            ]
+            found = found + mass * np.max(cells, axis=0) * unit / clients
+        else:
+            found = found + mass * alone
+    return staged_games.clipped(found, alone)

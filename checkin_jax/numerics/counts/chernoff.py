@@ -15,6 +15,8 @@ _HALVINGS, _BISECTIONS = 80, 24
 _LISTED = 4096
 # Relative error of sums of these probabilities, at most.
 _ROUNDED = 1e-10
+# Share by which a guessed quantile is raised.
+_NEARER = 1e-8
 # Relative error of the logarithm of a binomial probability, at most; numbers of successive ones that are summed.
 _LOG_PMF, _SUMMED = 1e-12, 2.0 ** np.arange(1, 21)
 # Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
@@ -64,18 +66,28 @@ def exceeded(number: int, prob: float, exponents: np.ndarray) -> tuple[np.ndarra
 
 def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
     """Probabilities p with Pr[Bin(number, p) < least] <= exp(-exponent), rounded up; 1 where least is `number`."""
-    low, high = least / number, np.ones(least.shape)
     counts = np.arange(min(number, _LISTED) + 1.0)
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
+
+    def rare(prob: np.ndarray) -> np.ndarray:
         if number > _LISTED:
-            log_prob = np.asarray(binomial.log_chernoff(least - 1.0, number, middle))
+            log_prob = np.asarray(binomial.log_chernoff(least - 1.0, number, prob))
         else:
-            masses = np.exp(np.asarray(binomial.log_pmf(counts, number, middle[:, None])))
+            masses = np.exp(np.asarray(binomial.log_pmf(counts, number, prob[:, None])))
             fewer = np.where(counts < least[:, None], masses, 0.0).sum(axis=1)
             log_prob = np.log(fewer * (1.0 + _ROUNDED) + 1e-300)
-        rare = log_prob <= -exponent
-        low, high = np.where(rare, low, middle), np.where(rare, middle, high)
+        return log_prob <= -exponent
+
+    low, high = least / number, np.ones(least.shape)
+    if number <= _LISTED:
+        # Scipy's quantile has no proven error, so that it is a guess.
+        rest = scipy.special.betaincinv(number - least + 1.0, np.maximum(least, 1.0), np.exp(-exponent))
+        guess = np.clip(np.where(least > 0.0, 1.0 - rest * (1.0 - _NEARER), low), low, high)
+        if rare(guess).all():
+            return guess
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        found = rare(middle)
+        low, high = np.where(found, low, middle), np.where(found, middle, high)
     return high
 
 
