@@ -32,15 +32,6 @@ def _bound(epsilon: np.ndarray, epsilon0: np.ndarray, label: str, source: str) -
     )
 
 
-def _arguments(
-    num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
-    shape, flat = formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
-    n, e0, d = (array.reshape(shape) for array in flat)
-    return n, e0, d
-
-
 def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
     """[FMT21] Theorem 3.1, in closed form, for messages that may depend on earlier ones of the shuffle.
 
@@ -56,7 +47,7 @@ def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     big = np.exp(e0)
     spread = 8 * np.sqrt(big * np.log(4 / d) / n) + 8 * big / n
     value = np.log1p(-np.expm1(-e0) * spread / (1 + np.exp(-e0) / (1 + spread)))
@@ -70,7 +61,7 @@ def clones_2023(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -
     log(1 + (E-1) (4 sqrt(2 log(4/delta) / ((E+1) n)) + 4 / n)) with E = e^epsilon0, where
     epsilon0 <= log(n / (8 log(2/delta)) - 1); epsilon0 elsewhere. Arguments and errors as `clones_2021`.
     """
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     big = np.exp(e0)
     spread = 4 * np.sqrt(2 * np.log(4 / d) / ((big + 1) * n)) + 4 / n
     value = np.where(n >= 8 * (big + 1) * np.log(2 / d), np.log1p(np.expm1(e0) * spread), e0)
@@ -92,7 +83,7 @@ def privacy_blanket(
     tail = {"Hoeffding": _hoeffding, "Bennett": _bennett}[
         _validate.choice(("Hoeffding", "Bennett"), inequality=inequality)
     ]
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     value = _least(lambda epsilon: tail(n, e0, epsilon), e0, d)
     return _bound(value, e0, f"Balle et al. 2019, privacy blanket, {inequality}", formula.BBGN)
 
