@@ -20,7 +20,6 @@ RCI = (
 GDD = "Girgis, Data, Diggavi (2021), Renyi Differential Privacy of the Subsampled Shuffle Model"
 FMT = "Feldman, McMillan, Talwar (2021), Hiding Among the Clones"
 BBG = "Balle, Barthe, Gaboardi (2018), Privacy Amplification by Subsampling"
-WBK = "Wang, Balle, Kasiviswanathan (2019), Subsampled Renyi Differential Privacy"
 EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta (2019), Amplification by Shuffling"
 FMT23 = "Feldman, McMillan, Talwar (2023), Stronger Privacy Amplification by Shuffling"
 BBGN = "Balle, Bell, Gascon, Nissim (2019), The Privacy Blanket of the Shuffle Model"

@@ -140,43 +140,40 @@ def variation_ratio(
     most = float(np.tanh(0.5 * e0))
     beta = most if total_variation is None else total_variation
     beta = _validate.real(0, most, "(]", total_variation=beta)
-    clones = _Clones(n, e0, beta, d * _LEFT_OUT)
-    value = _least(lambda e: np.asarray(clones.delta(float(e))), np.asarray(e0), np.asarray(d))
+    value = _least(_delta_of_clones(n, e0, beta, d * _LEFT_OUT), np.asarray(e0), np.asarray(d))
     return _bound(value, np.asarray(e0), "Wang et al. 2024, variation ratio", formula.WPL)
 
 
-class _Clones:
-    """delta of a shuffle: C ~ Binomial(n - 1, 2 r) clones of the two records, and the client's own message.
+def _delta_of_clones(
+    n: int, epsilon0: float, beta: float, left_out: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """delta of a shuffle at epsilon: C ~ Binomial(n - 1, 2 r) clones of the two records, and the client's own message.
 
     The own message is a clone of the own record with probability `own`, of the other record with probability `other`,
-    and else none.
+    and else none. left_out: mass of the law of C that is counted as delta.
     """
+    shrink = -np.expm1(-epsilon0)
+    own, other = beta / shrink, beta * np.exp(-epsilon0) / shrink
+    law = scipy.stats.binom(n - 1, 2 * own * np.exp(-epsilon0))
+    low, high = law.ppf(0.5 * left_out), law.isf(0.5 * left_out)
+    # Totals of clones, the own message included; each follows from one total of the others, or the next smaller.
+    # A total that cannot hold a clone from the client itself has no divergence.
+    t = np.arange(low, high + 2)
+    t = t[law.pmf(t - 1) > 0]
+    equal, less = law.pmf(t), law.pmf(t - 1)
 
-    def __init__(self, n: int, epsilon0: float, beta: float, left_out: float):
-        shrink = -np.expm1(-epsilon0)
-        self.own, self.other = beta / shrink, beta * np.exp(-epsilon0) / shrink
-        law = scipy.stats.binom(n - 1, 2 * self.own * np.exp(-epsilon0))
-        low, high = law.ppf(0.5 * left_out), law.isf(0.5 * left_out)
-        # Totals of clones, the own message included; each follows from one total of the others, or the next smaller.
-        # A total that cannot hold a clone from the client itself has no divergence.
-        totals = np.arange(low, high + 2)
-        self.totals = totals[law.pmf(totals - 1) > 0]
-        self.equal, self.less = law.pmf(self.totals), law.pmf(self.totals - 1)
-        self.left_out = left_out
-
-    def delta(self, epsilon: float) -> float:
-        """Hockey-stick divergence at epsilon, with the mass that was left out counted."""
-        t, ratio = self.totals, np.exp(epsilon)
-        none = self.equal * (1 - self.own - self.other) * (1 - ratio)
+    def delta(epsilon: np.ndarray) -> np.ndarray:
+        ratio = np.exp(epsilon)
+        none = equal * (1 - own - other) * (1 - ratio)
         # Coefficients of the binomial laws of a - 1 and of a among t - 1 others.
-        first = self.less * (self.own - ratio * self.other)
-        second = self.less * (self.other - ratio * self.own)
+        first, second = less * (own - ratio * other), less * (other - ratio * own)
         # With B the law of a among t, the first is 2 a / t B, the second 2 (t - a) / t B: the sum is linear in a.
-        least = np.ceil(-(none + 2 * second) * t / (2 * (first - second)))
-        least = np.clip(least, 0, t + 1)
+        least = np.clip(np.ceil(-(none + 2 * second) * t / (2 * (first - second))), 0, t + 1)
         value = none * _at_least(least, t)
         value += first * _at_least(least - 1, t - 1) + second * _at_least(least, t - 1)
-        return float(np.maximum(value, 0).sum()) + self.left_out
+        return np.maximum(value, 0).sum() + left_out
+
+    return delta
 
 
 def _at_least(least: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import counts, formula
+from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels.execution.devices import float64
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12
@@ -230,47 +226,27 @@ def corollary_3_3(
 _TERMS = 1 << 16
 
 
-@jax.jit
-def _slot_sum(
-    size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
-) -> tuple[Array, Array]:
-    """(upper, lower) of sum_i eps_i tanh(eps_i/2) + sqrt(2 log(1/delta) sum eps_i^2), settings in vectors.
-
-    eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, is monotone in i: the ends of a run bound its
-    terms.
-    """
-
-    def one(
-        size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
-    ) -> tuple[Array, Array]:
-        share = jnp.arange(_TERMS + 1, dtype=jnp.float64) / _TERMS
-        spread = jnp.round(size * share)
-        edges = jnp.where(
-            size <= _TERMS, jnp.minimum(jnp.arange(_TERMS + 1, dtype=jnp.float64), size), spread
-        )
-        count = edges[1:] - edges[:-1]
-
-        def at(index: Array) -> Array:
-            return jnp.logaddexp(0.0, log_weight - jnp.log(base + rise * index))
-
-        ends = at(edges[:-1]), at(jnp.maximum(edges[1:] - 1.0, 0.0))
-
-        def total(epsilon: Array) -> Array:
-            drift = jnp.sum(count * epsilon * jnp.tanh(0.5 * epsilon))
-            return drift + jnp.sqrt(2.0 * log_inverse_delta * jnp.sum(count * epsilon * epsilon))
-
-        return total(jnp.maximum(*ends)) * _UP, total(jnp.minimum(*ends)) * (2 - _UP)
-
-    return jax.vmap(one)(size, log_weight, rise, base, log_inverse_delta)
-
-
 def _unrelaxed(
     size: np.ndarray, log_weight: np.ndarray, rise: np.ndarray, base: np.ndarray, d: np.ndarray, label: str
 ) -> PublishedBound:
-    columns = [each.ravel() for each in (size, log_weight, rise, base, -np.log(d))]
-    with float64():
-        ends = counts.in_batches(_slot_sum, columns)
-    upper, lower = (each.reshape(size.shape) for each in ends)
+    """The sum of eps_i tanh(eps_i/2), and sqrt(2 log(1/d) sum eps_i^2), up to i = size, rounded up.
+
+    eps_i = log(1 + e^log_weight / (base + rise (i - 1))) is monotone in i: the ends of a run bound its terms.
+    """
+    ends = []
+    for m, weight, more, first, log_delta in np.stack([size, log_weight, rise, base, np.log(d)], -1).reshape(
+        -1, 5
+    ):
+        share = np.arange(_TERMS + 1) / _TERMS
+        edges = np.arange(m + 1.0) if m <= _TERMS else np.round(m * share)
+        count = np.diff(edges)
+        at = [
+            np.logaddexp(0.0, weight - np.log(first + more * each)) for each in (edges[:-1], edges[1:] - 1.0)
+        ]
+        for epsilon, rounding in ((np.maximum(*at), _UP), (np.minimum(*at), 2 - _UP)):
+            drift = np.sum(count * epsilon * np.tanh(0.5 * epsilon))
+            ends.append((drift + np.sqrt(-2.0 * log_delta * np.sum(count * epsilon * epsilon))) * rounding)
+    upper, lower = (np.reshape(each, size.shape) for each in (ends[::2], ends[1::2]))
     return _bound(upper, label, truncation_error=upper - lower)
 
 
