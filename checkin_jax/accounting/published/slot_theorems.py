@@ -68,7 +68,8 @@ def weighted_shuffle(norm: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> 
 
     Other arguments and errors as `fixed_window`.
     """
-    return _weighted(*formula.arguments(norm=norm, epsilon0=epsilon0, delta=delta), "Theorem A.5")
+    x, e0, d = formula.arguments(norm=norm, epsilon0=epsilon0, delta=delta)
+    return _weighted(x, e0, d, "Theorem A.5")
 
 
 def _weighted(x: np.ndarray, e0: np.ndarray, d: np.ndarray, label: str, **more) -> PublishedBound:
