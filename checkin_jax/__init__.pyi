@@ -21,6 +21,10 @@ from .accounting.composition.renyi_lower import rdp_lower as rdp_lower
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
 from .accounting.interop.allocated_epochs import RandomAllocationDpEvent as RandomAllocationDpEvent
+from .accounting.interop.allocated_epochs import (
+    UnfinishedAllocationDpEvent as UnfinishedAllocationDpEvent,
+)
+from .accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
 from .accounting.interop.allocation import random_allocation as random_allocation
 from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
 from .accounting.interop.dp_accounting_pld import to_pld as to_pld

@@ -3,19 +3,21 @@
 import dataclasses
 import json
 import math
+from fractions import Fraction
 from itertools import combinations, product
 
 import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as losses_of
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
-from scipy.stats import laplace
+from oracles import allocation as oracle
+from scipy.stats import hypergeom, laplace, norm
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, OwnWitness
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocatedPair
-from checkin_jax.accounting.composition import compose
-from checkin_jax.accounting.interop.allocated_epochs import AllocatedStep, Epoch
+from checkin_jax.accounting.interop.allocated_epochs import GivenLosses, coins
 from checkin_jax.accounting.interop.central_mechanisms import LaplaceNoise, Sampled
 from checkin_jax.numerics import step_ratios
 
@@ -66,11 +68,14 @@ def joint(rows):
     return law[0]
 
 
-def epoch(pair, steps, selected, used=1.0):
-    """Laws of the steps of an epoch with the record, which takes part with probability `used`, and without it."""
+def epoch(pair, steps, selected, finished=None, used=1.0):
+    """Laws of the finished steps of an epoch with the record and without it."""
+    finished = finished or steps
     sets = list(combinations(range(steps), selected))
-    inside = sum(joint([pair.p if i in some else pair.q for i in range(steps)]) for some in sets) / len(sets)
-    without = joint([pair.q] * steps)
+    inside = sum(joint([pair.p if i in some else pair.q for i in range(finished)]) for some in sets) / len(
+        sets
+    )
+    without = joint([pair.q] * finished)
     return used * inside + (1.0 - used) * without, without
 
 
@@ -124,56 +129,70 @@ def test_lower_laws_are_below_transforms_with_kinks():
             assert np.all(mine - law.below <= truth + law.slack)
 
 
-class FiniteStep(AllocatedStep):
-    """A step of a finite mechanism."""
-
-    mu = None
-
-    def __init__(self, pair):
-        object.__setattr__(self, "rate", 1.0)
-        object.__setattr__(self, "pair", pair)
-
-    def one_of(self, steps, used, mass):
-        return AllocatedPair(steps, used, self.pair, mass)
+def profile(pair):
+    """The pair as a symmetric profile: the larger of both directions."""
+    worst = cj.KnownProfile(
+        function=lambda loss: np.minimum(np.maximum(*pair.upper_sides(loss)), 1.0), name="finite messages"
+    )
+    assert worst.profile(np.zeros(1))[0] > 0
+    return worst
 
 
-def found_by(pair, steps, selected, delta):
-    return compose.bracket(Epoch(FiniteStep(pair), selected, steps, 1.0).units(ADDED, MASS), delta)
+EPOCHS = [
+    (3, 2, 3, 1.0),
+    (4, 2, 4, 0.4),
+    (4, 2, 3, 1.0),
+    (4, 3, 2, 1.0),
+    (5, 2, 3, 0.5),
+    (5, 4, 3, 1.0),
+    (4, 3, 1, 0.7),
+]
 
 
-EPOCHS = [(3, 2), (4, 2), (4, 3), (5, 2), (5, 4), (4, 1)]
+def found_by(step, steps, selected, finished, used, delta, relation=ADDED):
+    rest = {} if finished == steps else {"unfinished_steps": finished, "num_epochs": 0}
+    return cj.random_allocation(
+        step,
+        steps,
+        num_selected=selected,
+        sampling_prob=used,
+        delta=delta,
+        neighboring_relation=relation,
+        **rest,
+    )
 
 
-@pytest.mark.parametrize(("steps", "selected"), EPOCHS)
+@pytest.mark.parametrize(("steps", "selected", "finished", "used"), EPOCHS)
 @pytest.mark.parametrize("name", ["response", "lopsided"])
-def test_epochs_of_several_steps_a_record_by_enumeration(steps, selected, name):
+def test_epochs_of_several_steps_a_record_by_enumeration(steps, selected, finished, used, name):
     pair = PAIRS[name]
-    p, q = epoch(pair, steps, selected)
+    p, q = epoch(pair, steps, selected, finished, used)
     for delta in (0.05, 1e-3):
-        g = found_by(pair, steps, selected, delta)
-        at = np.array([g.upper])
+        g = found_by(profile(pair), steps, selected, finished, used, delta)
+        at = np.array([g.epsilon])
         assert max(divergence(p, q, at)[0], divergence(q, p, at)[0]) <= delta
-        assert 0.0 <= g.lower <= g.upper
+        assert 0.0 <= g.lower <= g.epsilon
 
 
-def adaptive(step_of, steps, selected):
+def adaptive(step_of, steps, selected, finished, used):
     """Laws of an epoch whose steps are chosen by earlier outputs: `step_of(outputs)` is a pair."""
     sets = list(combinations(range(steps), selected))
     inside, without = [], []
-    for outputs in product(range(2), repeat=steps):
-        rows = [step_of(outputs[:i]) for i in range(steps)]
+    for outputs in product(range(2), repeat=finished):
+        rows = [step_of(outputs[:i]) for i in range(finished)]
+        none = math.prod(row.q[out] for row, out in zip(rows, outputs))
         each = [
             math.prod((row.p if i in some else row.q)[out] for i, (row, out) in enumerate(zip(rows, outputs)))
             for some in sets
         ]
-        inside.append(sum(each) / len(sets))
-        without.append(math.prod(row.q[out] for row, out in zip(rows, outputs)))
+        inside.append(used * sum(each) / len(sets) + (1.0 - used) * none)
+        without.append(none)
     return np.array(inside), np.array(without)
 
 
-@pytest.mark.parametrize(("steps", "selected"), [*EPOCHS, (5, 1)])
-def test_steps_that_adapt_to_earlier_ones(steps, selected):
-    """Every pair of responses within a factor of 3 is below the widest, whatever chooses among them."""
+@pytest.mark.parametrize(("steps", "selected", "finished", "used"), [*EPOCHS, (5, 1, 5, 1.0), (5, 1, 3, 0.5)])
+def test_steps_that_adapt_to_earlier_ones(steps, selected, finished, used):
+    """Every pair of responses within a factor of 3 is below the profile, whatever chooses among them."""
     rng = np.random.default_rng(steps * 100 + selected)
     widest = PAIRS["response"]
     for _ in range(30):
@@ -187,18 +206,118 @@ def test_steps_that_adapt_to_earlier_ones(steps, selected):
                     chosen[past] = widest if rng.random() < 0.5 else FinitePair(widest.q, widest.p)
             return chosen[past]
 
-        p, q = adaptive(step_of, steps, selected)
+        p, q = adaptive(step_of, steps, selected, finished, used)
         delta = 0.02
-        at = np.array([found_by(widest, steps, selected, delta).upper])
+        g = found_by(profile(widest), steps, selected, finished, used, delta)
+        at = np.array([g.epsilon])
         assert max(divergence(p, q, at)[0], divergence(q, p, at)[0]) <= delta
 
 
 def test_what_is_no_bound_on_an_epoch_of_several_steps_a_record():
-    """One unit less is none."""
+    """Neither is independent sampling of each unit, nor one unit less, nor an epoch of as many finished steps."""
     pair, delta = PAIRS["response"], 1e-3
-    p, q = epoch(pair, 3, 2)
-    at = np.array([found_by(pair, 3, 1, delta).upper])
-    assert max(divergence(p, q, at)[0], divergence(q, p, at)[0]) > 1.02 * delta
+    step = profile(pair)
+
+    def exceeded(truth, epsilon):
+        at = np.array([epsilon])
+        return max(divergence(*truth, at)[0], divergence(*truth[::-1], at)[0]) > 1.02 * delta
+
+    sampled = epoch(pair, 4, 4, used=0.3)
+    # The record is in all of four steps or in none: not in each with that probability.
+    alone = cj.random_allocation(
+        step, 1, num_epochs=4, sampling_prob=0.3, delta=delta, neighboring_relation=ADDED
+    )
+    assert exceeded(sampled, alone.epsilon)
+    unfinished = epoch(pair, 4, 3, finished=2)
+    assert exceeded(unfinished, found_by(step, 4, 2, 2, 1.0, delta).epsilon)
+    assert exceeded(unfinished, found_by(step, 4, 1, 2, 1.0, delta).epsilon)
+    assert exceeded(epoch(pair, 3, 2), found_by(step, 3, 1, 3, 1.0, delta).epsilon)
+
+
+@pytest.mark.parametrize(
+    ("total", "selected", "finished"),
+    [
+        (5, 2, 3),
+        (10, 3, 4),
+        (10, 6, 7),
+        (10, 7, 6),
+        (10, 4, 10),
+        (9, 9, 4),
+        (12, 1, 5),
+        (12, 5, 1),
+        (40, 10, 39),
+        (40, 20, 20),
+    ],
+)
+def test_coins_have_the_hypergeometric_law(total, selected, finished):
+    law = np.ones(1)
+    probs = coins(total, selected, finished)
+    assert probs.size == min(selected, finished)
+    assert np.all((probs > 0) & (probs <= 1))
+    for prob in probs:
+        law = np.convolve(law, [1.0 - prob, prob])
+    truth = [
+        Fraction(
+            math.comb(finished, j) * math.comb(total - finished, selected - j), math.comb(total, selected)
+        )
+        if selected - j <= total - finished
+        else Fraction(0)
+        for j in range(law.size)
+    ]
+    assert np.max(np.abs(law - np.array(list(map(float, truth))))) < 1e-7
+    # Rounded up: never less likely to be large.
+    assert np.all(np.cumsum(law[::-1]) >= np.cumsum(np.array(list(map(float, truth)))[::-1]) * (1.0 - 1e-13))
+
+
+def test_equal_coins_are_not_the_hypergeometric_law():
+    """They have a larger variance, and so the wrong law, though a larger one."""
+    probs = coins(10, 4, 5)
+    assert np.ptp(probs) > 0.5
+    assert probs @ (1.0 - probs) < 4 * 0.25 * 0.75
+
+
+@pytest.mark.parametrize("make", ["plain", "sampled", "laplace", "response"])
+def test_given_losses_have_the_profile_of_their_distribution(make):
+    distribution = {
+        "plain": lambda: losses_of.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2),
+        "sampled": lambda: losses_of.from_gaussian_mechanism(
+            1.0, value_discretization_interval=1e-2, sampling_prob=0.1
+        ),
+        "laplace": lambda: losses_of.from_laplace_mechanism(1.0, value_discretization_interval=1e-2),
+        "response": lambda: losses_of.from_randomized_response(0.3, 4),
+    }[make]()
+    ours = GivenLosses(distribution).upper_sides(LOSSES)
+    for pmf, found in zip((distribution._pmf_remove, distribution._pmf_add), ours):
+        theirs = np.array([pmf.get_delta_for_epsilon(float(loss)) for loss in LOSSES])
+        assert np.all(found >= theirs * (1.0 - 1e-10) - 1e-16)
+        grid = np.array([pmf.get_delta_for_epsilon(1e-2 * i) for i in range(0, 100, 7)])
+        mine = GivenLosses(distribution).side(
+            1e-2 * np.arange(0, 100, 7), pmf is not distribution._pmf_remove
+        )
+        assert np.allclose(mine, grid, rtol=2e-9, atol=1e-15)
+
+
+def test_a_given_distribution_is_the_step_it_was_made_of():
+    fine = losses_of.from_gaussian_mechanism(1.0, value_discretization_interval=1e-3)
+    for many in ({}, {"num_selected": 3}, {"num_selected": 3, "sampling_prob": 0.2}):
+        ours = cj.random_allocation(fine, 50, delta=1e-6, neighboring_relation=ADDED, **many)
+        exact = cj.random_allocation(1.0, 50, delta=1e-6, neighboring_relation=ADDED, **many)
+        assert exact.epsilon * (1.0 - 1e-4) <= ours.epsilon <= exact.epsilon * 1.002
+    sampled = losses_of.from_gaussian_mechanism(1.0, value_discretization_interval=1e-3, sampling_prob=0.1)
+    event = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
+    ours, exact = (
+        cj.random_allocation(step, 50, delta=1e-6, neighboring_relation=ADDED) for step in (sampled, event)
+    )
+    assert exact.epsilon * (1.0 - 1e-4) <= ours.epsilon <= exact.epsilon * 1.005
+    assert exact.lower > 0.99 * exact.epsilon
+
+
+def test_an_optimistic_distribution_is_refused():
+    wrong = losses_of.from_gaussian_mechanism(
+        1.0, pessimistic_estimate=False, value_discretization_interval=1e-2
+    )
+    with pytest.raises(ValueError, match="optimistic"):
+        cj.random_allocation(wrong, 9, delta=1e-6, neighboring_relation=ADDED)
 
 
 def cells(steps, scale, value=1.0):
@@ -244,26 +363,74 @@ def test_laplace_noise_in_one_of_t_steps(steps, scale, delta):
 
 
 def test_a_step_that_is_one_of_ours_has_its_exact_bound():
-    """One of one step, and every step of all, are exact."""
+    """One of one step, every step of all, and an epoch of one step are exact."""
     noise = dp_accounting.LaplaceDpEvent(1.0)
     for many in ({"num_steps": 1}, {"num_steps": 6, "num_selected": 6}):
         g = cj.random_allocation(noise, delta=1e-6, neighboring_relation=ADDED, **many)
         assert g.lower <= g.epsilon <= 1.02 * g.lower
+    first = found_by(2.0, 100, 10, 1, 0.5, 1e-6)
+    alone = cj.random_allocation(2.0, 1, sampling_prob=0.05, delta=1e-6, neighboring_relation=ADDED)
+    assert first.epsilon == pytest.approx(alone.epsilon, rel=1e-9)
+    assert first.lower == pytest.approx(alone.lower, rel=1e-9)
+
+
+def test_bounds_are_continuous_where_an_epoch_is_almost_whole():
+    whole = found_by(2.0, 100, 10, 100, 1.0, 1e-6)
+    assert found_by(2.0, 100, 10, 99, 1.0, 1e-6).epsilon <= whole.epsilon
+    assert found_by(2.0, 100, 10, 50, 1.0, 1e-6).epsilon <= 0.8 * whole.epsilon
+    sampled = found_by(2.0, 100, 10, 100, 1.0 - 1e-6, 1e-6)
+    assert sampled.epsilon == pytest.approx(whole.epsilon, rel=1e-3)
+    # One of ten sums with probability 1/10 each, but all or none.
+    assert found_by(2.0, 100, 10, 100, 0.1, 1e-6).epsilon <= 0.25 * whole.epsilon
+
+
+def test_sums_of_gaussian_steps_are_between_the_ends():
+    """The lower end is the sum's: 4 of 10 steps of which the first 5 are shown, or after sampling."""
+    for finished, used in ((5, 1.0), (10, 0.3), (5, 0.3)):
+        g = found_by(1.5, 10, 4, finished, used, 1e-4)
+        j = np.arange(5)
+        weights = hypergeom.pmf(j, 10, 4, finished)
+        x = np.linspace(-12.0, 14.0, 200_001)
+        shift = j / 1.5 / math.sqrt(finished)
+        p = used * (norm.pdf(x[:, None] - shift) @ weights) + (1.0 - used) * norm.pdf(x)
+        p, q = p * (x[1] - x[0]), norm.pdf(x) * (x[1] - x[0])
+
+        def worst(epsilon, p=p, q=q):
+            return max(
+                oracle.hockey_stick(p, q, math.exp(epsilon)), oracle.hockey_stick(q, p, math.exp(epsilon))
+            )
+
+        assert worst(g.lower) == pytest.approx(1e-4, rel=5e-3)
+        assert worst(g.epsilon) <= 1e-4
 
 
 def test_events_of_other_steps_are_composed_and_remembered():
     event = cj.RandomAllocationDpEvent(dp_accounting.LaplaceDpEvent(1.0), 1, 100)
-    some = cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(2.0), 4, 40)
+    some = cj.UnfinishedAllocationDpEvent(
+        cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(2.0), 4, 40), 10
+    )
     ledger = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event, 3).compose(some)
-    ledger.compose(dp_accounting.PoissonSampledDpEvent(0.5, event))
+    sampled = dp_accounting.PoissonSampledDpEvent(0.5, some)
+    ledger.compose(sampled)
     again = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
     again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
     assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6) > ledger.get_lower_epsilon(1e-6) > 0.0
+    given = cj.RandomAllocationDpEvent(losses_of.from_laplace_mechanism(1.0), 1, 100)
+    assert cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(given).get_epsilon(1e-6) > 0.0
+    with pytest.raises(ValueError, match="not saved"):
+        cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(given).state_dict()
 
 
 @pytest.mark.parametrize(
     ("event", "why"),
     [
+        (cj.UnfinishedAllocationDpEvent(dp_accounting.GaussianDpEvent(1.0), 1), "RandomAllocationDpEvent"),
+        (
+            cj.UnfinishedAllocationDpEvent(
+                cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(1.0), 2, 9), 10
+            ),
+            "finished_steps=10",
+        ),
         (
             cj.RandomAllocationDpEvent(dp_accounting.RandomizedResponseDpEvent(0.1, 3), 1, 9),
             "RandomizedResponse",
@@ -279,10 +446,10 @@ def test_events_of_other_steps_are_composed_and_remembered():
             "product",
         ),
         (
-            dp_accounting.PoissonSampledDpEvent(
-                0.5, cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(1.0), 2, 9)
+            cj.UnfinishedAllocationDpEvent(
+                cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(1.0), 10**5, 10**6), 10
             ),
-            "num_selected=2",
+            "num_selected=100000",
         ),
     ],
 )
@@ -306,3 +473,14 @@ def test_lower_ends_of_weak_laplace_noise_are_below_upper_ends(scale, delta):
         dp_accounting.LaplaceDpEvent(scale), 258, delta=delta, neighboring_relation="add-or-remove-one"
     )
     assert 0.0 <= found.lower <= found.epsilon
+
+
+def test_coarse_privacy_losses_have_an_upper_end():
+    """Roundings of the two directions need not belong to one pair: the masses at 1 had been negative."""
+    first, second = (0.99, 0.01), (0.43, 0.57)
+    logs = [{i: math.log(prob) for i, prob in enumerate(probs)} for probs in (first, second)]
+    coarse = losses_of.from_two_probability_mass_functions(*logs, value_discretization_interval=0.1)
+    found = cj.random_allocation(
+        coarse, 3, delta=1e-2, neighboring_relation="add-or-remove-one", num_selected=3, sampling_prob=0.2
+    )
+    assert 0.0 <= found.lower <= found.epsilon < math.inf

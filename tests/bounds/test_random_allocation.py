@@ -91,23 +91,34 @@ def test_the_pair_of_an_absent_record_is_no_bound_for_a_replaced_one():
     assert worst((cells(2, 1, 1 / 1.5), cells(2, 1, 1 / 1.5, -1.0)), wrong.epsilon) > 5e-2
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize(("steps", "finished"), [(1, 1), (2, 2), (2, 3), (3, 3)])
 @pytest.mark.parametrize("prob", [0.05, 0.6, 1.0])
 @pytest.mark.parametrize("relation", [ADDED, REPLACED])
-def test_sampled_epochs_against_their_law(steps, prob, relation):
-    """An epoch in which a record takes part with this probability."""
-    noise, delta = 0.8, 0.02 * prob
+def test_sampled_and_unfinished_epochs_against_their_law(steps, finished, prob, relation):
+    """`steps` sums of an epoch of `finished`, in which a record takes part with this probability."""
+    noise, delta, used = 0.8, 0.02 * prob, prob * steps / finished
     absent = cells(steps, 0, 1.0 / noise)
-    mine = (1.0 - prob) * absent + prob * cells(steps, 1, 1.0 / noise)
+    mine = (1.0 - used) * absent + used * cells(steps, 1, 1.0 / noise)
     others = [absent]
     if relation == REPLACED:
-        others.append((1.0 - prob) * absent + prob * cells(steps, 1, 1.0 / noise, -1.0))
-    g = cj.random_allocation(noise, steps, delta=delta, neighboring_relation=relation, sampling_prob=prob)
+        others.append((1.0 - used) * absent + used * cells(steps, 1, 1.0 / noise, -1.0))
+    many = {"num_epochs": 0, "unfinished_steps": steps} if steps < finished else {}
+    g = cj.random_allocation(
+        noise, finished, delta=delta, neighboring_relation=relation, sampling_prob=prob, **many
+    )
     assert max(worst((mine, other), g.epsilon) for other in others) <= delta * (1.0 + 1e-9)
     assert max(worst((mine, other), g.lower) for other in others) >= 0.93 * delta
     assert 0.0 < g.lower <= g.epsilon
     if relation == ADDED:
         assert g.epsilon <= 1.05 * g.lower
+
+
+def test_an_unfinished_epoch_is_not_a_sampled_whole_one():
+    """The record is in one of two sums with probability 2/3: not in one of three with that probability."""
+    absent = cells(2, 0, 1.25)
+    mine = absent / 3.0 + cells(2, 1, 1.25) * (2.0 / 3.0)
+    wrong = cj.random_allocation(0.8, 3, delta=1e-2, neighboring_relation=ADDED, sampling_prob=2.0 / 3.0)
+    assert worst((mine, absent), wrong.epsilon) > 1.1e-2
 
 
 def test_a_sampled_allocation_is_an_event_of_a_ledger():
@@ -122,7 +133,7 @@ def test_a_sampled_allocation_is_an_event_of_a_ledger():
     assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6)
     silent = dp_accounting.PoissonSampledDpEvent(0.2, cj.RandomAllocationDpEvent(GAUSS(0.0), 1, 50))
     assert ledger.compose(silent).get_epsilon(1e-6) == math.inf
-    assert "PoissonSampledDpEvent" in str(alone)
+    assert "with probability 0.2, else in none" in str(alone)
 
 
 @pytest.mark.parametrize(("steps", "selected", "epochs"), [(50, 1, 1), (50, 1, 4), (60, 7, 1)])
@@ -198,12 +209,11 @@ def test_the_event_composes_with_others_and_is_remembered():
     again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
     assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6)
     assert "RandomAllocationDpEvent" in str(ledger)
-    only = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event, 2)
-    pld = only.to_pld(value_discretization_interval=1e-3)
+    pld = alone.to_pld(value_discretization_interval=1e-3)
     assert pld.get_epsilon_for_delta(1e-6) >= alone.lower
     assert pld.get_epsilon_for_delta(1e-6) == pytest.approx(alone.epsilon, rel=0.03)
-    advantage = only.attack(1e-6).advantage
-    assert 0 < advantage.lower <= advantage.upper < 1
+    assert 0 < alone.attack.advantage.lower <= alone.attack.advantage.upper < 1
+    assert "random allocation" not in str(alone)
     assert f"{alone.delta!r})-differential privacy, certified" in str(alone)
 
 
@@ -229,7 +239,7 @@ def test_what_is_not_proved_is_refused_with_the_reason(event, relation, why):
         ({"noise_multiplier": 0.0}, "noise_multiplier"),
         ({"delta": 2.0}, "delta"),
         ({"num_epochs": 0}, "num_epochs"),
-        ({"sampling_prob": 0.5, "num_selected": 2}, "num_selected=2"),
+        ({"unfinished_steps": 10}, "unfinished_steps=10"),
         ({"sampling_prob": 0.0}, "sampling_prob"),
         ({"num_epochs": 10**9, "num_selected": 5}, "num_selected"),
     ],

@@ -384,11 +384,12 @@ allocations = arguments(
     num_steps=st.sampled_from([1, 2, 10, 100, 1_000, 10**10]),
     num_selected=st.one_of(st.just(1), whole(1e3)),
     num_epochs=st.one_of(st.just(1), whole(1e10)),
+    unfinished_steps=st.one_of(st.just(0), st.just(0), whole(1e3)),
     sampling_prob=st.one_of(st.just(1.0), st.just(1.0), spread(1e-10, 2.0)),
 )
 
 
-@case(CASES, allocations, covers=(cj.random_allocation,), few=6, many=400)
+@case(CASES, allocations, covers=(cj.random_allocation, cj.AllocationGuarantee), few=6, many=400)
 def allocating(values):
     g = call(cj.random_allocation, **values)
     assert 0.0 <= g.lower <= g.epsilon
@@ -399,7 +400,7 @@ def allocating(values):
     CASES,
     allocations,
     odd,
-    covers=(cj.RandomAllocationDpEvent,),
+    covers=(cj.RandomAllocationDpEvent, cj.UnfinishedAllocationDpEvent),
     few=60,
     many=4_000,
 )
@@ -409,6 +410,8 @@ def allocating_an_event(values, inner):
         noise = dp_accounting.GaussianDpEvent(noise)
     plain = noise if isinstance(noise, dp_accounting.DpEvent) else inner
     event = cj.RandomAllocationDpEvent(plain, values["num_selected"], values["num_steps"])
+    if values["unfinished_steps"]:
+        event = cj.UnfinishedAllocationDpEvent(event, values["unfinished_steps"])
     accountant = cj.CheckInAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     if not accountant.supports(event):
         raise Refused

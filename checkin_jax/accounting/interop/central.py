@@ -15,7 +15,12 @@ from checkin_jax.accounting.interop import allocated_epochs
 from checkin_jax.accounting.interop.central_bounds import KINDS, bound_of
 
 _KINDS: dict[str, type[DpEvent]] = {
-    kind.__name__: kind for kind in (*KINDS, allocated_epochs.RandomAllocationDpEvent)
+    kind.__name__: kind
+    for kind in (
+        *KINDS,
+        allocated_epochs.RandomAllocationDpEvent,
+        allocated_epochs.UnfinishedAllocationDpEvent,
+    )
 }
 ASSUMED = "each record of a central event belongs to one client, the same client in every event; its server is trusted"
 
@@ -37,7 +42,7 @@ def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[Un
 def units_in(event: DpEvent) -> int:
     """Number of units of one application of a central event."""
     epoch = allocated_epochs.epoch_of(event)
-    return 1 if epoch is None else epoch.selected
+    return 1 if epoch is None else epoch.number
 
 
 def noiseless(event: Any) -> bool:
@@ -51,8 +56,18 @@ def noiseless(event: Any) -> bool:
 def to_plain(event: DpEvent) -> dict[str, Any]:
     """Kind and fields of an event that `bound_of` takes, for JSON."""
     fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
-    plain = {name: to_plain(each) if isinstance(each, DpEvent) else each for name, each in fields.items()}
-    return {"kind": type(event).__name__, **plain}
+    return {
+        "kind": type(event).__name__,
+        **{name: _plain_value(name, value) for name, value in fields.items()},
+    }
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if isinstance(value, DpEvent):
+        return to_plain(value)
+    if not isinstance(value, int | float):
+        raise _validate.error("a DpEvent: functions and distributions are not saved", **{name: value})
+    return value
 
 
 def from_plain(plain: Any) -> DpEvent:
