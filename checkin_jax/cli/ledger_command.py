@@ -8,7 +8,6 @@ import getpass
 import json
 import math
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -453,18 +452,13 @@ def _accountant(
     Raises:
       ValueError: the neighboring relation has no bound in the view.
     """
-    from checkin_jax.accounting.interop.accountant import (
-        CheckInAccountant,
-        MixedViewsWarning,
-        NeighboringRelation,
-    )
+    from checkin_jax.accounting.interop.accountant import CheckInAccountant, NeighboringRelation, any_views
 
     state = found.state
     if view is not None:
         state["ledger"] = [{**each, "view": view} for each in state["ledger"]]
     accountant = CheckInAccountant(NeighboringRelation[found.neighboring_relation], bounds=bounds)
-    with warnings.catch_warnings():  # that views differ is printed with the ledger's other notes
-        warnings.simplefilter("ignore", MixedViewsWarning)
+    with any_views():  # that they differ is printed with the ledger's other notes
         accountant.load_state_dict(state)
     return accountant
 

@@ -3,27 +3,16 @@
 import tomllib
 from importlib.resources import files
 
-# Words of a page of which its reader may know none.
-OF_PAGES = (
-    "epsilon",
-    "delta",
-    "odds",
-    "client",
-    "record",
-    "message",
-    "randomizer",
-    "LDP",
-    "clip norm",
-    "noise multiplier",
-    "shuffler",
-    "secure aggregation",
-    "view",
-    "drop-out",
-    "tier",
-    "PLD",
-)
+
+def words_of_pages() -> dict[str, str]:
+    """Words of a page of which its reader may know none, each with its explanation."""
+    return _tables()["pages"]
 
 
 def glossary() -> dict[str, str]:
-    """Words of glossary.toml, each with its explanation."""
+    """All words of glossary.toml, each with its explanation; those of pages first."""
+    return {word: text for table in _tables().values() for word, text in table.items()}
+
+
+def _tables() -> dict[str, dict[str, str]]:
     return tomllib.loads((files("checkin_jax.reports") / "glossary.toml").read_text(encoding="utf-8"))

@@ -100,7 +100,7 @@ def page(subject: Record) -> str:
             checked=list(zip(subject.assumptions.items(), subject.deployment.checks(subject.assumptions))),
             stated=list(bound_links.split(subject.theorems)),
             cited=references.cited,
-            words={word: text for word, text in glossary.glossary().items() if word in glossary.OF_PAGES},
+            words=glossary.words_of_pages(),
         )
     )
     return tied(written)

@@ -10,6 +10,7 @@ import numpy as np
 
 from checkin_jax._plot_style import EIGHT
 from checkin_jax.plotting import figure, legend, scale
+from checkin_jax.sweeps.figures.panel import WORDS
 from checkin_jax.sweeps.results import ANSWERS, KINDS
 
 if TYPE_CHECKING:
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
 
 Lines = list[dict[str, object]]
 
-# Names of axes in a picture; others are their own, in words.
-_NAMES = {
-    "num_clients": "clients",
-    "check_in_prob": "check-in probability",
-    "drop_out_prob": "drop-out probability",
-    "num_rounds": "rounds",
-    "num_slots": "slots",
-    "num_epochs": "windows",
-    "epsilon0": "$\\varepsilon_0$",
-    "delta": "$\\delta$",
-    "target_epsilon": "target $\\varepsilon$",
-}
 # Lines of fewer points show them.
 _FEW = 8
 
@@ -92,8 +81,7 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
     axis.set(xlabel=_named(along))
     scale(axis, "x", _if_positive(axes[along]))
     scale(axis, "y", _if_positive(columns[shown]))
-    names = {"rdp": "Renyi divergence (nats)", "value": "value that meets the target"}
-    axis.set_ylabel(names.get(shown, "$\\varepsilon$ (nats)"))
+    axis.set_ylabel(WORDS[shown])
     if len(lines) > 1:
         legend(drawn, 4 if len(lines[0]) == 1 else 2, axis)
     return drawn
@@ -106,7 +94,7 @@ def _if_positive(values: np.ndarray) -> list[float]:
 
 
 def _named(name: str) -> str:
-    return _NAMES.get(name, name.replace("_", " "))
+    return WORDS.get(name, name.replace("_", " "))
 
 
 def _said(values: Mapping[str, object]) -> str:

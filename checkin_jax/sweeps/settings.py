@@ -6,49 +6,23 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
 
-# Numbers, or a range as text: "1e3:1e9:log25", "0:1:lin11", ".1,.2".
-Real = Annotated[float | str | Sequence[float] | np.ndarray, float]
-Whole = Annotated[float | str | Sequence[float] | np.ndarray, int]
-Words = Annotated[str | Sequence[str], str]
-
-
-class Axes(TypedDict, total=False):
-    """Arguments of a setting; a sweep may vary any of them."""
-
-    num_clients: Whole
-    num_rounds: Whole
-    num_slots: Whole
-    window: Whole
-    num_epochs: Whole
-    minibatch: Whole
-    num_colluding: Whole
-    min_reports: Whole
-    check_in_prob: Real
-    largest_rate: Real
-    expected_check_ins: Real
-    client_rate: Real
-    drop_out_prob: Real
-    epsilon0: Real
-    noise_multiplier: Real
-    delta: Real
-    target_epsilon: Real
-    order: Real
-    view: Words
-    neighboring_relation: Words
-    empty_slots: Words
-    bound: Words
-
-
+_WHOLE = "num_clients num_rounds num_slots window num_epochs minibatch num_colluding min_reports"
+_REAL = (
+    "check_in_prob largest_rate expected_check_ins client_rate drop_out_prob epsilon0 noise_multiplier delta "
+    "target_epsilon order"
+)
+_WORDS = "view neighboring_relation empty_slots bound"
+# Kinds of the arguments of a setting, all of which a sweep may vary.
 KINDS: dict[str, type] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(Axes, include_extras=True).items()
+    name: kind for names, kind in ((_WHOLE, int), (_REAL, float), (_WORDS, str)) for name in names.split()
 }
 NAMES = tuple(KINDS)
 _TYPES = {"int": int, "float": float, "str": str}

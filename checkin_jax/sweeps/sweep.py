@@ -9,7 +9,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,20 +35,6 @@ _AHEAD, _PAUSE = 1024, 0.05
 _MOST_ROWS, _ON_ACCELERATORS = 2**20, 2**17
 _SWEEPING = "sweeping {:,} settings ..."
 Progress = Callable[[int, int], None]
-
-
-class Arguments(settings.Axes, total=False):
-    """Arguments of `sweep` and `sweep_to_file`, for completion in editors."""
-
-    what: str
-    protocol: type[CheckInProtocol]
-    randomizer: type[Randomizer] | None
-    axes: Mapping[str, Any]
-    table: str | Path | Sweep | Frame | Mapping[str, Any] | None
-    bounds: str | Sequence[str]
-    free: str | None
-    orders: Sequence[int] | None
-    block_rows: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +167,7 @@ def _devices() -> list[Any]:
     return list(dict.fromkeys(map(certified, jax.local_devices())))
 
 
-def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments: Unpack[Arguments]) -> Sweep:
+def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments: Any) -> Sweep:
     """Evaluates every setting of a table, in blocks, on all cores of this machine.
 
     Args:
@@ -242,7 +228,7 @@ def sweep_to_file(
     executor: concurrent.futures.Executor | None = None,
     progress: Progress | None = None,
     verbose: bool = True,
-    **arguments: Unpack[Arguments],
+    **arguments: Any,
 ) -> Written:
     """Evaluates a sweep into a .csv or .parquet file, with memory for a few blocks at any number of rows.
 

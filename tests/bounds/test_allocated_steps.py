@@ -18,7 +18,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, OwnWitness
 from checkin_jax.accounting.bounds.windows.allocated_sums import AllocatedPair
 from checkin_jax.accounting.interop.allocated_epochs import GivenLosses, coins
-from checkin_jax.accounting.interop.central_mechanisms import EpsilonDelta, LaplaceNoise, Sampled
+from checkin_jax.accounting.interop.central_mechanisms import LaplaceNoise, Sampled
 from checkin_jax.numerics import step_ratios
 
 ADDED, REPLACED = "add-or-remove-one", "replace-one"
@@ -112,7 +112,11 @@ def test_the_directions_of_a_step_are_not_exchanged(name):
 
 def test_lower_laws_are_below_transforms_with_kinks():
     """A tangent below zero at a level, raised to zero, would put the law of two atoms above theirs."""
-    for pair in (EpsilonDelta(1.0, 1e-7), PAIRS["rare"], PAIRS["shown"]):
+    for pair in (
+        FinitePair((0.7, 0.2999999, 1e-7, 0.0), (0.2999999, 0.7, 0.0, 1e-7)),
+        PAIRS["rare"],
+        PAIRS["shown"],
+    ):
         ratio = AllocatedPair(1, 1.0, pair, MASS).ratio
         for high, spacing in ((1.0, 1 / 186), (2.0, 0.07), (2.5, 0.2)):
             law = step_ratios.law_lower(ratio, 0.0, high, spacing)

@@ -208,7 +208,7 @@ def test_the_event_composes_with_others_and_is_remembered():
     again = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
     again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
     assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6)
-    assert "RandomAllocationDpEvent" in ledger.describe()
+    assert "RandomAllocationDpEvent" in str(ledger)
     pld = alone.to_pld(value_discretization_interval=1e-3)
     assert pld.get_epsilon_for_delta(1e-6) >= alone.lower
     assert pld.get_epsilon_for_delta(1e-6) == pytest.approx(alone.epsilon, rel=0.03)

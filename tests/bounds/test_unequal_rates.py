@@ -223,7 +223,7 @@ def test_rates_go_through_json_and_ledger():
     restored = cj.CheckInAccountant()
     restored.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
     assert restored.get_epsilon(DELTA) == accountant.get_epsilon(DELTA) > g.epsilon / 20
-    assert "clients' check-in rates are as given" in restored.describe()
+    assert "clients' check-in rates are as given" in restored.guarantee(DELTA).statement()
 
 
 @pytest.mark.thorough

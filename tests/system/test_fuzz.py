@@ -642,29 +642,16 @@ def published_argument(name: str) -> st.SearchStrategy:
         "num_slots": whole(1e12),
         "num_rounds": whole(1e9),
         "units": whole(1e12),
-        "dimension": whole(1e9),
         "rate": spread(1e-9, 1.0),
-        "share": spread(1e-9, 1.0),
         "check_in_prob": spread(1e-9, 1.0),
         "spread": spread(1e-3, 0.999),
         "epsilon0": st.one_of(spread(1e-6, 50.0), st.just(0.0)),
         "epsilon": spread(1e-6, 690.0),
         "delta0": st.one_of(spread(1e-30, 0.1), st.just(0.0)),
         "norm": spread(1e-6, 1e3),
-        "step": whole(1e9),
-        "smoothness": spread(1e-3, 1e3),
-        "diameter": spread(1e-3, 1e3),
-        "lipschitz": spread(1e-3, 1e3),
-        "noise": spread(1e-3, 1e3),
     }.get(name, spread(1e-30, 0.5))
     if name == "orders":
         return st.lists(st.integers(2, 64), min_size=1, max_size=4)
-    if name == "renyi":
-        return st.lists(spread(1e-9, 100.0), min_size=1, max_size=6)
-    if name == "between":
-        return st.none()
-    if name == "problem":
-        return proper_problem
     if name in ("bound", "pure"):
         return st.lists(spread(1e-9, 50.0), min_size=2, max_size=2).map(
             lambda values: PublishedBound(value=np.array(values), label="a", source="b", quantity="c")
@@ -680,10 +667,6 @@ def public(module) -> dict[str, object]:
     return {name: value for name, value in names.items() if callable(value) and not inspect.ismodule(value)}
 
 
-proper_problem = st.fixed_dictionaries(
-    {name: published_argument(name) for name in ("diameter", "lipschitz", "noise")}
-    | {"dimension": whole(1e6)}
-).map(lambda values: published.Problem(**{k: v[0] if isinstance(v, list) else v for k, v in values.items()}))
 # Records are made by the rest; theorem_1 and its like, which sum over many counts, take longer.
 _RECORDS = (PublishedBound, published.Corollary33)
 PUBLISHED = [function for function in public(published).values() if function not in _RECORDS]
@@ -708,8 +691,6 @@ def evaluating_published_bounds(drawn):
     found = call(function, **values)
     bounds = vars(found).values() if isinstance(found, published.Corollary33) else [found]
     for bound in bounds:
-        if isinstance(bound, published.Problem):
-            continue
         value = bound.value if isinstance(bound, PublishedBound) else bound
         assert not np.isnan(np.asarray(value, dtype=np.float64)).any()
 
@@ -932,11 +913,6 @@ HUGE = 10**5000  # of more digits than Python writes down
             "epsilon0=1e-08, delta0=1e-300: expected",
         ),
         (published.fixed_window, {"num_slots": [[1], [2, 3]], "epsilon0": 1, "delta": 0.1}, "num_slots="),
-        (
-            published.averaged_updates_risk,
-            {"num_clients": 9, "num_slots": 3, "problem": 1},
-            "expected a Problem",
-        ),
         (published.pure_rdp, {"epsilon": 1.0, "orders": 2.0}, "orders=2.0"),
         (
             cj.rdp,
@@ -972,11 +948,6 @@ HUGE = 10**5000  # of more digits than Python writes down
             "views=1.5: expected at least one of 'local'",
         ),
         (published.repeated, {"one": 1, "num_rounds": 2, "delta": 0.1}, "one=1: expected a function"),
-        (
-            published.theorem_2_repaired,
-            {"num_clients": 9, "rate": 0.5, "epsilon0": 1.0, "orders": [2], "between": 1},
-            "between=1: expected a pair",
-        ),
     ],
 )
 def test_what_was_once_refused_without_a_name(function, values, match):

@@ -216,7 +216,7 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
     }
     (axis,) = pictures.picture(columns, "bracket").axes
     lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
-    assert [line.get_label() for line in lines] == ["$\\varepsilon_0$ = 1", "$\\varepsilon_0$ = 2"]
+    assert [line.get_label() for line in lines] == ["local privacy ε₀ = 1", "local privacy ε₀ = 2"]
     assert (axis.get_xlabel(), lines[0].get_marker()) == ("clients", ".")
     assert np.allclose(lines[1].get_ydata(), [0.2, 0.02, 0.002])
     assert len(axis.collections) == 2

@@ -176,7 +176,7 @@ def test_foreign_classes_are_composed_saved_and_restored():
     fresh = cj.CheckInAccountant(bounds="fast")
     fresh.load_state_dict(state)
     assert fresh.get_epsilon(1e-6) == alone.epsilon
-    assert FOREIGN.description in accountant.describe()
+    assert FOREIGN.description in str(accountant)
 
 
 def test_a_description_that_json_cannot_hold_is_accounted_for_but_not_saved():

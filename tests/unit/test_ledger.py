@@ -83,7 +83,7 @@ def test_a_non_private_event_is_remembered():
     restored = cj.CheckInAccountant(bounds="fast")
     restored.load_state_dict(accountant.state_dict())
     assert restored.get_epsilon(1e-6) == float("inf")
-    assert "non-private" in restored.describe()
+    assert "non-private" in str(restored)
 
 
 def spoil(path, value):
@@ -137,7 +137,7 @@ def test_mixed_views_and_populations_are_named():
     accountant.compose(cj.to_event(window, PURE))
     (populations,) = accountant.notes
     assert "2 populations, of 400 to 900 clients; epsilon is for a client in all of them" in populations
-    assert accountant.describe().startswith(populations)
+    assert str(accountant).startswith(populations)
     with pytest.warns(MixedViewsWarning, match="one adversary who has all of them") as warned:
         accountant.compose(cj.to_event(window, PURE, view="aggregate"))
     assert warned[0].filename == __file__
@@ -146,7 +146,7 @@ def test_mixed_views_and_populations_are_named():
     for protocol, view in ((run, "messages"), (window, "messages"), (window, "aggregate")):
         assert f"{view!r}: {protocol.observed(view)}" in views
     accountant.compose(cj.to_event(run, PURE, view="aggregate"))  # said once for each view
-    assert accountant.describe().startswith(f"{accountant.notes[0]}\n\n{populations}\n\n")
+    assert str(accountant).startswith(f"{accountant.notes[0]}\n\n{populations}\n\n")
     restored = cj.CheckInAccountant(bounds="fast")
     with pytest.warns(MixedViewsWarning):
         restored.load_state_dict(accountant.state_dict())
@@ -181,8 +181,8 @@ def test_would_exceed_composes_nothing():
         accountant.would_exceed(event, target_epsilon=-1, target_delta=1e-6)
 
 
-def test_describe_names_theorems_references_and_assumptions():
-    text = composed(UNITS).describe()
+def test_a_guarantee_names_theorems_references_and_assumptions():
+    text = composed(UNITS).guarantee(1e-6).statement()
     for part in (
         "clones",
         "subsampling",
@@ -193,7 +193,7 @@ def test_describe_names_theorems_references_and_assumptions():
         "a clone of the client's own message",
     ):
         assert part in text
-    assert cj.CheckInAccountant(bounds="fast").describe() == "nothing was composed"
+    assert str(cj.CheckInAccountant(bounds="fast")) == "nothing was composed"
 
 
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[5]], ids=lambda unit: type(unit[0]).__name__)

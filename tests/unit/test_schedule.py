@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from checkin_jax.accounting.published import utility
+from checkin_jax.accounting import published
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.training.schedules import draws, exported
 from checkin_jax.training.schedules.schedule import schedule_of
@@ -86,7 +86,7 @@ def test_averaged_updates_have_the_law_of_the_algorithm():
 
 def test_dummies_are_as_many_as_proposition_3_4_says():
     n, m, p = 700, 400, 0.8
-    expected = float(utility.fixed_window_dummies(n, m, p).value)
+    expected = float(published.fixed_window_dummies(n, m, p).value)
     protocol = FixedWindow(num_clients=n, num_slots=m, check_in_prob=p)
     counts = np.array([(draws.fixed_window(2, protocol, t) < 0).sum() for t in range(2_000)])
     assert abs(counts.mean() - expected) < 4.5 * counts.std() / np.sqrt(len(counts))
@@ -94,7 +94,7 @@ def test_dummies_are_as_many_as_proposition_3_4_says():
 
 def test_dummies_are_as_many_as_proposition_4_4_says():
     n, m = 3_000, 500
-    expected = float(utility.sliding_window_dummies(n, m).value)
+    expected = float(published.sliding_window_dummies(n, m).value)
     protocol = SlidingWindow(num_clients=n, window=m, num_epochs=600, minibatch=n - m + 1)
     draw = schedule_of(protocol).draw(2)
     counts = np.array([(draw(t) < 0).sum() for t in range(600)])

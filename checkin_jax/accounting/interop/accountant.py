@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from dp_accounting import (
@@ -23,7 +25,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._suggest import named
 from checkin_jax.accounting import statement
-from checkin_jax.accounting.account import MIN_DELTA
+from checkin_jax.accounting.account import MIN_DELTA, once, warnings_of
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import Exact, UnitBound, neg_log_tail
 from checkin_jax.accounting.bounds.select import (
@@ -38,9 +40,9 @@ from checkin_jax.accounting.bounds.select import (
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import central, ledger_entries
-from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, in_words, notes_of, theorems_of
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, composed_words, notes_of
 from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
@@ -60,21 +62,29 @@ class MixedViewsWarning(UserWarning):
     """Units of one ledger have different views: its epsilon is against an adversary who has all of them."""
 
 
+@contextlib.contextmanager
+def any_views() -> Iterator[None]:
+    """Context in which units of different views are composed without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MixedViewsWarning)
+        yield
+
+
 class CheckInAccountant(PrivacyAccountant):
     """Composes rounds of check-in protocols, of one kind or several, and dp_accounting's own events.
 
     `get_epsilon` is a certified upper bound for the composition, against an adversary who has, of every unit, the view
     that its event names. `get_lower_epsilon` is a lower bound: no valid bound for the same events is below it.
     `get_delta` is rounded up. Populations may differ between units: the bound is for a client in all of them, and holds
-    for every other client. `notes` and `describe` name views and populations that differ.
+    for every other client. `notes` name views and populations that differ.
 
-    GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent, EpsilonDeltaDpEvent and Poisson-sampled noise compose
-    with check-ins from both sides. They have a trusted server, the same clients as records, and values of norm at most
-    1, so that replacing one moves a sum by 2. Other events are refused with a reason.
+    GaussianDpEvent, LaplaceDpEvent, RandomizedResponseDpEvent and Poisson-sampled noise compose with check-ins from
+    both sides. They have a trusted server, the same clients as records, and values of norm at most 1, so that replacing
+    one moves a sum by 2. Other events are refused with a reason.
 
-    Assumes: `assumptions` of every protocol composed (`describe` lists them). The clients' computations and randomizers
-    may depend on all earlier outputs; the events and their number may not. A run that stops early, for any reason, is
-    covered by the bound of all planned units.
+    Assumes: `assumptions` of every protocol composed (`guarantee` lists them). The clients' computations and
+    randomizers may depend on all earlier outputs; the events and their number may not. A run that stops early, for any
+    reason, is covered by the bound of all planned units.
 
     Args:
       neighboring_relation: REPLACE_ONE, or ADD_OR_REMOVE_ONE. The latter supports only windows with hidden dummies, as
@@ -93,8 +103,8 @@ class CheckInAccountant(PrivacyAccountant):
             raise _validate.type_error("a NeighboringRelation", neighboring_relation=neighboring_relation)
         self._relation = relation_of(neighboring_relation)
         super().__init__(neighboring_relation)
-        self._counts: dict[CheckInDpEvent, int] = {}
-        self._central: dict[DpEvent, int] = {}
+        self._counts = collections.Counter[CheckInDpEvent]()
+        self._central = collections.Counter[DpEvent]()
         self._non_private = False
         self._bounds = check_bounds(bounds)
 
@@ -118,7 +128,7 @@ class CheckInAccountant(PrivacyAccountant):
             except (TypeError, ValueError) as error:
                 return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
             if do_compose and count > 0:
-                self._counts[event] = self._counts.get(event, 0) + count
+                self._counts[event] += count
             return None
         if central.noiseless(event):
             self._non_private |= do_compose and count > 0
@@ -128,7 +138,7 @@ class CheckInAccountant(PrivacyAccountant):
         except (TypeError, ValueError) as error:
             return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
         if do_compose and count > 0:
-            self._central[event] = self._central.get(event, 0) + count
+            self._central[event] += count
         return None
 
     def compose(self, event: DpEvent, count: int = 1) -> Self:
@@ -194,13 +204,13 @@ class CheckInAccountant(PrivacyAccountant):
         units = [(to_unit(event), count) for event, count in self._counts.items()]
         if self._central or self._relation != REPLACE or all(unit.view == "local" for unit, _ in units):
             return []
-        found: dict[Exact, int] = {}
+        found = collections.Counter[Exact]()
         for unit, count in units:
             for kind, _, number in unit.protocol.unit_groups(False):
                 alone = local_cap(kind, unit.randomizer, "messages", self._relation)
                 if alone is None:
                     return []
-                found[alone] = found.get(alone, 0) + number * count
+                found[alone] += number * count
         return list(found.items())
 
     @named
@@ -280,28 +290,41 @@ class CheckInAccountant(PrivacyAccountant):
             units = self._units(delta)
             found = composer.bracket(units, delta, self._local_caps())
             names = found.names or [one.name for one, _ in units]
-        return LedgerGuarantee.of(
-            found,
-            chosen,
-            tuple((to_unit(event), count) for event, count in self._counts.items()),
-            tuple(self._central.items()),
-            names,
+        method = found.bound or "; ".join(dict.fromkeys(names))
+        assumed = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        warned = [warnings_of(unit.protocol, each, delta, found) for unit, each in chosen]
+        return LedgerGuarantee(
+            epsilon=found.upper,
+            lower=found.lower,
             delta=delta,
             neighboring_relation=self._relation,
-            notes=tuple(note for note in self.notes if note != central.ASSUMED),
+            units=tuple((to_unit(event), count) for event, count in self._counts.items()),
+            central=tuple(self._central.items()),
+            method=f"{method}, {found.method}" if method else found.method,
+            lower_method=found.lower_method,
+            theorems=() if found.bound else once(each.stated for _, each in chosen),
+            assumptions=once([*assumed, (central.ASSUMED,) if self._central else ()]),
+            warnings=once([*warned, [note for note in self.notes if note != central.ASSUMED]]),
             attack=self._attack(delta, found) if attack else None,
         )
 
+    @property
+    def _composed(self) -> tuple[str, ...]:
+        units = [(to_unit(event), count) for event, count in self._counts.items()]
+        return composed_words(units, self._central.items())
+
     def __str__(self) -> str:
-        return self.describe()
+        blocks = [*self.notes, *self._composed]
+        if self._non_private:
+            blocks.append("a non-private event: no epsilon is finite")
+        return "\n\n".join(blocks) if blocks else "nothing was composed"
 
     def __repr__(self) -> str:
         kinds = len(self._counts) + len(self._central)
         return f"<{type(self).__name__}: {counted(self._total, 'unit')} of {counted(kinds, 'kind')}, {self._relation}>"
 
     def _repr_html_(self) -> str:
-        ours = [("composed", in_words(to_unit(event), n)) for event, n in self._counts.items()]
-        rows = [*ours, *((f"{n:,} x", repr(event)) for event, n in self._central.items())]
+        rows = [("composed", each) for each in self._composed]
         return statement.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
@@ -325,6 +348,11 @@ class CheckInAccountant(PrivacyAccountant):
                 low = middle
         return math.exp(high)
 
+    def _trial(self, event: DpEvent, count: int = 1) -> Self:
+        """A copy that has composed the event, too."""
+        with any_views():
+            return copy.deepcopy(self).compose(event, count)
+
     @named
     def would_exceed(
         self, event: DpEvent, count: int = 1, *, target_epsilon: float, target_delta: float
@@ -342,10 +370,7 @@ class CheckInAccountant(PrivacyAccountant):
         count = _validate.integer(1, MAX_ROUNDS, count=count)
         if not self.supports(event):
             return True
-        trial = copy.deepcopy(self)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MixedViewsWarning)
-            trial.compose(event, count)
+        trial = self._trial(event, count)
         if trial._total > MAX_ROUNDS:
             return True
         return trial.get_epsilon(target_delta) > target_epsilon
@@ -376,10 +401,7 @@ class CheckInAccountant(PrivacyAccountant):
             most = min(most, MAX_LOG_ROUNDS)
 
         def epsilon(count: int) -> float:
-            trial = copy.deepcopy(self)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MixedViewsWarning)
-                trial.compose(to_event(protocol.repeated(count), randomizer, view=view))
+            trial = self._trial(to_event(protocol.repeated(count), randomizer, view=view))
             # Neighboring numbers of rounds share their bounds, which are made once.
             at_most = 16 ** math.ceil(math.log(max(trial._total, 2), 16))
             return trial._epsilon(target_delta, min(at_most, MAX_ROUNDS))
@@ -422,20 +444,6 @@ class CheckInAccountant(PrivacyAccountant):
             fresh.compose(NonPrivateDpEvent())
         self._counts, self._central = fresh._counts, fresh._central
         self._non_private, self._ledger = fresh._non_private, fresh._ledger
-
-    def describe(self) -> str:
-        """Describes the composed events and the theorems used, with their references and assumptions; `notes` first."""
-        blocks = list(self.notes)
-        for unit, count, kinds in self._bounds_by_kind(self._total, 1e-6):
-            blocks.append("\n".join([in_words(unit, count), *theorems_of(unit, [each for each, _ in kinds])]))
-        for event, count in self._central.items():
-            names = " and ".join(
-                dict.fromkeys(one.name for one, _ in central.units_of(event, self._relation))
-            )
-            blocks.append(f"{count:,} x {event!r}\n  upper end  {names}\n  assumes    {central.ASSUMED}")
-        if self._non_private:
-            blocks.append("a non-private event: no epsilon is finite")
-        return "\n\n".join(blocks) if blocks else "nothing was composed"
 
     def to_pld(
         self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15

@@ -40,7 +40,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
 )
 from checkin_jax.accounting.composition import privacy_profile
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.interop.central_bounds import EPSILON_DELTA, LEAST_RATE, bound_of, noise_of
+from checkin_jax.accounting.interop.central_bounds import LEAST_RATE, noise_of
 from checkin_jax.accounting.interop.central_mechanisms import (
     GaussianNoise,
     Noise,
@@ -75,7 +75,7 @@ class RandomAllocationDpEvent(DpEvent):
 
     Attributes:
       event: one step with a record against the same step without it. GaussianDpEvent or LaplaceDpEvent, on a sum of
-        values of norm at most 1; Poisson sampling of one of them; EpsilonDeltaDpEvent; or, without its event,
+        values of norm at most 1; Poisson sampling of one of them; or, without its event,
         dp_accounting's PrivacyLossDistribution, a pessimistic one, or a KnownProfile, symmetric.
       num_selected: k, 1 <= k <= t.
       num_steps: t, at most 1e9.
@@ -103,14 +103,12 @@ class UnfinishedAllocationDpEvent(DpEvent):
 class AllocatedStep:
     """One step: its pair under add-or-remove, taken with probability `rate` if the record is in it.
 
-    noise: additive noise, or None for a step given by bounds on its pair, `pair`. replaceable: True if replacing a
-    record is removing one and adding another.
+    noise: additive noise, or None for a step given by bounds on its pair, `pair`.
     """
 
     rate: float
     noise: Noise | None
     pair: UnitBound | None = None
-    replaceable: bool = True
 
     @property
     def mu(self) -> float | None:
@@ -127,8 +125,6 @@ class AllocatedStep:
             return cls(1.0, None, GivenLosses(event))
         if isinstance(event, KnownProfile):
             return cls(1.0, None, LocalMessages(1.0, MessageProfile(event)))
-        if EPSILON_DELTA is not None and isinstance(event, EPSILON_DELTA):
-            return cls(1.0, None, bound_of(event, ""), False)
         rate = 1.0
         if isinstance(event, dp_accounting.PoissonSampledDpEvent):
             rate = _validate.real(LEAST_RATE, 1, sampling_probability=event.sampling_probability)
@@ -140,7 +136,7 @@ class AllocatedStep:
             return cls(rate, noise_of(event))
         raise ValueError(
             f"random allocation of {type(event).__name__}: expected GaussianDpEvent, LaplaceDpEvent, Poisson sampling "
-            "of one of them, EpsilonDeltaDpEvent, a PrivacyLossDistribution or a KnownProfile"
+            "of one of them, a PrivacyLossDistribution or a KnownProfile"
         )
 
     def one_of(self, steps: int, used: float, mass: float) -> UnitBound:
@@ -212,16 +208,8 @@ class Epoch:
         Args:
           relation: of `protocols.RELATIONS`.
           mass: -log of the negligible mass of a unit, see `neg_log_tail`.
-
-        Raises:
-          ValueError: the step has no bound under replace-one.
         """
         step, replaced = self.step, relation == REPLACE
-        if replaced and not step.replaceable:
-            raise ValueError(
-                "EpsilonDeltaDpEvent in random allocation needs neighboring_relation='add-or-remove-one': under "
-                "replace-one it does not say how a step with the record differs from one without it"
-            )
         if step.pair is not None and step.pair.largest_loss == 0.0:
             return [(step.pair, 1)]
         one = step.one_replaced if replaced else step.one_of

@@ -7,7 +7,6 @@ sensitivity, as the event's documentation says. Replacing a value then moves a s
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import dp_accounting
 from dp_accounting import DpEvent
@@ -16,7 +15,6 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
 from checkin_jax.accounting.interop.central_mechanisms import (
-    EpsilonDelta,
     GaussianNoise,
     LaplaceNoise,
     Noise,
@@ -25,14 +23,11 @@ from checkin_jax.accounting.interop.central_mechanisms import (
 )
 from checkin_jax.protocols import REPLACE
 
-# None in versions of dp_accounting without it.
-EPSILON_DELTA: Any = getattr(dp_accounting.dp_event, "EpsilonDeltaDpEvent", None)
 KINDS: tuple[type[DpEvent], ...] = (
     dp_accounting.GaussianDpEvent,
     dp_accounting.LaplaceDpEvent,
     dp_accounting.RandomizedResponseDpEvent,
     dp_accounting.PoissonSampledDpEvent,
-    *(() if EPSILON_DELTA is None else (EPSILON_DELTA,)),
 )
 _MOST_NOISE, LEAST_RATE = 1e6, 1e-9
 
@@ -40,7 +35,7 @@ _MOST_NOISE, LEAST_RATE = 1e6, 1e-9
 def bound_of(event: DpEvent, relation: str) -> UnitBound:
     """The bound on one application of a central event under a relation of `protocols.RELATIONS`.
 
-    Exact for Gaussian and Laplace noise, randomized response and (epsilon, delta), and for Poisson sampling under
+    Exact for Gaussian and Laplace noise, randomized response, and for Poisson sampling under
     add-or-remove. Under replace-one Poisson sampling has separate upper and lower bounds.
 
     Raises:
@@ -56,10 +51,6 @@ def bound_of(event: DpEvent, relation: str) -> UnitBound:
         return Sampled(noise_of(event).times(2.0 if relation == REPLACE else 1.0), 1.0)
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent):
         return _response(event, relation)
-    if EPSILON_DELTA is not None and isinstance(event, EPSILON_DELTA):
-        stated: Any = event
-        epsilon = _validate.real(0, 600, epsilon=stated.epsilon)
-        return EpsilonDelta(epsilon, _validate.real(0, 1, "[)", delta=stated.delta))
     raise ValueError(_why(event))
 
 
@@ -85,8 +76,6 @@ def _response(event: dp_accounting.RandomizedResponseDpEvent, relation: str) -> 
     values = _validate.integer(2, 2**31, num_buckets=event.num_buckets)
     share = _validate.real(0, 1, "(]", noise_parameter=event.noise_parameter) / values
     kept = 1.0 - event.noise_parameter + share
-    if kept <= share:
-        return EpsilonDelta(0.0, 0.0)
     return LocalPureLDP(kept + share, math.log(kept / share))
 
 

@@ -1,4 +1,4 @@
-"""Bounds on mechanisms of a trusted server: additive noise, Poisson sampling before it, and (epsilon, delta).
+"""Bounds on mechanisms of a trusted server: additive noise, and Poisson sampling before it.
 
 The server adds each client's value v, of norm at most 1, into a sum, and noise N to the sum. Under add-or-remove the
 pair is exactly P = (1-q) N + q N(v) with the client, Q = N without it, in either order [ZDW22]. Under replace-one v
@@ -203,36 +203,6 @@ class Opposite:
         first, second = q * near + (1.0 - q) * none, q * far + (1.0 - q) * none
         difference, mass = _lines(first, second, second)
         lines = np.where(reached, difference, 0.0), np.where(reached, mass, 0.0)
-        return lines, lines
-
-
-@dataclasses.dataclass(frozen=True)
-class EpsilonDelta(OwnWitness):
-    """Any (epsilon, delta)-private mechanism: at worst randomized response that reveals all with probability delta."""
-
-    epsilon: float
-    delta: float
-
-    name = "an (epsilon, delta) guarantee (exact)"
-    symmetric = True
-
-    @property
-    def largest_loss(self) -> float:
-        return math.inf if self.delta > 0 else self.epsilon
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        loss = np.asarray(loss, dtype=np.float64)
-        room = np.maximum(-np.expm1(np.minimum(loss - self.epsilon, 0.0)), 0.0)
-        return (self.delta + (1.0 - self.delta) * room / (1.0 + math.exp(-self.epsilon))) * (1.0 + _SLACK)
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        inside = np.asarray(loss) < self.epsilon
-        odds = math.exp(-self.epsilon)
-        apart = self.delta + (1.0 - self.delta) * np.where(
-            inside, -math.expm1(-self.epsilon) / (1.0 + odds), 0.0
-        )
-        far = (1.0 - self.delta) * np.where(inside, odds / (1.0 + odds), 0.0)
-        lines = apart * (1.0 - _SLACK), far * (1.0 + _SLACK)
         return lines, lines
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from dp_accounting import DpEvent
 
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
-from checkin_jax.accounting.account import once, warnings_of
 from checkin_jax.accounting.attack import AttackTerms
-from checkin_jax.accounting.bounds.select import Chosen
-from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import assumptions
 from checkin_jax.accounting.interop import central
 from checkin_jax.accounting.interop.events import ProtocolUnit
 from checkin_jax.accounting.statement import StatedGuarantee
@@ -61,15 +57,14 @@ def in_words(unit: ProtocolUnit, count: int) -> str:
     return f"{run}; {unit.randomizer.description}; view {unit.view!r}"
 
 
-def theorems_of(unit: ProtocolUnit, chosen: Sequence[Chosen]) -> list[str]:
-    """Lines with the upper and lower bounds on the kinds of one event's units, and their assumptions."""
-    named = {
-        "upper end": [(each.bound.name,) for each in chosen],
-        "theorem": [each.stated for each in chosen],
-        "lower end": [(witness.name for witness in each.bound.witnesses) for each in chosen],
-        "assumes": [assumptions(*unit), *(each.assumes for each in chosen)],
-    }
-    return [f"  {heading:<9}  {text}" for heading, texts in named.items() for text in once(texts)]
+def composed_words(
+    units: Iterable[tuple[ProtocolUnit, int]], events: Iterable[tuple[DpEvent, int]]
+) -> tuple[str, ...]:
+    """Lines for the kinds of unit: clients, number, messages and view; and for dp_accounting's own events."""
+    return (
+        *(in_words(unit, count) for unit, count in units),
+        *(f"{count:,} x {event!r}" for event, count in events),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -108,44 +103,6 @@ class LedgerGuarantee(StatedGuarantee):
         """Randomizers of the check-ins; central events have none."""
         return tuple(unit.randomizer for unit, _ in self.units)
 
-    @classmethod
-    def of(
-        cls,
-        found: Bracket,
-        chosen: Sequence[tuple[ProtocolUnit, Chosen]],
-        units: tuple[tuple[ProtocolUnit, int], ...],
-        events: tuple[tuple[DpEvent, int], ...],
-        names: Iterable[str],
-        *,
-        delta: float,
-        neighboring_relation: str,
-        notes: tuple[str, ...],
-        attack: AttackTerms | None,
-    ) -> Self:
-        """Builds the guarantee from a bracket.
-
-        chosen: the bounds on each kind of unit. units, events: units and dp_accounting's own events, with their counts.
-        names: of all bounds composed. notes: further warnings.
-        """
-        method = found.bound or "; ".join(dict.fromkeys(names))
-        texts = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
-        return cls(
-            epsilon=found.upper,
-            lower=found.lower,
-            delta=delta,
-            neighboring_relation=neighboring_relation,
-            units=units,
-            central=events,
-            method=f"{method}, {found.method}" if method else found.method,
-            lower_method=found.lower_method,
-            theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*texts, (central.ASSUMED,) if events else ()]),
-            warnings=once(
-                [*(warnings_of(unit.protocol, each, delta, found) for unit, each in chosen), notes]
-            ),
-            attack=attack,
-        )
-
     @property
     def against(self) -> str:
         """The adversary in the protocols' words; one adversary has all views."""
@@ -167,10 +124,7 @@ class LedgerGuarantee(StatedGuarantee):
     @property
     def composed(self) -> tuple[str, ...]:
         """Lines for the kinds of unit: clients, number, messages and view."""
-        return (
-            *(in_words(unit, count) for unit, count in self.units),
-            *(f"{count:,} x {event!r}" for event, count in self.central),
-        )
+        return composed_words(self.units, self.central)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinities become None."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._suggest import named
 from checkin_jax.accounting.composition.renyi import rdp
-from checkin_jax.accounting.interop.accountant import CheckInAccountant, MixedViewsWarning
+from checkin_jax.accounting.interop.accountant import CheckInAccountant, any_views
 from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS, Shuffle
 from checkin_jax.randomizers import Randomizer
@@ -69,7 +67,7 @@ class DeviceBudget:
         self.order, self.budget = _largest(self.target_epsilon, self.target_delta)
         self.ledger = CheckInAccountant()
         if state is not None:
-            with _any_views():
+            with any_views():
                 self.ledger.load_state_dict(state)
             others = self.ledger._central or self.ledger._non_private
             if others or any(
@@ -118,19 +116,13 @@ class DeviceBudget:
             raise ValueError(
                 f"count={count!r}: expected messages within the budget, of which {self.left:.3g} is left"
             )
-        with _any_views():
+        with (
+            any_views()
+        ):  # messages with names and messages of batches are counted together, as the class says
             self.ledger.compose(_event(randomizer, min_reports), count)
 
     def _share(self, event: CheckInDpEvent) -> float:
         return _divergence(event, self.order) / self.budget * (1.0 + _SLACK)
-
-
-@contextlib.contextmanager
-def _any_views() -> Iterator[None]:
-    """Messages with names and messages of batches are counted together, as the class says."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MixedViewsWarning)
-        yield
 
 
 def _event(randomizer: Randomizer, min_reports: int) -> CheckInDpEvent:

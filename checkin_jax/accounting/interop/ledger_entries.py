@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,7 +67,7 @@ def load(
     for name in ("ledger", "central"):
         if not isinstance(state[name], list):
             raise TypeError(f"{name}={_validate.shown(state[name])}: expected a list of entries")
-    counts: dict[CheckInDpEvent, int] = {}
+    counts, others = collections.Counter[CheckInDpEvent](), collections.Counter[DpEvent]()
     for entry in state["ledger"]:
         expected = {"protocol", "randomizer", "view", "count"}
         if not isinstance(entry, Mapping):
@@ -81,11 +82,10 @@ def load(
         event = unit_event(protocol, randomizer, view)
         if event.protocol != protocol:
             raise _validate.error("a single unit; `count` says how many", protocol=entry["protocol"])
-        counts[event] = counts.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
-    others: dict[DpEvent, int] = {}
+        counts[event] += _validate.integer(1, MAX_ROUNDS, count=entry["count"])
     for entry in state["central"]:
         if not isinstance(entry, Mapping) or set(entry) != {"event", "count"}:
             raise ValueError(f"central entry {_validate.shown(entry)}: expected ['count', 'event']")
         event = central.from_plain(entry["event"])
-        others[event] = others.get(event, 0) + _validate.integer(1, MAX_ROUNDS, count=entry["count"])
+        others[event] += _validate.integer(1, MAX_ROUNDS, count=entry["count"])
     return counts, others, state["non_private"]

@@ -8,15 +8,14 @@ addition.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkin_jax import _validate
 from checkin_jax._files import appending, naming, replacing
@@ -244,16 +243,19 @@ def add(
         "added": today(),
         "ran": ran,
     }
-    with _changing(path, neighboring_relation) as change:
-        found = change.ledger
+    earlier: Entry | None = None
+
+    def lines(found: Ledger) -> list[dict[str, Any]]:
+        nonlocal earlier
         same = (each for each in reversed(found.counted) if _canonical(each.ran) == _canonical(ran))
         # Months of equal logs, whose dates are given, are no run twice.
         earlier = next((each for each in same if on is None or each.on in (None, kept["on"])), None)
         kept_target = target(found, delta, epsilon)
-        lines: list[dict[str, Any]] = [{"kind": _ENTRY, "id": len(found.entries) + 1, **kept}]
-        if kept_target != {"delta": found.delta, "epsilon": found.epsilon}:
-            lines.insert(0, {"kind": _TARGET, **kept_target})
-        return change.write(lines), earlier
+        changed = kept_target != {"delta": found.delta, "epsilon": found.epsilon}
+        aims = [{"kind": _TARGET, **kept_target}] if changed else []
+        return [*aims, {"kind": _ENTRY, "id": len(found.entries) + 1, **kept}]
+
+    return _appended(path, neighboring_relation, lines), earlier
 
 
 def remove(path: Path, number: int, *, note: str = "", by: str) -> Ledger:
@@ -263,14 +265,17 @@ def remove(path: Path, number: int, *, note: str = "", by: str) -> Ledger:
       ValueError: no such entry, or one already removed; or as `read`. OSError: as `add`, or the file is missing.
     """
     read(path)
-    with _changing(path, None) as change:
-        known = {each.id: each for each in change.ledger.entries}
+
+    def lines(found: Ledger) -> list[dict[str, Any]]:
+        known = {each.id: each for each in found.entries}
         if number not in known:
             raise ValueError(f"{path}: entry {number}: expected one of 1 to {len(known)}")
         gone = known[number].removed
         if gone is not None:
             raise ValueError(f"{path}: entry {number} was removed on {gone.on} by {gone.by}")
-        return change.write([{"kind": _REMOVAL, "id": number, "on": today(), "note": note, "by": by}])
+        return [{"kind": _REMOVAL, "id": number, "on": today(), "note": note, "by": by}]
+
+    return _appended(path, None, lines)
 
 
 def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[str, float | None]:
@@ -292,49 +297,18 @@ def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[st
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tail:
+class _Tail(NamedTuple):
     """End of the complete lines of a file: offset, and hash of the last line; None for a saved accountant."""
 
     end: int
     hash: str | None
 
 
-class _Change:
-    """A ledger file locked by this process."""
+def _appended(path: Path, relation: str | None, lines: Callable[[Ledger], list[dict[str, Any]]]) -> Ledger:
+    """Appends lines to the locked file; a saved accountant is converted, atomically, into a file of lines.
 
-    def __init__(self, path: Path, stream: Any, ledger: Ledger, tail: _Tail) -> None:
-        self._path, self._stream, self.ledger, self._tail = path, stream, ledger, tail
-
-    def write(self, lines: Iterable[Mapping[str, Any]]) -> Ledger:
-        """Appends lines; a saved accountant is converted, atomically, into a file of lines."""
-        if self._tail.hash is not None and self._tail.end:
-            self._stream.truncate(self._tail.end)
-            self._stream.seek(self._tail.end)
-            self._stream.write(_chained(lines, self._tail.hash))
-            self._stream.seek(0)
-            return _parsed(self._path, self._stream.read())[0]
-        found = self.ledger
-        start = {"kind": _START, "schema": SCHEMA, "version": __version__}
-        start |= {"neighboring_relation": found.neighboring_relation}
-        kept = [
-            {"kind": _ENTRY} | {name: getattr(each, name) for name in sorted(_FIELDS[_ENTRY])}
-            for each in found.entries
-        ]
-        content = _chained([start, *kept, *lines], "")
-        if self._tail.hash is None:
-            with replacing(self._path) as stream:
-                stream.write(content)
-        else:
-            self._stream.truncate(0)
-            self._stream.seek(0)
-            self._stream.write(content)
-        return _parsed(self._path, content)[0]
-
-
-@contextlib.contextmanager
-def _changing(path: Path, relation: str | None) -> Iterator[_Change]:
-    """The locked file; relation: of a new file, and required of an existing one unless None."""
+    relation: of a new file, and required of an existing one unless None. lines: of the ledger so far.
+    """
     with appending(path) as stream:
         content = stream.read()
         if content:
@@ -345,7 +319,25 @@ def _changing(path: Path, relation: str | None) -> Iterator[_Change]:
                 )
         else:
             found, tail = Ledger(path=path, neighboring_relation=relation or _REPLACE), _Tail(0, "")
-        yield _Change(path, stream, found, tail)
+        more = lines(found)
+        if tail.hash:
+            begun, added = content[: tail.end], _chained(more, tail.hash)
+        else:
+            start = {"kind": _START, "schema": SCHEMA, "version": __version__}
+            start |= {"neighboring_relation": found.neighboring_relation}
+            kept = [
+                {"kind": _ENTRY} | {name: getattr(each, name) for name in sorted(_FIELDS[_ENTRY])}
+                for each in found.entries
+            ]
+            begun, added = b"", _chained([start, *kept, *more], "")
+        if tail.hash is None:
+            with replacing(path) as whole:
+                whole.write(added)
+        else:
+            stream.truncate(len(begun))
+            stream.seek(len(begun))
+            stream.write(added)
+        return _parsed(path, begun + added)[0]
 
 
 def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:

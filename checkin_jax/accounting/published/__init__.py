@@ -8,8 +8,6 @@ from checkin_jax.accounting.published.approximate import approach_1 as approach_
 from checkin_jax.accounting.published.approximate import approach_2 as approach_2
 from checkin_jax.accounting.published.approximate import baseline as baseline
 from checkin_jax.accounting.published.approximate import shuffle_epsilon as shuffle_epsilon
-from checkin_jax.accounting.published.approximate import subsample_epsilon as subsample_epsilon
-from checkin_jax.accounting.published.approximate import subsample_rdp as subsample_rdp
 from checkin_jax.accounting.published.composition import epsilon as epsilon
 from checkin_jax.accounting.published.composition import pure_rdp as pure_rdp
 from checkin_jax.accounting.published.composition import repeated as repeated
@@ -36,19 +34,11 @@ from checkin_jax.accounting.published.slot_theorems import averaged_updates as a
 from checkin_jax.accounting.published.slot_theorems import corollary_3_3 as corollary_3_3
 from checkin_jax.accounting.published.slot_theorems import delta0_limit as delta0_limit
 from checkin_jax.accounting.published.slot_theorems import fixed_window as fixed_window
+from checkin_jax.accounting.published.slot_theorems import fixed_window_dummies as fixed_window_dummies
 from checkin_jax.accounting.published.slot_theorems import fixed_window_unrelaxed as fixed_window_unrelaxed
 from checkin_jax.accounting.published.slot_theorems import shuffle as shuffle
 from checkin_jax.accounting.published.slot_theorems import shuffle_2019 as shuffle_2019
 from checkin_jax.accounting.published.slot_theorems import shuffle_unrelaxed as shuffle_unrelaxed
 from checkin_jax.accounting.published.slot_theorems import sliding_window as sliding_window
+from checkin_jax.accounting.published.slot_theorems import sliding_window_dummies as sliding_window_dummies
 from checkin_jax.accounting.published.slot_theorems import weighted_shuffle as weighted_shuffle
-from checkin_jax.accounting.published.utility import Problem as Problem
-from checkin_jax.accounting.published.utility import averaged_updates_risk as averaged_updates_risk
-from checkin_jax.accounting.published.utility import (
-    averaged_updates_smooth_risk as averaged_updates_smooth_risk,
-)
-from checkin_jax.accounting.published.utility import averaged_updates_steps as averaged_updates_steps
-from checkin_jax.accounting.published.utility import fixed_window_dummies as fixed_window_dummies
-from checkin_jax.accounting.published.utility import fixed_window_risk as fixed_window_risk
-from checkin_jax.accounting.published.utility import fixed_window_steps as fixed_window_steps
-from checkin_jax.accounting.published.utility import sliding_window_dummies as sliding_window_dummies

@@ -53,20 +53,8 @@ def _sampled_weights(log_excess: Array, share: Array, tab: series.OrderTable) ->
     return jnp.where(tab.degrees[None, :] == 2.0, first, whole) + tab.degrees[None, :] * jnp.log(share)
 
 
-@jax.jit
-def _subsample_rdp(log_excess: Array, share: Array, tab: series.OrderTable) -> Array:
-    weights = _sampled_weights(log_excess, share[:, None], tab)
-    return jax.vmap(lambda w: series.renyi_above(series.order_sum(w, tab), tab))(weights)
-
-
 _shuffled = jax.jit(shuffled)
 _sampled = jax.jit(sampled)
-
-
-def _epsilon(epsilon: np.ndarray, delta: np.ndarray, label: str, source: str) -> PublishedBound:
-    """(epsilon, delta) of a round, rounded up."""
-    up, quantity = 1 + 1e-12, "epsilon of a round, nats"
-    return PublishedBound(value=epsilon * up, label=label, source=source, quantity=quantity, delta=delta * up)
 
 
 def shuffle_epsilon(
@@ -77,72 +65,19 @@ def shuffle_epsilon(
     If epsilon0 > log(k / (16 log(2/delta))) the result is the randomizer's own (epsilon0, delta0). Rounded up.
 
     Args:
-      num_messages: k, 1 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1).
+      num_messages: k, 0 to 1e12. epsilon0: 0 to 50 nats. delta: the theorem's own, in (0, 1).
       delta0: of a message, in [0, 1).
 
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    columns = (
-        formula.wholes(1, formula.MAX_CLIENTS, num_messages=num_messages),
-        formula.epsilons(epsilon0),
-        formula.reals(0, 1, "[)", delta0=delta0),
-        formula.deltas(delta),
-    )
-    formula.broadcast(num_messages=columns[0], epsilon0=columns[1], delta0=columns[2], delta=columns[3])
+    columns = formula.arguments(num_messages=num_messages, epsilon0=epsilon0, delta0=delta0, delta=delta)
     with float64():
         epsilon, total = (np.asarray(v) for v in _shuffled(*map(host, columns)))
-    return _epsilon(epsilon, total, "Theorem 3.8", formula.FMT)
-
-
-def subsample_epsilon(epsilon: ArrayLike, delta: ArrayLike, share: ArrayLike) -> PublishedBound:
-    """[BBG18], sampling a share g without replacement: log(1 + g (e^epsilon - 1)) at g delta. Rounded up.
-
-    Args:
-      epsilon: 0 to 690 nats. delta: in [0, 1]. share: g in (0, 1].
-
-    Raises:
-      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
-    """
-    columns = (
-        formula.reals(0, 690, epsilon=epsilon),
-        formula.reals(0, 1, delta=delta),
-        formula.reals(0, 1, "(]", share=share),
+    up, quantity = 1 + 1e-12, "epsilon of a round, nats"
+    return PublishedBound(
+        value=epsilon * up, label="Theorem 3.8", source=formula.FMT, quantity=quantity, delta=total * up
     )
-    formula.broadcast(epsilon=columns[0], delta=columns[1], share=columns[2])
-    with float64():
-        epsilon, total = (np.asarray(v) for v in _sampled(*map(host, columns)))
-    return _epsilon(epsilon, total, "Theorem 9", formula.BBG)
-
-
-def subsample_rdp(renyi: ArrayLike, share: ArrayLike) -> PublishedBound:
-    """[WBK19] Theorem 9 for a mechanism of unbounded loss: Renyi divergence after sampling a share g.
-
-    Args:
-      renyi: of the mechanism at the orders 2, 3, ..., lam, in nats, >= 0, shape [lam - 1].
-      share: g in (0, 1], any shape.
-
-    Returns:
-      At the same orders, shape [..., lam - 1], rounded up.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range.
-    """
-    base = formula.reals(0, np.inf, renyi=renyi)
-    if base.ndim != 1 or not 1 <= base.size < formula.MAX_ORDER:
-        raise ValueError(f"renyi of shape {base.shape}: expected the orders 2 to at most {formula.MAX_ORDER}")
-    g = formula.reals(0, 1, "(]", share=share)
-    orders = np.arange(2.0, base.size + 2.0)
-    # log(A - 1) = log(e^y - 1) with y = (lam - 1) renyi.
-    y = (orders - 1) * base
-    with np.errstate(divide="ignore"):
-        log_excess = y + np.log(-np.expm1(-y))
-    with float64():
-        tab = series.table(orders)
-        padded = np.full(tab.degrees.shape, -np.inf)
-        padded[: base.size] = log_excess
-        value = np.asarray(_subsample_rdp(host(padded[None, :]), host(g.ravel()), tab))
-    return formula.renyi(value[:, : base.size].reshape(*g.shape, base.size), "Theorem 9", formula.WBK)
 
 
 class _Corners(NamedTuple):
@@ -211,9 +146,10 @@ def _approaches(
     shuffle_delta: ArrayLike,
     delta0: ArrayLike,
 ) -> PublishedBound:
-    more = {"delta0": formula.reals(0, 1, "[)", delta0=delta0)}
-    more["shuffle_delta"] = formula.deltas(shuffle_delta, "shuffle_delta")
-    shape, columns = formula.settings(num_clients, rate, epsilon0, **more)
+    given = formula.arguments(
+        num_clients=num_clients, rate=rate, epsilon0=epsilon0, delta0=delta0, shuffle_delta=shuffle_delta
+    )
+    columns = [each.ravel() for each in given]
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
@@ -223,7 +159,7 @@ def _approaches(
                 setting = [column[i] for column in columns]
                 found = _approach(setting, tab, size=size, sample_first=sample_first)
                 ends[:, i] = found[:, : len(checked)]
-    upper, lower = ends.reshape(2, *shape, len(checked))
+    upper, lower = ends.reshape(2, *given[0].shape, len(checked))
     finite = np.isfinite(upper)
     return formula.renyi(
         upper,
@@ -294,18 +230,16 @@ def baseline(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    more = {"delta0": formula.reals(0, 1, "[)", delta0=delta0)}
-    more["tail_delta"] = formula.deltas(tail_delta, "tail_delta")
-    shape, (n, gamma, e0, d0, tail) = formula.settings(num_clients, rate, epsilon0, **more)
+    n, gamma, e0, d0, tail = formula.arguments(
+        num_clients=num_clients, rate=rate, epsilon0=epsilon0, delta0=delta0, tail_delta=tail_delta
+    )
     share = most_messages(n, gamma, tail) / n
     with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
     bound = least_divergence.lemma_3(
         epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders)
     )
-    return formula.renyi(
-        bound.value.reshape(*shape, -1), "Baseline", validity="invalid", reason=least_divergence.NOT_A_BOUND
-    )
+    return formula.renyi(bound.value, "Baseline", validity="invalid", reason=least_divergence.NOT_A_BOUND)
 
 
 def most_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:

@@ -15,8 +15,6 @@ from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import conversions, host
 from checkin_jax.kernels.execution.devices import float64
 
-MAX_ROUNDS = 1e9
-
 
 def epsilon(
     bound: PublishedBound, orders: ArrayLike, *, num_rounds: ArrayLike, delta: ArrayLike
@@ -49,20 +47,12 @@ def epsilon_and_order(
             f"bound={bound.label!r}, {bound.direction}, {bound.quantity}, shape {bound.value.shape}: "
             f"expected upper Renyi divergences of shape [..., {lam.size}]"
         )
-    rounds = formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
-    d = formula.deltas(delta)
-    shape = formula.broadcast(bound=bound.value[..., 0], num_rounds=rounds, delta=d)[0]
+    _, rounds, d = formula.arguments(bound=bound.value[..., 0], num_rounds=num_rounds, delta=delta)
     rounds, log_delta = rounds[..., None], np.log(d)[..., None]
     moments = rounds * bound.value * (lam - 1)
     with float64():
-        full = np.broadcast_to(moments, (*shape, len(lam)))
-        by_order = np.asarray(
-            conversions.epsilon_from_log_moments(
-                host(np.broadcast_to(lam, full.shape)),
-                host(full),
-                host(np.broadcast_to(log_delta, full.shape)),
-            )
-        )
+        arrays = map(host, np.broadcast_arrays(lam, moments, log_delta))
+        by_order = np.asarray(conversions.epsilon_from_log_moments(*arrays))
     best = np.argmin(by_order, axis=-1)[..., None]
     slack = np.broadcast_to(rounds * bound.truncation_error, by_order.shape)
     found = dataclasses.replace(
@@ -113,9 +103,8 @@ def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.nd
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    e, t = formula.reals(0, np.inf, epsilon=epsilon), formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds)
-    d = formula.deltas(slack, "slack")
-    formula.broadcast(epsilon=e, num_rounds=t, slack=d)
+    e = formula.reals(0, np.inf, epsilon=epsilon)
+    e, t, d = formula.arguments(epsilon=e, num_rounds=num_rounds, slack=slack)
     drift = t * e * np.tanh(0.5 * e)
     root = np.sqrt(t) * e
     second = drift + root * np.sqrt(2 * np.log(np.e + root / d))
@@ -130,7 +119,7 @@ def repeated(one: Callable[[np.ndarray], PublishedBound], num_rounds: float, del
     Raises:
       ValueError, TypeError: num_rounds not in [1, 1e9], delta not in (0, 1), or `one` no function.
     """
-    num_rounds = _validate.integer(1, MAX_ROUNDS, num_rounds=num_rounds)  # type: ignore[arg-type]
+    num_rounds = _validate.integer(1, formula.MAX_ROUNDS, num_rounds=num_rounds)  # type: ignore[arg-type]
     delta = _validate.real(0, 1, "()", delta=delta)
     if not callable(one):
         raise _validate.type_error("a function of delta", one=one)
@@ -164,13 +153,13 @@ def strong_composition(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    shape, (n, gamma, e0, t, d, d0) = formula.settings(
-        num_clients,
-        rate,
-        epsilon0,
-        num_rounds=formula.wholes(1, MAX_ROUNDS, num_rounds=num_rounds),
-        delta=formula.deltas(delta),
-        delta0=formula.reals(0, 1, "[)", delta0=delta0),
+    n, gamma, e0, t, d, d0 = formula.arguments(
+        num_clients=num_clients,
+        rate=rate,
+        epsilon0=epsilon0,
+        num_rounds=num_rounds,
+        delta=delta,
+        delta0=delta0,
     )
     # Two tails of tau / 2 each.
     fewest = np.maximum(approximate.least_messages(n, gamma, d / t / 8), 1)
@@ -189,7 +178,7 @@ def strong_composition(
         total = strong(sampled, t, np.clip(left, 1e-300, 0.999))
         options.append(np.where((left > 0) & np.isfinite(round_epsilon), total, np.inf))
     return PublishedBound(
-        value=np.minimum(*options).reshape(shape) * (1 + 1e-12),
+        value=np.minimum(*options) * (1 + 1e-12),
         label="Shuffling (Feldman et al. 2021), subsampling, strong composition",
         source=f"{formula.FMT}; {formula.BBG}; {formula.KOV}",
         quantity="epsilon of a run, nats",

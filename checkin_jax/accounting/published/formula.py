@@ -20,7 +20,6 @@ RCI = (
 GDD = "Girgis, Data, Diggavi (2021), Renyi Differential Privacy of the Subsampled Shuffle Model"
 FMT = "Feldman, McMillan, Talwar (2021), Hiding Among the Clones"
 BBG = "Balle, Barthe, Gaboardi (2018), Privacy Amplification by Subsampling"
-WBK = "Wang, Balle, Kasiviswanathan (2019), Subsampled Renyi Differential Privacy"
 EFM = "Erlingsson, Feldman, Mironov, Raghunathan, Talwar, Thakurta (2019), Amplification by Shuffling"
 FMT23 = "Feldman, McMillan, Talwar (2023), Stronger Privacy Amplification by Shuffling"
 BBGN = "Balle, Bell, Gascon, Nissim (2019), The Privacy Blanket of the Shuffle Model"
@@ -30,6 +29,20 @@ KOV = "Kairouz, Oh, Viswanath (2015), The Composition Theorem for Differential P
 MAX_CLIENTS = 1e12
 MAX_EPSILON0 = 50.0
 MAX_ORDER = 4096
+MAX_ROUNDS = 1e9
+
+# Legal values of arguments: the interval, its ends, and True for whole numbers.
+_NUMBER, _SHARE, _FAILURE = (1, MAX_CLIENTS, "[]", True), (0, 1, "(]", False), (0, 1, "()", False)
+_LEGAL = {
+    **dict.fromkeys(("num_clients", "num_slots", "units"), _NUMBER),
+    **dict.fromkeys(("rate", "check_in_prob", "norm"), _SHARE),
+    **dict.fromkeys(("delta", "delta1", "delta2", "beta", "slack", "shuffle_delta", "tail_delta"), _FAILURE),
+    "num_messages": (0, MAX_CLIENTS, "[]", True),
+    "num_rounds": (1, MAX_ROUNDS, "[]", True),
+    "epsilon0": (0, MAX_EPSILON0, "[]", False),
+    "delta0": (0, 1, "[)", False),
+    "spread": (0, 1, "[]", False),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,6 +85,26 @@ def renyi(value: np.ndarray, label: str, source: str = SCI, **more: Any) -> Publ
     return PublishedBound(value=value, label=label, source=source, quantity=quantity, **more)
 
 
+def arguments(**given: ArrayLike) -> list[np.ndarray]:
+    """Arguments as float64 arrays of their common shape, each checked to have legal values.
+
+    An argument without legal values here is an array that the caller has checked. Whole floats such as 1e9 are whole.
+
+    Raises:
+      ValueError: with the argument, the first bad value and the legal ones; or with the shapes that do not broadcast.
+      TypeError: not real numbers.
+    """
+    checked = {
+        name: _checked(name, value, *_LEGAL[name]) if name in _LEGAL else np.asarray(value)
+        for name, value in given.items()
+    }
+    try:
+        return list(np.broadcast_arrays(*checked.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items())
+        raise ValueError(f"shapes do not broadcast: {shapes}") from None
+
+
 def reals(low: float, high: float, ends: str = "[]", **value: ArrayLike) -> np.ndarray:
     """The one keyword's array as float64, checked to lie in the interval; the array form of `_validate.real`.
 
@@ -80,10 +113,10 @@ def reals(low: float, high: float, ends: str = "[]", **value: ArrayLike) -> np.n
       TypeError: not real numbers.
     """
     ((name, given),) = value.items()
-    return _in_interval(name, given, low, high, ends)
+    return _checked(name, given, low, high, ends, False)
 
 
-def _in_interval(name: str, given: ArrayLike, low: float, high: float, ends: str = "[]") -> np.ndarray:
+def _checked(name: str, given: ArrayLike, low: float, high: float, ends: str, whole: bool) -> np.ndarray:
     interval = _validate.interval(low, high, ends)
     try:
         array = np.asarray(given)
@@ -93,46 +126,18 @@ def _in_interval(name: str, given: ArrayLike, low: float, high: float, ends: str
         raise TypeError(f"{name}={_validate.shown(given)}: expected real numbers in {interval}")
     array = array.astype(np.float64)
     good = _validate.lies_in(array, low, high, ends)
+    if whole:
+        good &= array == np.floor(array)
     if not good.all():
-        raise ValueError(f"{name}={float(array[~good].flat[0])!r}: expected a number in {interval}")
+        expected = "a whole number" if whole else "a number"
+        raise ValueError(f"{name}={float(array[~good].flat[0])!r}: expected {expected} in {interval}")
     return array
-
-
-def wholes(low: float, high: float, **value: ArrayLike) -> np.ndarray:
-    """`reals` for whole numbers, returned as float64; whole floats such as 1e9 are accepted."""
-    ((name, given),) = value.items()
-    array = _in_interval(name, given, low, high)
-    whole = array == np.floor(array)
-    if not whole.all():
-        raise ValueError(
-            f"{name}={float(array[~whole].flat[0])!r}: expected a whole number in [{low:g}, {high:g}]"
-        )
-    return array
-
-
-def clients(num_clients: ArrayLike) -> np.ndarray:
-    """Numbers of clients, 1 to 1e12."""
-    return wholes(1, MAX_CLIENTS, num_clients=num_clients)
-
-
-def rates(rate: ArrayLike) -> np.ndarray:
-    """Check-in rates gamma in (0, 1]."""
-    return reals(0, 1, "(]", rate=rate)
-
-
-def epsilons(epsilon0: ArrayLike) -> np.ndarray:
-    """Local privacy parameters in [0, 50] nats."""
-    return reals(0, MAX_EPSILON0, epsilon0=epsilon0)
-
-
-def deltas(delta: ArrayLike, name: str = "delta") -> np.ndarray:
-    """Failure probabilities in (0, 1)."""
-    return _in_interval(name, delta, 0, 1, "()")
 
 
 def whole_orders(orders: ArrayLike | Sequence[int]) -> np.ndarray:
     """Whole Renyi orders from 2 to 4096, shape [orders]."""
-    return _listed(wholes(2, MAX_ORDER, orders=orders), f"whole numbers in [2, {MAX_ORDER}]")
+    found = _checked("orders", orders, 2, MAX_ORDER, "[]", True)
+    return _listed(found, f"whole numbers in [2, {MAX_ORDER}]")
 
 
 def real_orders(low: float, high: float, orders: ArrayLike) -> np.ndarray:
@@ -146,25 +151,3 @@ def _listed(orders: np.ndarray, expected: str) -> np.ndarray:
     if orders.ndim != 1 or orders.size == 0:
         raise _validate.error(f"a list of {expected}", orders=orders.tolist())
     return orders
-
-
-def settings(
-    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, **more: np.ndarray
-) -> tuple[tuple[int, ...], list[np.ndarray]]:
-    """`broadcast` of the arguments of shuffled check-in, checked here, and of `more` arrays."""
-    checked = {"num_clients": clients(num_clients), "rate": rates(rate), "epsilon0": epsilons(epsilon0)}
-    return broadcast(**checked, **more)
-
-
-def broadcast(**arrays: np.ndarray) -> tuple[tuple[int, ...], list[np.ndarray]]:
-    """Common shape, and the arrays broadcast to it and flattened.
-
-    Raises:
-      ValueError: with the shapes that do not broadcast.
-    """
-    try:
-        together = np.broadcast_arrays(*arrays.values())
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"shapes do not broadcast: {shapes}") from None
-    return together[0].shape, [array.ravel() for array in together]

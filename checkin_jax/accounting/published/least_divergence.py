@@ -98,14 +98,13 @@ def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> Publishe
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     e, d = formula.reals(0, 690, epsilon=epsilon), formula.reals(0, 1, "[)", delta=delta)
-    shape, columns = formula.broadcast(epsilon=e, delta=d)
+    e, d = formula.arguments(epsilon=e, inner_delta=d)
     lam = formula.real_orders(2.0, formula.MAX_ORDER, orders)
     with float64():
-        e, d = (host(column[:, None]) for column in columns)
-        log_excess = np.asarray(log_least_excess(e, d, host(lam[None, :])))
+        log_excess = np.asarray(log_least_excess(host(e[..., None]), host(d[..., None]), host(lam)))
     value = np.logaddexp(0.0, log_excess) / (lam - 1)
     return PublishedBound(
-        value=value.reshape(*shape, len(lam)),
+        value=value,
         label="Lemma 3",
         source=formula.SCI,
         quantity="Renyi divergence, nats",

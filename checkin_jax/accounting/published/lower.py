@@ -32,8 +32,8 @@ def theorem_3(
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     spreads = formula.reals(0, 1, "(]", spread=spread)
-    shape, columns = formula.settings(num_clients, rate, epsilon0, spread=spreads)
-    n, gamma, e0, d = (column.reshape(*shape, 1) for column in columns)
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0, spread=spreads)
+    n, gamma, e0, d = (each[..., None] for each in given)
     likely = -np.expm1(-d * d * n * gamma / (2 + d))
     value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
     return formula.renyi(value, "Theorem 3", direction="lower")
@@ -48,8 +48,8 @@ def theorem_3_sharper(
     1 < lam < 2.
     Arguments and errors as `theorem_1`.
     """
-    shape, columns = formula.settings(num_clients, rate, epsilon0)
-    n, gamma, e0 = (column.reshape(*shape, 1) for column in columns)
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0)
+    n, gamma, e0 = (each[..., None] for each in given)
     return formula.renyi(
         _lower(gamma / n, e0, orders), "Theorem 3, sharper", validity="certified", direction="lower"
     )

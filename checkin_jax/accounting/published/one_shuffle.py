@@ -32,15 +32,6 @@ def _bound(epsilon: np.ndarray, epsilon0: np.ndarray, label: str, source: str) -
     )
 
 
-def _arguments(
-    num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
-    shape, flat = formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
-    n, e0, d = (array.reshape(shape) for array in flat)
-    return n, e0, d
-
-
 def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
     """[FMT21] Theorem 3.1, in closed form, for messages that may depend on earlier ones of the shuffle.
 
@@ -56,7 +47,7 @@ def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     big = np.exp(e0)
     spread = 8 * np.sqrt(big * np.log(4 / d) / n) + 8 * big / n
     value = np.log1p(-np.expm1(-e0) * spread / (1 + np.exp(-e0) / (1 + spread)))
@@ -70,7 +61,7 @@ def clones_2023(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -
     log(1 + (E-1) (4 sqrt(2 log(4/delta) / ((E+1) n)) + 4 / n)) with E = e^epsilon0, where
     epsilon0 <= log(n / (8 log(2/delta)) - 1); epsilon0 elsewhere. Arguments and errors as `clones_2021`.
     """
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     big = np.exp(e0)
     spread = 4 * np.sqrt(2 * np.log(4 / d) / ((big + 1) * n)) + 4 / n
     value = np.where(n >= 8 * (big + 1) * np.log(2 / d), np.log1p(np.expm1(e0) * spread), e0)
@@ -92,7 +83,7 @@ def privacy_blanket(
     tail = {"Hoeffding": _hoeffding, "Bennett": _bennett}[
         _validate.choice(("Hoeffding", "Bennett"), inequality=inequality)
     ]
-    n, e0, d = _arguments(num_clients, epsilon0, delta)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     value = _least(lambda epsilon: tail(n, e0, epsilon), e0, d)
     return _bound(value, e0, f"Balle et al. 2019, privacy blanket, {inequality}", formula.BBGN)
 
@@ -149,43 +140,40 @@ def variation_ratio(
     most = float(np.tanh(0.5 * e0))
     beta = most if total_variation is None else total_variation
     beta = _validate.real(0, most, "(]", total_variation=beta)
-    clones = _Clones(n, e0, beta, d * _LEFT_OUT)
-    value = _least(lambda e: np.asarray(clones.delta(float(e))), np.asarray(e0), np.asarray(d))
+    value = _least(_delta_of_clones(n, e0, beta, d * _LEFT_OUT), np.asarray(e0), np.asarray(d))
     return _bound(value, np.asarray(e0), "Wang et al. 2024, variation ratio", formula.WPL)
 
 
-class _Clones:
-    """delta of a shuffle: C ~ Binomial(n - 1, 2 r) clones of the two records, and the client's own message.
+def _delta_of_clones(
+    n: int, epsilon0: float, beta: float, left_out: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """delta of a shuffle at epsilon: C ~ Binomial(n - 1, 2 r) clones of the two records, and the client's own message.
 
     The own message is a clone of the own record with probability `own`, of the other record with probability `other`,
-    and else none.
+    and else none. left_out: mass of the law of C that is counted as delta.
     """
+    shrink = -np.expm1(-epsilon0)
+    own, other = beta / shrink, beta * np.exp(-epsilon0) / shrink
+    law = scipy.stats.binom(n - 1, 2 * own * np.exp(-epsilon0))
+    low, high = law.ppf(0.5 * left_out), law.isf(0.5 * left_out)
+    # Totals of clones, the own message included; each follows from one total of the others, or the next smaller.
+    # A total that cannot hold a clone from the client itself has no divergence.
+    t = np.arange(low, high + 2)
+    t = t[law.pmf(t - 1) > 0]
+    equal, less = law.pmf(t), law.pmf(t - 1)
 
-    def __init__(self, n: int, epsilon0: float, beta: float, left_out: float):
-        shrink = -np.expm1(-epsilon0)
-        self.own, self.other = beta / shrink, beta * np.exp(-epsilon0) / shrink
-        law = scipy.stats.binom(n - 1, 2 * self.own * np.exp(-epsilon0))
-        low, high = law.ppf(0.5 * left_out), law.isf(0.5 * left_out)
-        # Totals of clones, the own message included; each follows from one total of the others, or the next smaller.
-        # A total that cannot hold a clone from the client itself has no divergence.
-        totals = np.arange(low, high + 2)
-        self.totals = totals[law.pmf(totals - 1) > 0]
-        self.equal, self.less = law.pmf(self.totals), law.pmf(self.totals - 1)
-        self.left_out = left_out
-
-    def delta(self, epsilon: float) -> float:
-        """Hockey-stick divergence at epsilon, with the mass that was left out counted."""
-        t, ratio = self.totals, np.exp(epsilon)
-        none = self.equal * (1 - self.own - self.other) * (1 - ratio)
+    def delta(epsilon: np.ndarray) -> np.ndarray:
+        ratio = np.exp(epsilon)
+        none = equal * (1 - own - other) * (1 - ratio)
         # Coefficients of the binomial laws of a - 1 and of a among t - 1 others.
-        first = self.less * (self.own - ratio * self.other)
-        second = self.less * (self.other - ratio * self.own)
+        first, second = less * (own - ratio * other), less * (other - ratio * own)
         # With B the law of a among t, the first is 2 a / t B, the second 2 (t - a) / t B: the sum is linear in a.
-        least = np.ceil(-(none + 2 * second) * t / (2 * (first - second)))
-        least = np.clip(least, 0, t + 1)
+        least = np.clip(np.ceil(-(none + 2 * second) * t / (2 * (first - second))), 0, t + 1)
         value = none * _at_least(least, t)
         value += first * _at_least(least - 1, t - 1) + second * _at_least(least, t - 1)
-        return float(np.maximum(value, 0).sum()) + self.left_out
+        return np.maximum(value, 0).sum() + left_out
+
+    return delta
 
 
 def _at_least(least: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -42,7 +42,8 @@ def _summed(
     **static,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Upper ends of a sum over k, `ends_of` of `series.over_settings`, and their distances to the lower ends."""
-    shape, columns = formula.settings(num_clients, rate, epsilon0)
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0)
+    shape, columns = given[0].shape, [each.ravel() for each in given]
     checked = formula.whole_orders(orders)
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
@@ -75,19 +76,15 @@ def lemma_4(
     Raises:
       ValueError, TypeError: an argument outside its range, num_messages > num_clients, shapes that do not broadcast.
     """
-    shape, columns = formula.broadcast(
-        num_messages=formula.wholes(0, formula.MAX_CLIENTS, num_messages=num_messages),
-        num_clients=formula.clients(num_clients),
-        epsilon0=formula.epsilons(epsilon0),
-    )
-    k, n, _ = columns
+    k, n, e0 = formula.arguments(num_messages=num_messages, num_clients=num_clients, epsilon0=epsilon0)
     if (k > n).any():
         raise ValueError(f"num_messages={k[k > n][0]:g}: expected at most num_clients, here {n[k > n][0]:g}")
     checked = formula.whole_orders(orders)
     with float64():
+        columns = [each.ravel() for each in (k, n, e0)]
         (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
     return formula.renyi(
-        value[:, : len(checked)].reshape(*shape, len(checked)), "Lemma 4", f"{formula.SCI}; {formula.GDD}"
+        value[:, : len(checked)].reshape(*k.shape, len(checked)), "Lemma 4", f"{formula.SCI}; {formula.GDD}"
     )
 
 
@@ -212,13 +209,13 @@ def theorem_2(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    spreads = formula.reals(0, 1, spread=spread)
-    shape, columns = formula.settings(num_clients, rate, epsilon0, spread=spreads)
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0, spread=spread)
+    columns = [each.ravel() for each in given]
     checked = formula.whole_orders(orders)
     with float64():
         (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
     return formula.renyi(
-        value[:, : len(checked)].reshape(*shape, len(checked)),
+        value[:, : len(checked)].reshape(*given[0].shape, len(checked)),
         "Theorem 2",
         validity="invalid",
         reason=_THEOREM_2,
@@ -253,59 +250,32 @@ _RADII = (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 55.0)
 
 
 def theorem_2_repaired(
-    num_clients: ArrayLike,
-    rate: ArrayLike,
-    epsilon0: ArrayLike,
-    orders: ArrayLike,
-    *,
-    between: tuple[ArrayLike, ArrayLike] | None = None,
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
     """[SCI] Theorem 2, repaired: three ranges of k, the middle one at its fewest messages and largest weight.
 
     A <= P[K <= k1] RR(log(1 + (k1/n)(E-1))) + P[k1 < K <= k2] A_{k1+1} with weight k2/n + P[K > k2] RR(eps0). It is
-    valid for any k1 < k2. The result is the smallest over eight radii around the mean, unless `between` = (k1, k2) is
-    given. Rounded up.
-
-    Args:
-      num_clients, rate, epsilon0, orders: as `theorem_1`.
-      between: whole numbers 0 <= k1 < k2 <= num_clients, broadcast with the others.
-
-    Raises:
-      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    valid for any k1 < k2. The result is the smallest over eight radii around the mean. Arguments, rounding and errors
+    as `theorem_1`.
     """
-    if between is not None:
-        if not isinstance(between, tuple | list) or len(between) != 2:
-            raise _validate.type_error("a pair (k1, k2)", between=between)
-        k1 = formula.wholes(0, formula.MAX_CLIENTS, k1=between[0])
-        k2 = formula.wholes(0, formula.MAX_CLIENTS, k2=between[1])
-        shape, columns = formula.settings(num_clients, rate, epsilon0, k1=k1, k2=k2)
-        bad = ~((columns[3] < columns[4]) & (columns[4] <= columns[0]))
-        if bad.any():
-            raise ValueError(
-                f"between=({columns[3][bad][0]:g}, {columns[4][bad][0]:g}): "
-                f"expected k1 < k2 <= num_clients, here {columns[0][bad][0]:g}"
-            )
-        candidates = [(columns[3], columns[4])]
-    else:
-        shape, columns = formula.settings(num_clients, rate, epsilon0)
-        n, gamma, _ = columns
-        candidates = []
-        for mass in _RADII:
-            radius = counts.bernstein_radius(n, gamma, mass)
-            k2 = np.clip(np.ceil(n * gamma + radius), 1, n)
-            candidates.append((np.clip(np.floor(n * gamma - radius), 0, k2 - 1), k2))
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0)
+    columns = [each.ravel() for each in given]
+    n, gamma, _ = columns
     checked = formula.whole_orders(orders)
-    best = np.full((len(columns[0]), len(checked)), np.inf)
+    best = np.full((n.size, len(checked)), np.inf)
     with float64():
         tab = series.table(checked)
-        for (size, _), index in counts.grouped(columns[0], columns[1], counts.WINDOWS).items():
+        for (size, _), index in counts.grouped(n, gamma, counts.WINDOWS).items():
             ready = functools.partial(_repaired, size=size)
-            group = [column[index] for column in columns[:3]]
-            for k1, k2 in candidates:
-                (value,) = counts.in_batches(ready, [*group, k1[index], k2[index]], tab)
+            group = [column[index] for column in columns]
+            for mass in _RADII:
+                mean, radius = n[index] * gamma[index], counts.bernstein_radius(n[index], gamma[index], mass)
+                k2 = np.clip(np.ceil(mean + radius), 1, n[index])
+                k1 = np.clip(np.floor(mean - radius), 0, k2 - 1)
+                (value,) = counts.in_batches(ready, [*group, k1, k2], tab)
                 best[index] = np.minimum(best[index], value[:, : len(checked)])
     return formula.renyi(
-        best.reshape(*shape, len(checked)),
+        best.reshape(*given[0].shape, len(checked)),
         "Theorem 2, repaired",
         reason="three ranges of k instead of Lemma 5",
     )

@@ -1,4 +1,4 @@
-"""Random check-ins as published [RCI]: one message per slot, averaged updates, shuffling; pure and approximate LDP.
+"""Random check-ins as published [RCI]: one message per slot, averaged updates, shuffling; numbers of dummies.
 
 View "messages", replace-one, a whole run of one pass (not one round); epsilon in nats at `delta`, rounded up. A bound
 too large for float64 is infinite. Arguments broadcast; values have the broadcast shape.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import counts, formula
+from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels.execution.devices import float64
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12
@@ -42,10 +38,6 @@ def _bound(value: np.ndarray, label: str, **more) -> PublishedBound:
     )
 
 
-def _slots(num_slots: ArrayLike) -> np.ndarray:
-    return formula.wholes(1, formula.MAX_CLIENTS, num_slots=num_slots)
-
-
 def fixed_window(
     num_slots: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike, *, check_in_prob: ArrayLike = 1.0
 ) -> PublishedBound:
@@ -60,9 +52,9 @@ def fixed_window(
     Raises:
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
-    m, e0, d = _slots(num_slots), formula.epsilons(epsilon0), formula.deltas(delta)
-    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
-    formula.broadcast(num_slots=m, epsilon0=e0, delta=d, check_in_prob=p0)
+    m, e0, d, p0 = formula.arguments(
+        num_slots=num_slots, epsilon0=epsilon0, delta=delta, check_in_prob=check_in_prob
+    )
     return _bound(_relaxed(2 * np.log(p0) + e0 + 2 * _log_gap(e0) - np.log(m), d), "Theorem 3.2")
 
 
@@ -76,12 +68,11 @@ def weighted_shuffle(norm: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> 
 
     Other arguments and errors as `fixed_window`.
     """
-    x = formula.reals(0, 1, "(]", norm=norm)
-    return _weighted(x, formula.epsilons(epsilon0), formula.deltas(delta), "Theorem A.5")
+    x, e0, d = formula.arguments(norm=norm, epsilon0=epsilon0, delta=delta)
+    return _weighted(x, e0, d, "Theorem A.5")
 
 
 def _weighted(x: np.ndarray, e0: np.ndarray, d: np.ndarray, label: str, **more) -> PublishedBound:
-    formula.broadcast(norm=x, epsilon0=e0, delta=d)
     return _bound(_relaxed(4 * e0 + 2 * _log_gap(e0) + 2 * np.log(x), d), label, **more)
 
 
@@ -93,18 +84,11 @@ def averaged_updates(
     The loads' norm is the theorem's bound, even if above 1. Arguments and errors as `fixed_window`; num_clients: n, 1
     to 1e12; delta2 in (0, 1). `PublishedBound.delta` is the sum.
     """
-    n, m = formula.clients(num_clients), _slots(num_slots)
-    d, d2 = formula.deltas(delta), formula.deltas(delta2, "delta2")
-    formula.broadcast(num_clients=n, num_slots=m, delta=d, delta2=d2)
-    x = np.sqrt(1 / n + 1 / m) + np.sqrt(-np.log(d2) / n)
-    return _weighted(
-        x,
-        formula.epsilons(epsilon0),
-        d,
-        "Theorem 4.1",
-        delta=d + d2,
-        reason="delta is the sum delta + delta2",
+    n, m, e0, d, d2 = formula.arguments(
+        num_clients=num_clients, num_slots=num_slots, epsilon0=epsilon0, delta=delta, delta2=delta2
     )
+    x = np.sqrt(1 / n + 1 / m) + np.sqrt(-np.log(d2) / n)
+    return _weighted(x, e0, d, "Theorem 4.1", delta=d + d2, reason="delta is the sum delta + delta2")
 
 
 def shuffle(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
@@ -112,8 +96,7 @@ def shuffle(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> Pu
 
     Arguments and errors as `fixed_window`.
     """
-    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
-    formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     return _bound(_relaxed(3 * e0 + 2 * _log_gap(e0) - np.log(n), d), "Theorem 5.1")
 
 
@@ -122,8 +105,7 @@ def shuffle_2019(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) 
 
     epsilon = a (e^{a/n} - 1) + a sqrt(2 log(1/delta) / n). Arguments and errors as `fixed_window`.
     """
-    n, e0, d = formula.clients(num_clients), formula.epsilons(epsilon0), formula.deltas(delta)
-    formula.broadcast(num_clients=n, epsilon0=e0, delta=d)
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     a = 2 * np.exp(2 * e0) * np.expm1(e0)
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.where(a > 0, a * np.expm1(a / n), 0.0) + a * np.sqrt(-2 * np.log(d) / n)
@@ -137,8 +119,7 @@ def delta0_limit(epsilon0: ArrayLike, delta1: ArrayLike) -> np.ndarray:
 
     (1 - e^-eps0) delta1 / (4 E (2 + ceil(log(2/delta1) / log(1/(1 - e^{-5 eps0}))))). Errors as `fixed_window`.
     """
-    e0, d1 = formula.epsilons(epsilon0), formula.deltas(delta1, "delta1")
-    formula.broadcast(epsilon0=e0, delta1=d1)
+    e0, d1 = formula.arguments(epsilon0=epsilon0, delta1=delta1)
     missed = np.exp(-5 * e0)
     with np.errstate(divide="ignore"):
         # Each form avoids cancellation: for `missed` near 0, or near 1.
@@ -173,10 +154,10 @@ def approximate_ldp(
     """
     _validate.instance(PublishedBound, pure=pure)
     e0 = formula.reals(0, formula.MAX_EPSILON0 / 8, epsilon0=epsilon0)
-    d, d1 = formula.deltas(delta), formula.deltas(delta1, "delta1")
-    d0, size = formula.reals(0, 1, delta0=delta0), formula.wholes(1, formula.MAX_CLIENTS, units=units)
+    _, size, e0, d, d1, d0 = formula.arguments(
+        value=pure.value, units=units, epsilon=e0, delta=delta, delta1=delta1, delta0=delta0
+    )
     limit = delta0_limit(e0, d1)
-    formula.broadcast(value=pure.value, units=size, delta=d, delta0=d0, limit=limit)
     if (d0 > limit).any():
         raise ValueError(
             f"delta0={float(d0.max())!r}: expected at most {float(limit.min()):.6g}, the theorem's limit"
@@ -219,11 +200,10 @@ def corollary_3_3(
     Raises:
       ValueError, TypeError: an argument outside its range, m > n, or shapes that do not broadcast.
     """
-    n, m, e0 = formula.clients(num_clients), _slots(num_slots), formula.epsilons(epsilon0)
-    b, d = formula.deltas(beta, "beta"), formula.deltas(delta)
-    formula.broadcast(num_clients=n, num_slots=m, epsilon0=e0, beta=b, delta=d)
-    if (m > n).any():
-        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
+    n, m, e0, b, d = formula.arguments(
+        num_clients=num_clients, num_slots=num_slots, epsilon0=epsilon0, beta=beta, delta=delta
+    )
+    _at_most_clients(m, n)
     first = fixed_window(m, e0, b, check_in_prob=m / n)
     half = np.sqrt(2 * m * np.exp(e0) * -np.log(b)) / n * np.expm1(e0)
     total = (d + n / m * b) * _UP
@@ -247,52 +227,28 @@ def corollary_3_3(
 _TERMS = 1 << 16
 
 
-@jax.jit
-def _slot_sum(
-    size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
-) -> tuple[Array, Array]:
-    """(upper, lower) of sum_i eps_i tanh(eps_i/2) + sqrt(2 log(1/delta) sum eps_i^2), settings in vectors.
-
-    eps_i = log(1 + e^log_weight / (base + rise (i - 1))), i = 1..size, is monotone in i: the ends of a run bound its
-    terms.
-    """
-
-    def one(
-        size: Array, log_weight: Array, rise: Array, base: Array, log_inverse_delta: Array
-    ) -> tuple[Array, Array]:
-        share = jnp.arange(_TERMS + 1, dtype=jnp.float64) / _TERMS
-        spread = jnp.round(size * share)
-        edges = jnp.where(
-            size <= _TERMS, jnp.minimum(jnp.arange(_TERMS + 1, dtype=jnp.float64), size), spread
-        )
-        count = edges[1:] - edges[:-1]
-
-        def at(index: Array) -> Array:
-            return jnp.logaddexp(0.0, log_weight - jnp.log(base + rise * index))
-
-        ends = at(edges[:-1]), at(jnp.maximum(edges[1:] - 1.0, 0.0))
-
-        def total(epsilon: Array) -> Array:
-            drift = jnp.sum(count * epsilon * jnp.tanh(0.5 * epsilon))
-            return drift + jnp.sqrt(2.0 * log_inverse_delta * jnp.sum(count * epsilon * epsilon))
-
-        return total(jnp.maximum(*ends)) * _UP, total(jnp.minimum(*ends)) * (2 - _UP)
-
-    return jax.vmap(one)(size, log_weight, rise, base, log_inverse_delta)
-
-
 def _unrelaxed(
-    shape: tuple[int, ...],
-    size: np.ndarray,
-    log_weight: np.ndarray,
-    rise: np.ndarray,
-    base: np.ndarray,
-    d: np.ndarray,
-    label: str,
+    size: np.ndarray, log_weight: np.ndarray, rise: np.ndarray, base: np.ndarray, d: np.ndarray, label: str
 ) -> PublishedBound:
-    with float64():
-        upper, lower = counts.in_batches(_slot_sum, [size, log_weight, rise, base, -np.log(d)])
-    return _bound(upper.reshape(shape), label, truncation_error=(upper - lower).reshape(shape))
+    """The sum of eps_i tanh(eps_i/2), and sqrt(2 log(1/d) sum eps_i^2), up to i = size, rounded up.
+
+    eps_i = log(1 + e^log_weight / (base + rise (i - 1))) is monotone in i: the ends of a run bound its terms.
+    """
+    ends = []
+    for m, weight, more, first, log_delta in np.stack([size, log_weight, rise, base, np.log(d)], -1).reshape(
+        -1, 5
+    ):
+        share = np.arange(_TERMS + 1) / _TERMS
+        edges = np.arange(m + 1.0) if m <= _TERMS else np.round(m * share)
+        count = np.diff(edges)
+        at = [
+            np.logaddexp(0.0, weight - np.log(first + more * each)) for each in (edges[:-1], edges[1:] - 1.0)
+        ]
+        for epsilon, rounding in ((np.maximum(*at), _UP), (np.minimum(*at), 2 - _UP)):
+            drift = np.sum(count * epsilon * np.tanh(0.5 * epsilon))
+            ends.append((drift + np.sqrt(-2.0 * log_delta * np.sum(count * epsilon * epsilon))) * rounding)
+    upper, lower = (np.reshape(each, size.shape) for each in (ends[::2], ends[1::2]))
+    return _bound(upper, label, truncation_error=upper - lower)
 
 
 def fixed_window_unrelaxed(
@@ -303,18 +259,12 @@ def fixed_window_unrelaxed(
     The sum has single terms up to 65,536 slots, then as many runs; the value includes `truncation_error`. Arguments and
     errors as `fixed_window`.
     """
-    p0 = formula.reals(0, 1, "(]", check_in_prob=check_in_prob)
-    shape, (m, e0, d, p0) = formula.broadcast(
-        num_slots=_slots(num_slots),
-        epsilon0=formula.epsilons(epsilon0),
-        delta=formula.deltas(delta),
-        check_in_prob=p0,
+    m, e0, d, p0 = formula.arguments(
+        num_slots=num_slots, epsilon0=epsilon0, delta=delta, check_in_prob=check_in_prob
     )
     # From the last slot backwards, i - 1 + E (m - i + 1) is m + (E - 1), m + 2 (E - 1), ...
     rise = np.expm1(e0)
-    return _unrelaxed(
-        shape, m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum"
-    )
+    return _unrelaxed(m, np.log(p0) + e0 + _log_gap(e0), rise, m + rise, d, "Theorem 3.2, un-relaxed sum")
 
 
 def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
@@ -322,11 +272,51 @@ def shuffle_unrelaxed(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayL
 
     As `fixed_window_unrelaxed`.
     """
-    shape, (n, e0, d) = formula.broadcast(
-        num_clients=formula.clients(num_clients),
-        epsilon0=formula.epsilons(epsilon0),
-        delta=formula.deltas(delta),
-    )
+    n, e0, d = formula.arguments(num_clients=num_clients, epsilon0=epsilon0, delta=delta)
     rise = np.expm1(e0)
     base = np.exp(2 * e0) + n - 1
-    return _unrelaxed(shape, n, 2 * e0 + _log_gap(e0), rise, base, d, "Theorem 5.1, un-relaxed sum")
+    return _unrelaxed(n, 2 * e0 + _log_gap(e0), rise, base, d, "Theorem 5.1, un-relaxed sum")
+
+
+def _dummies(value: np.ndarray, label: str) -> PublishedBound:
+    quantity = "expected dummies"
+    return PublishedBound(value=value, label=label, source=formula.RCI, quantity=quantity, direction="exact")
+
+
+def fixed_window_dummies(
+    num_clients: ArrayLike, num_slots: ArrayLike, check_in_prob: ArrayLike = 1.0
+) -> PublishedBound:
+    """[RCI] Proposition 3.4: expected dummies of A_fix, m (1 - p_0/m)^n (the exponent's place is misprinted).
+
+    Args:
+      num_clients: n, 1 to 1e12. num_slots: m, 1 to 1e12. check_in_prob: p_0 in (0, 1].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    n, m, p0 = formula.arguments(num_clients=num_clients, num_slots=num_slots, check_in_prob=check_in_prob)
+    with np.errstate(divide="ignore"):
+        value = m * np.exp(n * np.log1p(-p0 / m))
+    return _dummies(value, "Proposition 3.4")
+
+
+def sliding_window_dummies(num_clients: ArrayLike, num_slots: ArrayLike) -> PublishedBound:
+    """[RCI] Proposition 4.4: expected dummy updates of A_sldw, (n - m + 1)(1 - 1/m)^m, at most (n - m + 1)/e.
+
+    Args:
+      num_clients: n, 1 to 1e12. num_slots: the window m, at most n.
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, m > n, or shapes that do not broadcast.
+    """
+    n, m = formula.arguments(num_clients=num_clients, num_slots=num_slots)
+    _at_most_clients(m, n)
+    with np.errstate(divide="ignore"):
+        value = (n - m + 1) * np.exp(m * np.log1p(-1 / m))
+    return _dummies(value, "Proposition 4.4")
+
+
+def _at_most_clients(m: np.ndarray, n: np.ndarray) -> None:
+    """Raises ValueError unless there are at most as many slots as clients."""
+    if (m > n).any():
+        raise _validate.error(f"at most num_clients={float(n.min())!r}", num_slots=float(m.max()))
