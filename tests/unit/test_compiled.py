@@ -69,7 +69,9 @@ def test_a_damaged_entry_is_compiled_anew(folder, harm):
 
 
 CHECK_INS = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=0.1, num_rounds=7)
-UNEQUAL = cj.ShuffledCheckIn(num_clients=900, check_in_prob=cj.Rates([0.2, 0.1], counts=[400, 500]), num_rounds=7)
+UNEQUAL = cj.ShuffledCheckIn(
+    num_clients=900, check_in_prob=cj.Rates([0.2, 0.1], counts=[400, 500]), num_rounds=7
+)
 SHUFFLE = cj.Shuffle(num_clients=2_000, num_rounds=3)
 SLOTS = cj.FixedWindow(num_clients=2_000, num_slots=500, check_in_prob=0.5)
 SLIDING = cj.SlidingWindow(num_clients=2_000, window=500)
