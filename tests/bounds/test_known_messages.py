@@ -98,6 +98,19 @@ class TestEqualSteps:
                     error = abs(mpmath.mpc(complex(found[k])) - mpmath.fsum(terms))
                     assert error <= 128.0 * 2.0**-53 * abs(theta) ** 2 * float(real[0])
 
+    @pytest.mark.parametrize(
+        ("counts", "masses"),
+        [([math.nan, 30.0], [0.5, 0.5]), ([math.nan], [1.0]), ([40.0, 30.0], [math.nan, 0.5])],
+    )
+    def test_a_count_or_mass_that_is_no_number_is_not_left_out(self, counts, masses):
+        p, losses = F(3), losses_of(cs_of(F(3)))
+        law, one = law_of(labels_of(p, 3, True)), host(math.log(p))
+        alone = np.exp(losses) * np.expm1(math.log(p) - losses) * float(law.pair)
+        seen = equal_steps.StepCounts(host(40), host(0.5), host(counts), host(masses))
+        assert (np.asarray(equal_steps.profile_upper(law, seen, one, host(losses))) >= alone).all()
+        pool = equal_steps.PoolSteps(host(counts), host(masses), host(0.5), host(0.3))
+        assert (np.asarray(equal_steps.pooled_upper(law, pool, one, host(losses))) >= 0.3 * alone).all()
+
     def test_any_law_of_the_number_of_messages(self):
         p, n = F(3), 40
         labels, cs = labels_of(p, 3, True), cs_of(p)

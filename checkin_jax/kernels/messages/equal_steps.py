@@ -184,8 +184,8 @@ def on_nodes(
 
 
 def present(counts: Array, masses: Array) -> tuple[Array, Array]:
-    """The counts above 0 of positive mass, and their masses."""
-    kept = (counts > 0) & (masses > 0)
+    """The counts above 0 of positive mass, and their masses; NaN is kept, which gives no bound."""
+    kept = ~((counts <= 0) | (masses <= 0))
     return counts[kept], masses[kept]
 
 
