@@ -216,7 +216,7 @@ def lasting(contour: Contour, theta: Array, excess: Array, real: Array, count: A
     """
     square, top = xp.square(xp.abs(theta))[..., None, :], xp.square(contour.order)[..., None] * real
     top = (top * (2.0 + top))[..., None]
-    wrong = 2.0 * _PER_STEP * real[..., None] * square * (1.0 + xp.abs(excess))
+    wrong = 16.0 * _PER_STEP * real[..., None] * square * (1.0 + xp.abs(excess))
     above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
     # NaN is kept.
     small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])

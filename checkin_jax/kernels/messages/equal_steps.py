@@ -35,6 +35,8 @@ SMOOTHING = 5.5 / (2.0 * math.pi * NODES)
 # Number of orders tried first; finer ones between them are tried next.
 _ORDERS = 48
 _MOST_ORDER = 150.0
+# The rounding of `excess` is within that counted by `stop_loss` for t |d| up to this, and grows no faster than t |d|.
+_USUAL_TILT = 40.0
 # (x - sin x) / x^3 by powers of x^2, from the highest down, for |x| <= 1.
 _CUBIC = tuple((-1.0) ** j / math.factorial(2 * j + 3) for j in reversed(range(8)))
 
@@ -77,7 +79,8 @@ class CentredLaws(NamedTuple):
 class SumContour(NamedTuple):
     """A contour, those of its nodes where a sum matters, and theta^2 T and T(t) of some laws there.
 
-    tail: bound on what the other nodes and higher frequencies add to a stop-loss transform over e^{t x} M(t).
+    tail: bound on what the other nodes and higher frequencies add to a stop-loss transform over e^{t x} M(t). coarser:
+    factor of the rounding of a step that `stop_loss` counts, [...].
     """
 
     path: stop_loss.Contour
@@ -85,10 +88,12 @@ class SumContour(NamedTuple):
     tail: Array
     excess: Array
     real: Array
+    coarser: Array
 
     def step(self, law: int) -> stop_loss.Repeated:
         """One step with this law."""
-        return stop_loss.repeated(self.path, self.theta, self.excess[..., law, :], self.real[..., law])
+        one = stop_loss.repeated(self.path, self.theta, self.excess[..., law, :], self.real[..., law])
+        return one._replace(drift=one.drift * self.coarser[..., None])
 
 
 def places(c_minus_1: Array, epsilon0: Array) -> Array:
@@ -180,7 +185,9 @@ def on_nodes(
     real = laws.real(path.order[..., None])[..., 0, :]
     theta, steps = stop_loss.nodes(path, nodes), excess(path, laws, real, nodes)
     kept, tail = stop_loss.lasting(path, theta, steps[..., :repeated, :], real[..., :repeated], count)
-    return SumContour(path, theta[..., kept], tail, steps[..., kept], real)
+    tilt = xp.max(xp.abs(path.order[..., None] * laws.at), axis=-1)
+    coarser = xp.maximum(1.0, tilt / _USUAL_TILT)
+    return SumContour(path, theta[..., kept], tail, steps[..., kept], real, coarser)
 
 
 def present(counts: Array, masses: Array) -> tuple[Array, Array]:
