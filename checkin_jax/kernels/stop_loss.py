@@ -151,20 +151,13 @@ def times(total: ContourSum, step: Repeated, count: Array) -> ContourSum:
     )
 
 
-def add(
-    total: ContourSum, contour: Contour, theta: Array, step: Array, real: Array, count: Array
-) -> ContourSum:
-    """Adds `count` >= 0 steps with T(theta) = step [..., points] and T(t) = real [...].
-
-    n clients that take a step with probability gamma each are n steps with gamma T.
-    """
-    return add_excess(total, contour, theta, theta * theta * step, real, count)
-
-
 def add_excess(
     total: ContourSum, contour: Contour, theta: Array, excess: Array, real: Array, count: Array
 ) -> ContourSum:
-    """`add` for steps with theta^2 T(theta) = excess [..., points]."""
+    """Adds `count` >= 0 steps with theta^2 T(theta) = excess [..., points] and T(t) = real [...].
+
+    n clients that take a step with probability gamma each are n steps with gamma T.
+    """
     return times(total, repeated(contour, theta, excess, real), count)
 
 

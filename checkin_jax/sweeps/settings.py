@@ -14,15 +14,30 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._suggest import did_you_mean
 
-_WHOLE = "num_clients num_rounds num_slots window num_epochs minibatch num_colluding min_reports"
-_REAL = (
-    "check_in_prob largest_rate expected_check_ins client_rate drop_out_prob epsilon0 noise_multiplier delta "
-    "target_epsilon order"
-)
-_WORDS = "view neighboring_relation empty_slots bound"
 # Kinds of the arguments of a setting, all of which a sweep may vary.
 KINDS: dict[str, type] = {
-    name: kind for names, kind in ((_WHOLE, int), (_REAL, float), (_WORDS, str)) for name in names.split()
+    "num_clients": int,
+    "num_rounds": int,
+    "num_slots": int,
+    "window": int,
+    "num_epochs": int,
+    "minibatch": int,
+    "num_colluding": int,
+    "min_reports": int,
+    "check_in_prob": float,
+    "largest_rate": float,
+    "expected_check_ins": float,
+    "client_rate": float,
+    "drop_out_prob": float,
+    "epsilon0": float,
+    "noise_multiplier": float,
+    "delta": float,
+    "target_epsilon": float,
+    "order": float,
+    "view": str,
+    "neighboring_relation": str,
+    "empty_slots": str,
+    "bound": str,
 }
 NAMES = tuple(KINDS)
 _TYPES = {"int": int, "float": float, "str": str}

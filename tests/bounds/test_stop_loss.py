@@ -53,7 +53,8 @@ def bound(
             theta, tail = theta[:looked_at], tail if counted else host(0.0)
         step = rate * transform(law, np.asarray(theta))
         real = rate * transform(law, np.array([t + 0j]))[0].real
-        total = stop_loss.add(total, contour, theta, host_complex(step), host(real), host(count))
+        excess = theta * theta * host_complex(step)
+        total = stop_loss.add_excess(total, contour, theta, excess, host(real), host(count))
     return float(stop_loss.stop_loss(total, contour, theta, host(x), tail))
 
 

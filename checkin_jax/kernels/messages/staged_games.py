@@ -287,6 +287,14 @@ def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
     return few, left, xp.sum(beyond[..., nodes:], axis=-1)
 
 
+class Later(NamedTuple):
+    """The sum of all steps, its growth and its debt, as in `Played`."""
+
+    total: stop_loss.ContourSum
+    growth: Array
+    debt: Array
+
+
 class Staged(NamedTuple):
     """The game after the law of all later steps is chosen, at the contour's first nodes.
 
@@ -302,10 +310,10 @@ class Staged(NamedTuple):
     later: stop_loss.Repeated
     real: Array
 
-    def more(self, count: Array) -> tuple[stop_loss.ContourSum, Array, Array]:
-        """The sum of these and `count` later steps, its growth and its debt."""
+    def more(self, count: Array) -> Later:
+        """These and `count` later steps."""
         total = stop_loss.times(self.played.total, self.later, count)
-        return total, *_grown(self.game, self.played, self.real, count, self.failed)
+        return Later(total, *_grown(self.game, self.played, self.real, count, self.failed))
 
     def stop_loss(self, total: stop_loss.ContourSum, x: Array) -> Array:
         """E(x + S)_+ for an S that includes all steps in `played`."""

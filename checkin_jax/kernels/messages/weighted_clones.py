@@ -19,10 +19,7 @@ from jax import Array
 from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
-from checkin_jax.kernels.messages.staged_games import Stages
-
-# The sum of steps of a kind, its growth and its debt.
-Later = tuple[stop_loss.ContourSum, Array, Array]
+from checkin_jax.kernels.messages.staged_games import Later, Stages
 
 
 class WeightedSteps(NamedTuple):
@@ -68,13 +65,13 @@ def weighted(
     def value(x: Array, first: Later, second: Later) -> Array:
         # Both sums include the normal variable.
         total = stop_loss.ContourSum(
-            first[0].log_mgf + second[0].log_mgf - normal.log_mgf,
-            first[0].log_ratio + second[0].log_ratio - normal.log_ratio,
-            first[0].drift + second[0].drift,
-            first[0].absolute + second[0].absolute,
+            first.total.log_mgf + second.total.log_mgf - normal.log_mgf,
+            first.total.log_ratio + second.total.log_ratio - normal.log_ratio,
+            first.total.drift + second.total.drift,
+            first.total.absolute + second.total.absolute,
         )
         # In any order of the kinds, a debt grows at most by all steps of the other kind.
-        debt = first[2] * np.exp(second[1]) + second[2] * np.exp(first[1])
+        debt = first.debt * np.exp(second.growth) + second.debt * np.exp(first.growth)
         return ends[0].stop_loss(total, x) + debt * np.exp(order * x + total.log_mgf)
 
     found = host(np.zeros(loss.shape))
