@@ -254,3 +254,11 @@ def test_messages_that_tell_nothing_leak_nothing(randomizer, largest):
     full = cj.FixedWindow(num_clients=1000, num_slots=1000)
     g = cj.account(full, randomizer, delta=1e-6, neighboring_relation=RELATION)
     assert 0.0 <= g.lower <= g.epsilon <= largest + 1e-3
+
+
+def test_one_slot_with_a_message_of_next_to_no_probability_has_a_bound():
+    """An event of mass 0 once had an infinite bound: no number, and the account fell back to one message alone."""
+    rare = cj.FiniteMechanism(probabilities=[[0.57, 0.43, 3e-46], [0.5, 0.5, 5e-46], [0.515, 0.485, 8e-46]])
+    run = cj.FixedWindow(num_clients=3, num_slots=1, check_in_prob=0.84)
+    found = cj.account(run, rare, delta=1e-3, neighboring_relation="add-or-remove-one")
+    assert 0.0 < found.lower <= found.epsilon <= 1.5 * found.lower

@@ -247,7 +247,7 @@ def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp
     assert [len(band.get_paths()) for band in axis.collections] == [1, 1]
     corners = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert corners.min() == pytest.approx(columns["lower"][:12].min())
-    assert axis.get_ylabel() == "Renyi divergence (nats)"
+    assert axis.get_ylabel() == "Rényi divergence (nats)"
     assert all(line.get_marker() == "None" for line in axis.lines), (
         "the points of a dense line are not marked"
     )

@@ -134,7 +134,7 @@ def attack(rng, covers, count, closest):
     unit = Unit(run, mechanism, "messages", relation, MASS)
     for bound, made in built_bounds(unit, "best"):
         above = np.maximum(*(np.asarray(side) for side in upper_sides(made, losses)))
-        assert (leaks <= above * (1.0 + ORACLE_ROUNDING) + SLACK).all(), (told, bound.label, losses.tolist())
+        assert (leaks <= above * (1.0 + ORACLE_ROUNDING) + SLACK).all(), (told, bound.word, losses.tolist())
         count["upper"] += losses.size
         closest["upper"] = max(closest["upper"], (leaks / np.maximum(above, SLACK))[matters].max(initial=0.0))
     chosen = unit_bound(run, mechanism, "messages", 1.0, 1e-6, relation=relation)

@@ -112,7 +112,8 @@ def independent_weights(
     beyond = np.minimum(np.sum([each for _, each in found], axis=0), 1.0)
     masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
     parts = [_independent(float(mass), slots, each) for mass, each in zip(masses, most) if mass > 0.0]
-    return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)]
+    # An infinite bound of an event that never happens would be no number.
+    return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)] if beyond[-1] > 0.0 else parts
 
 
 def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
