@@ -1,12 +1,14 @@
 """Upper ends at extreme settings: each theorem composed separately, and Renyi moments.
 
 `account` composes the pointwise minimum of all bounds on one grid. At deltas near the end of float64, at epsilons near
-zero, and beyond the largest loss that is followed, a grid made for a single bound may be better.
+zero, and beyond the largest loss that is followed, a grid made for a single bound may be better; and moments are, but
+not at epsilons near zero.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -39,18 +41,26 @@ def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple
       ArithmeticError: an upper end is below the lower one, a defect of this package.
     """
     rests: list[Chosen] = []
-    for other, chosen in _others(run, delta, alone):
+    others = _one_by_one(run, delta, alone)
+    if delta < _DELTA or not found.upper < _EPSILON:
+        others = itertools.chain(others, _by_moments(run, delta))
+    for other, chosen in others:
         if other.upper < found.upper:
             found = ordered(dataclasses.replace(other, lower=found.lower, lower_method=found.lower_method))
             rests = chosen
     return found, rests
 
 
-def _others(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
+def _one_by_one(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
+    """Upper ends by each row of the table that applies to all units."""
     for row in applying(each.unit for kinds in run.chosen for each in kinds):
         one = alone(row.labels[:1] or (row.word,))
         chosen = [each for kinds in one.chosen for each in kinds]
         yield compose.upper_end(one.units, delta, one.local_caps), chosen
+
+
+def _by_moments(run: WholeRun, delta: float) -> Iterator[tuple[Bracket, list[Chosen]]]:
+    """The upper end by Renyi moments of a run of equal units, if any are known."""
     first = run.chosen[0][0]
     single = len(run.units) == 1 and first.unit.protocol.num_units == run.units[0][1]
     if not single or first.unit.relation != REPLACE:

@@ -35,6 +35,7 @@ from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.largest_message import LargestAverage
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import (
     MOST_SHIFT,
     GaussianProfile,
@@ -59,6 +60,8 @@ _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 # -log of the probabilities that fewer messages are shown in colluders' slots.
 _SHOWN = np.array([0.1, 0.35, 0.8, 1.6, 3.0, 6.0, 12.0])
+# Largest share of occupied slots up to which messages are counted by clients, not by occupied slots.
+_SHARED = 0.1
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
 _NEVER, _MATTERS = 1e-18, 10.0
 
@@ -458,17 +461,30 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
             LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.use_prob_lower, profile, mass), law)
         ]
     if isinstance(step_cover, Occupied):
-        numbers = _occupied(step_cover, mass)
-        of_slots = functools.partial(LabelsAtOneRecord, laws=law)
-        return _by_number(numbers, step_cover.num_clients, profile, mass, of_slots)
+        return _in_occupied_slots(step_cover, profile, mass, functools.partial(LabelsAtOneRecord, laws=law))
     shown = _shown(unit)
     return [] if shown is None else [LabelsAtOneRecord(HiddenSlots(*shown, profile, mass), law)]
 
 
-def _occupied(step_cover: Occupied, mass: float) -> list[tuple[int, float]]:
-    """(number, weight) of a law stochastically below the number of occupied slots."""
+def _in_occupied_slots(
+    step_cover: Occupied,
+    profile: Profile,
+    mass: float,
+    of_messages: Callable[[HiddenSum], LabelsAtOneRecord | GaussianAtOneRecord],
+) -> list[Witness]:
+    """The witness of the messages in occupied slots.
+
+    If at most k of m slots are ever occupied, every client that sends finds an empty one with probability 1 - k/m at
+    least, whatever the others do. The adversary drops messages until it is exactly that: a shuffled check-in at this
+    share of the rate.
+    """
     clients, slots, prob = step_cover.num_clients, step_cover.num_slots, step_cover.prob
-    return occupancy.levels(clients, slots, prob, mass, False)[0]
+    shared = float(chernoff.most(float(clients), prob, np.array([mass]))[0]) / slots
+    if shared > _SHARED:
+        numbers = occupancy.levels(clients, slots, prob, mass, False)[0]
+        return _by_number(numbers, clients, profile, mass, of_messages)
+    messages = HiddenMessages(clients, prob * (1.0 - shared) * (1.0 - 1e-15), profile, mass)
+    return [MessagesByNumber(((1.0, of_messages(messages)),), math.exp(-mass))]
 
 
 def _by_number(
@@ -476,7 +492,7 @@ def _by_number(
     clients: int,
     profile: Profile,
     mass: float,
-    of_slots: Callable[[HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
+    of_slots: Callable[[HiddenSum], LabelsAtOneRecord | GaussianAtOneRecord],
 ) -> list[Witness]:
     """The witness of the messages of equally likely clients, by their number; some messages are dropped.
 
@@ -519,10 +535,9 @@ def _of_gaussians(unit: Unit) -> list[Witness]:
     if shown is not None:
         messages = HiddenSlots(*shown, profile, mass)
         return [GaussianAtOneRecord(messages, messages, mu)]
+    # Where many are occupied, the rare event that fewer are costs less than a sum for every number.
     if choices is None or not unit.replaced or choices.num_clients * choices.prob > _FEW:
         return []
-    # Where many are occupied, the rare event that fewer are costs less than a sum for every number.
-    numbers = _occupied(Occupied(*choices), mass)
-    return _by_number(
-        numbers, choices.num_clients, profile, mass, lambda slots: GaussianAtOneRecord(slots, slots, mu)
+    return _in_occupied_slots(
+        Occupied(*choices), profile, mass, lambda messages: GaussianAtOneRecord(messages, messages, mu)
     )

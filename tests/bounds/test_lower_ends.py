@@ -1,6 +1,7 @@
 """Lower ends by what is seen: no choice of bounds, dummy or sum may put one above what is proved."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import Counter
@@ -8,16 +9,20 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
+import scipy
 from oracles import exact_rounds
 
 import checkin_jax as cj
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
+from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics.counts import occupancy
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -292,3 +297,45 @@ def test_few_gaussian_messages_in_visible_slots_count_by_their_number():
         delta=1e-6,
     )
     assert 0.9 * g.epsilon < g.lower < g.epsilon
+
+
+def _in_few_occupied_slots(clients: int, slots: int, prob: float, epsilon0: float, losses: np.ndarray):
+    """Divergences of binary responses in occupied slots, the target at one record and all others at the other."""
+    often = 1.0 / (1.0 + math.exp(-epsilon0))
+    total = np.zeros((2, losses.size))
+    for number, chance in enumerate(occupancy.exact(clients, slots, prob)[: clients + 1]):
+        without = scipy.stats.binom.pmf(np.arange(number + 1), number, 1.0 - often)
+        shown = number / clients
+        if number:
+            rest = scipy.stats.binom.pmf(np.arange(number + 1), number - 1, 1.0 - often)
+            present = (1.0 - shown) * without + shown * ((1.0 - often) * rest + often * np.roll(rest, 1))
+        else:
+            present = without
+        for side, (first, second) in enumerate(((present, without), (without, present))):
+            apart = np.maximum(first - np.exp(losses)[:, None] * second, 0.0)
+            total[side] += chance * apart.sum(axis=1)
+    return total
+
+
+def test_messages_in_slots_that_are_rarely_shared_are_a_shuffled_check_in_at_a_lower_rate(monkeypatch):
+    clients, slots, prob, epsilon0 = 9, 100, 0.5, 1.5
+    losses = np.linspace(0.0, 0.8, 9)
+    exact = _in_few_occupied_slots(clients, slots, prob, epsilon0, losses)
+    law = witnesses._binary(epsilon0)
+
+    def values() -> np.ndarray:
+        with float64():
+            (witness,) = witnesses._in_occupied_slots(
+                Occupied(clients, slots, prob),
+                LabelProfile(law),
+                40.0,
+                functools.partial(LabelsAtOneRecord, laws=law),
+            )
+            lines = np.asarray(witness.lower(losses))
+        return lines[:, 0] - np.expm1(losses) * lines[:, 1]
+
+    found = values()
+    assert (found <= exact * (1.0 + 1e-9)).all()
+    # At the rate of the clients themselves it is no lower bound: they share slots.
+    monkeypatch.setattr(witnesses.chernoff, "most", lambda number, prob, exponents: 0.0 * exponents)
+    assert (values() > exact * (1.0 + 1e-4)).any()

@@ -27,8 +27,11 @@ _MAX_TERMS = 10**6
 # Upper ends of the ranges of values, in standard deviations, and -log of the tail masses beyond.
 _EDGES = (-2.0, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 2.0, 3.0, 4.2)
 _TAILS = (24.0, 45.0)
-# Ends of the few values of `levels`, in standard deviations above the mean, besides the last.
-_STEPS = (0.3, 1.2, 2.5, 4.5)
+# Ends of the few values of `levels`, in standard deviations above the mean, besides the last: for many slots, and for
+# few, whose numbers differ more.
+_STEPS, _WIDER = (0.3, 1.2, 2.5, 4.5), (-1.6, -1.1, -0.7, -0.3, 0.0, 0.4, 0.9, 1.5, 2.5, 4.5)
+# Least standard deviation over the mean of few slots.
+_SPREAD = 0.05
 # At most so many values are all kept.
 _ALL = 9
 # Sizes of laws: few values, or single values if there are not many.
@@ -234,7 +237,8 @@ def levels(
         ends = np.arange(last + 1)
     else:
         mean, variance = moments(float(num_clients), float(num_slots), prob)
-        steps = (mean if upper else -mean) + math.sqrt(variance) * np.asarray(_STEPS)
+        sd = math.sqrt(variance)
+        steps = (mean if upper else -mean) + sd * np.asarray(_WIDER if sd > _SPREAD * mean else _STEPS)
         ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
     reached = np.cumsum(masses)[ends]
     found = zip(values[ends], np.diff(reached, prepend=0.0))

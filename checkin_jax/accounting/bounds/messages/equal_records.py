@@ -206,9 +206,11 @@ class MessagesByNumber:
     """Witness: a mixture over the observed number of messages, all other clients at one record.
 
     parts: (probability, messages of this number); the missing probability contributes nothing.
+    lost: probability that the messages are not of these laws.
     """
 
     parts: tuple[tuple[float, LabelsAtOneRecord | GaussianAtOneRecord], ...]
+    lost: float = 0.0
 
     symmetric = False
     below_grid_bound = True
@@ -225,7 +227,7 @@ class MessagesByNumber:
         total = np.zeros((2, 2, np.size(loss)))
         for weight, one in self.parts:
             total += weight * np.asarray(one.lower(loss))
-        total[:, 0] *= 1.0 - 1e-15
+        total[:, 0] = np.maximum(total[:, 0] * (1.0 - 1e-15) - self.lost, 0.0)
         total[:, 1] *= 1.0 + 1e-15
         (one_way, other_way) = total
         return (one_way[0], one_way[1]), (other_way[0], other_way[1])
