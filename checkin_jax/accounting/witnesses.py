@@ -480,8 +480,9 @@ def _in_occupied_slots(
     """
     clients, slots, prob = step_cover.num_clients, step_cover.num_slots, step_cover.prob
     shared = float(chernoff.most(float(clients), prob, np.array([mass]))[0]) / slots
-    if shared > _SHARED:
-        numbers = occupancy.levels(clients, slots, prob, mass, False)[0]
+    numbers = occupancy.levels(clients, slots, prob, mass, False)[0]
+    all_told_apart = max(number for number, _ in numbers) < len(numbers)
+    if shared > _SHARED or all_told_apart:
         return _by_number(numbers, clients, profile, mass, of_messages)
     messages = HiddenMessages(clients, prob * (1.0 - shared) * (1.0 - 1e-15), profile, mass)
     return [MessagesByNumber(((1.0, of_messages(messages)),), math.exp(-mass))]
