@@ -482,7 +482,7 @@ def _in_occupied_slots(
     shared = float(chernoff.most(float(clients), prob, np.array([mass]))[0]) / slots
     numbers = occupancy.levels(clients, slots, prob, mass, False)[0]
     all_told_apart = max(number for number, _ in numbers) < len(numbers)
-    if shared > _SHARED or all_told_apart:
+    if clients * prob > _FEW or shared > _SHARED or all_told_apart:
         return _by_number(numbers, clients, profile, mass, of_messages)
     messages = HiddenMessages(clients, prob * (1.0 - shared) * (1.0 - 1e-15), profile, mass)
     return [MessagesByNumber(((1.0, of_messages(messages)),), math.exp(-mass))]
