@@ -1,4 +1,4 @@
-""" "Did you mean ...?" for unknown names."""
+"""Hints in errors: "did you mean ...?" for unknown names, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -115,3 +115,8 @@ def _told(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str
             hint = did_you_mean(given, names) or f"; expected {', '.join(names)}"
             return f"{name} has no argument {given!r}{hint}"
     return None
+
+
+def how_to_install(extra: str) -> str:
+    """Instruction for installing an extra from the repository, since the package is on no index."""
+    return f"run pip install '.[{extra}]' in a copy of the repository"

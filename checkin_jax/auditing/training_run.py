@@ -25,7 +25,7 @@ from jax.flatten_util import ravel_pytree
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
-from checkin_jax.auditing.setting import units_within
+from checkin_jax.auditing.trials import units_within
 from checkin_jax.training.loop import train
 from checkin_jax.training.model import Dataset, Model
 from checkin_jax.training.private import clients, noise

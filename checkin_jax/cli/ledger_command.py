@@ -16,7 +16,6 @@ from cyclopts import Parameter
 from checkin_jax import _validate
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._serialize import finite
-from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
 from checkin_jax.cli.options import (
     QUICK,
@@ -28,8 +27,8 @@ from checkin_jax.cli.options import (
     bounds_of,
     run_of,
 )
-from checkin_jax.cli.pages import say
-from checkin_jax.cli.parsing import UsageError, option
+from checkin_jax.cli.programs import UsageError, option
+from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer

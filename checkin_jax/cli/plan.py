@@ -20,7 +20,6 @@ from checkin_jax._files import read_toml
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import broken, columns, terminal_width
 from checkin_jax.cli.options import (
     MECHANISMS,
     OWN,
@@ -30,7 +29,8 @@ from checkin_jax.cli.options import (
     RandomizerOptions,
     bounds_of,
 )
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import broken, columns, terminal_width
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.protocols.availability import read as log_of
 from checkin_jax.randomizers import Gaussian, Randomizer

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
 from checkin_jax.cli.ledger_command import LedgerBudget
-from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of
-from checkin_jax.cli.pages import check_free, check_inputs, say
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of, check_free, check_inputs
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import say
 
 if TYPE_CHECKING:
     from checkin_jax.reports.declarations import Deployment
@@ -185,7 +185,7 @@ class Statement(_DeclaredOptions):
     def _of_run(self, said: Deployment | None) -> str:
         from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
-        from checkin_jax.training.reports.run_record import of_run
+        from checkin_jax.training.reports.run_page import of_run
 
         run = self.run_in(self.subject)
         if self.format == "html":

@@ -10,8 +10,25 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName
-from checkin_jax._variables import FreeVariable
 from checkin_jax.randomizers.step_sets import StepSet
+
+
+class FreeVariable(NamedTuple):
+    """A field that `calibrate` may search.
+
+    Attributes:
+      name: of the field.
+      low, high: range of the search.
+      power: epsilon is about proportional to this power of the value; its sign gives the feasible side.
+      whole: True if values are whole numbers.
+    """
+
+    name: str
+    low: float
+    high: float
+    power: float
+    whole: bool = False
+
 
 MAX_EPSILON0 = 50.0
 

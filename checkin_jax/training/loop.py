@@ -25,9 +25,8 @@ from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
 from checkin_jax._validate import optional
 from checkin_jax.accounting.account import account
-from checkin_jax.training.budget import halted, rounds_within
+from checkin_jax.training.budget import Spent, halted, rounds_within
 from checkin_jax.training.evaluation import Evaluate, metric_names, norms, own_metrics, tests
-from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
 from checkin_jax.training.model import (
     Dataset,
     Holdings,
@@ -43,12 +42,19 @@ from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.report import AccountFn, Report, figures, message_privacy
-from checkin_jax.training.reports.running_epsilon import Spent
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, check_optimizer, server
+from checkin_jax.training.server import (
+    BY_RULE,
+    NOT_STATED,
+    State,
+    averaged,
+    check_optimizer,
+    server,
+    suggested_learning_rate,
+)
 
 # Rounds dispatched before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2

@@ -15,9 +15,8 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.account import account
 from checkin_jax.auditing import TrainedRun, audit, one_run, placement
-from checkin_jax.auditing.setting import small, units_within
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
-from checkin_jax.auditing.trials import Stage
+from checkin_jax.auditing.trials import Stage, small, units_within
 from checkin_jax.training.examples import data, images
 from checkin_jax.training.private import noise
 from checkin_jax.training.run import PrivateRun

@@ -37,12 +37,12 @@ from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.recorded import load, predictor
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.server import suggested_learning_rate
 
 CASES = {}
 COMMANDS = {name.split()[0]: kind for name, kind in cli.COMMANDS.items()}

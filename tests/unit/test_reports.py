@@ -16,9 +16,9 @@ import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import bound_links, declarations, evidence, record, render, subjects
+from checkin_jax.reports import declarations, evidence, record, render, subjects
 from checkin_jax.reports.declarations import Checked, Decision, Deployment
-from checkin_jax.reports.glossary import words_of_pages
+from checkin_jax.reports.render import words_of_pages
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -336,9 +336,9 @@ def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
 
 def test_a_name_is_linked_where_it_stands_by_itself():
     stated = ("laws: one", "own-laws: two", "T2': three <x>", "T*: four")
-    assert len(list(bound_links.split([*stated, *stated]))) == 4
+    assert len(list(render.split([*stated, *stated]))) == 4
     text = "own-laws and laws, lawsuit, laws's, T2', T2'h, T**, bylaws, laws(x) < T*"
-    linked = bound_links.linked(text, stated)
+    linked = render.linked(text, stated)
     assert re.findall(r'<a href="#([^"]*)">([^<]*)</a>', linked) == [
         ("own-laws", "own-laws"),
         ("laws", "laws"),
@@ -347,7 +347,7 @@ def test_a_name_is_linked_where_it_stands_by_itself():
         ("T%2A", "T*"),
     ]
     assert html.unescape(re.sub("<[^>]*>", "", linked)) == text
-    assert bound_links.linked("T1 < 2", ()) == "T1 &lt; 2"
+    assert render.linked("T1 < 2", ()) == "T1 &lt; 2"
 
 
 def test_numbers_are_not_broken_where_they_are_text():
@@ -363,8 +363,8 @@ def test_numbers_are_not_broken_where_they_are_text():
 
 
 def test_theorems_lead_to_the_glossary(found):
-    assert bound_links.GLOSSARY in built([found])
-    assert bound_links.GLOSSARY not in built([{"local": found["local"]}])
+    assert render.GLOSSARY in built([found])
+    assert render.GLOSSARY not in built([{"local": found["local"]}])
 
 
 def test_the_words_of_a_page_are_explained_on_it(found):
