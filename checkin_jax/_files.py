@@ -171,25 +171,13 @@ def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:
       shared: True if other processes may hold the lock too, all of them shared; refused without locks.
 
     Raises:
-      BlockingIOError: another process holds it; the message has `what` and the process's number.
+      BlockingIOError: another process holds it; the message has `what`.
       OSError: it cannot be written, or no shared lock is possible.
     """
     with naming(path):
         file = _held(path, alone=not shared)
     if file is None:
-        owner = path.read_text().strip() if path.exists() else ""
-        raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
-    if shared:
-        return file
-    try:
-        with naming(path):
-            file.truncate()
-            file.write(f"{os.getpid()}\n".encode())
-            file.flush()
-    except OSError:
-        with contextlib.suppress(OSError):  # the number has not been written yet
-            file.close()
-        raise
+        raise BlockingIOError(f"{what}: in use by another process")
     return file
 
 

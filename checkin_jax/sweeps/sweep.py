@@ -23,11 +23,11 @@ from checkin_jax.kernels.execution.devices import certified
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import curves, evaluate, formulas, settings, tables
+from checkin_jax.sweeps.evaluate import Workers
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Rows, Settings
 from checkin_jax.sweeps.store import Store, folder_of
 from checkin_jax.sweeps.tables import Frame, Sweep
-from checkin_jax.sweeps.workers import Workers
 
 # Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05

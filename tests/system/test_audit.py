@@ -444,13 +444,15 @@ def draw_the_same_people_every_round(patch):
 
 def draw_the_same_window_every_time(patch):
     original = draws.fixed_window
-    patch.setattr(draws, "fixed_window", lambda entropy, protocol, index: original(entropy, protocol, 0))
+    patch.setattr(
+        draws, "fixed_window", lambda entropy, protocol, index, fleet: original(entropy, protocol, 0)
+    )
 
 
 def give_slots_by_number(patch):
     original = draws.fixed_window
 
-    def by_number(entropy, protocol, index):
+    def by_number(entropy, protocol, index, fleet):
         used = original(entropy, protocol, index)
         slots = np.full(protocol.num_slots, DUMMY)
         for client in used[used != DUMMY]:

@@ -278,7 +278,7 @@ def test_the_second_command_is_told_of_the_first(folder, capsys, trained):
         assert re.search(rf"run: in use .*{os.getpid()}", _refused(capsys, f"{TRAIN} --resume"))
     with Store(Path("rows.csv"), {}, resume=False):
         said = _refused(capsys, f"{SWEEP} rows.csv")
-    assert said == f"checkin: --out rows.csv: in use by another process (number {os.getpid()})\n"
+    assert said == f"checkin: --out rows.csv: in use by another process\n"
     with _files.replacing(trained / "report.html") as page:
         assert "another process is writing it" in _refused(capsys, f"report {trained}")
         page.write(b"of the first")

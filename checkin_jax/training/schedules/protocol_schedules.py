@@ -13,7 +13,7 @@ import numpy as np
 
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.protocols.availability import AvailabilityLog, AvailableCheckIn
-from checkin_jax.training.schedules import draws, heterogeneous
+from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY
 from checkin_jax.training.schedules.schedule import (
     FEW_CLIENTS,
@@ -42,10 +42,8 @@ class Rounds(Schedule):
         return number, self.protocol.rate if self.fleet is None else self.fleet.expected / number
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.participants`, and `heterogeneous.participants` for unequal rates."""
-        if self.fleet is not None:
-            return functools.partial(heterogeneous.participants, entropy, self.fleet)
-        return functools.partial(draws.participants, entropy, self.protocol)
+        """See `draws.participants`."""
+        return functools.partial(draws.participants, entropy, self.protocol, fleet=self.fleet)
 
     @property
     def description(self) -> str:
@@ -168,13 +166,9 @@ class FixedWindowRounds(_OneASlot):
     protocol: FixedWindow
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.fixed_window`, and `heterogeneous.fixed_window` for unequal rates; caches the last
-        window.
-        """
+        """See `draws.fixed_window`; the last window is cached."""
         protocol = self.protocol
-        drawn = functools.partial(draws.fixed_window, entropy, protocol)
-        if self.fleet is not None:
-            drawn = functools.partial(heterogeneous.fixed_window, entropy, protocol, self.fleet)
+        drawn = functools.partial(draws.fixed_window, entropy, protocol, fleet=self.fleet)
         window = functools.lru_cache(maxsize=1)(drawn)
 
         def clients(index: int) -> np.ndarray:
@@ -296,10 +290,8 @@ class AveragedUpdatesRounds(Schedule):
         return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.averaged_updates`, or `heterogeneous.averaged_updates`; the last window is cached."""
-        drawn = functools.partial(draws.averaged_updates, entropy, self.protocol)
-        if self.fleet is not None:
-            drawn = functools.partial(heterogeneous.averaged_updates, entropy, self.protocol, self.fleet)
+        """See `draws.averaged_updates`; the last window is cached."""
+        drawn = functools.partial(draws.averaged_updates, entropy, self.protocol, fleet=self.fleet)
         window = functools.lru_cache(maxsize=1)(drawn)
 
         def clients(index: int) -> np.ndarray:
