@@ -15,7 +15,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._files import read_numbers
 from checkin_jax._serialize import Part
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 
 # Relative difference below which rates count as equal in a look-up of a client by its rate.
 _SAME = 1e-12
@@ -112,8 +112,8 @@ class Rates(CheckInRates):
         """
         columns = np.array(read_numbers(path, ("rate",), ("count",)))
         checks = ("rate", _legal_rates, _RATES), ("count", _legal_counts, _COUNTS)
-        for values, (name, legal, expected) in zip(columns, checks):
-            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, legal(values), expected)
+        for values, (name, fine, expected) in zip(columns, checks):
+            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, fine(values), expected)
         return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
@@ -246,11 +246,9 @@ class RateLimits(CheckInRates):
     largest: float
     expected_check_ins: float
 
-    def __post_init__(self) -> None:
-        largest = _validate.real(0.0, 1.0, "()", largest=self.largest)
-        expected = _validate.real(0.0, 2.0**42, "(]", expected_check_ins=self.expected_check_ins)
-        object.__setattr__(self, "largest", largest)
-        object.__setattr__(self, "expected_check_ins", expected)
+    _legal = legal(
+        largest=(_validate.real, 0.0, 1.0, "()"), expected_check_ins=(_validate.real, 0.0, 2.0**42, "(]")
+    )
 
     @classmethod
     def between(cls, smallest: float, largest: float, *, num_clients: int) -> RateLimits:

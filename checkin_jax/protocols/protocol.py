@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import CheckInRates
 
@@ -164,22 +163,6 @@ def highest(prob: float | CheckInRates) -> float:
     return prob.fastest() if isinstance(prob, CheckInRates) else prob
 
 
-# Check of every field, for all protocols.
-_LEGAL: dict[str, Callable[..., Any]] = {
-    "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_slots": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "window": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
-    "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
-    "check_in_prob": check_in_prob,
-    "drop_out_prob": functools.partial(_validate.real, 0, 1, "[)"),
-    "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
-    "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
-    "min_reports": functools.partial(_validate.integer, 0, MAX_CLIENTS),
-}
-
-
 class UnitGroup(NamedTuple):
     """A group of `num_units` similar units: bounds on `above` hold for each, and each leaks at least as much as
     `below`.
@@ -213,18 +196,31 @@ class CheckInProtocol(ByName, abc.ABC):
     # How many honest messages each batch holds at least, where a protocol has such a field; 0: not known.
     min_reports: int = 0
 
+    # Of every field, for all protocols.
+    _legal = legal(
+        num_clients=(_validate.integer, 1, MAX_CLIENTS),
+        num_slots=(_validate.integer, 1, MAX_CLIENTS),
+        window=(_validate.integer, 1, MAX_CLIENTS),
+        num_rounds=(_validate.integer, 1, MAX_ROUNDS),
+        num_epochs=(_validate.integer, 1, MAX_ROUNDS),
+        check_in_prob=(check_in_prob,),
+        drop_out_prob=(_validate.real, 0, 1, "[)"),
+        empty_slots=(_validate.choice, EMPTY_SLOTS),
+        minibatch=(_validate.integer, 1, MAX_CLIENTS),
+        num_colluding=(_validate.integer, 0, MAX_CLIENTS),
+        min_reports=(_validate.integer, 0, MAX_CLIENTS),
+    )
+
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(cast(Any, self)):
-            if field.name in _LEGAL:
-                value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
-                object.__setattr__(self, field.name, value)
-                if isinstance(value, CheckInRates):
-                    value.check_clients(self.num_clients)
+        super().__post_init__()
+        unequal = isinstance(rates := getattr(self, "check_in_prob", None), CheckInRates)
+        if unequal:
+            rates.check_clients(self.num_clients)
         if self.num_colluding and self.num_colluding >= self.num_clients:
             raise ValueError(
                 f"num_colluding={self.num_colluding!r}: expected at most {self.num_clients - 1}, all clients but one"
             )
-        if self.num_colluding and isinstance(getattr(self, "check_in_prob", None), CheckInRates):
+        if self.num_colluding and unequal:
             raise ValueError(
                 f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: "
                 "leave the colluding clients out of num_clients and of the rates"

@@ -11,6 +11,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
+from checkin_jax._suggest import legal
 from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
 from checkin_jax.randomizers.named import pure_profile
 from checkin_jax.randomizers.randomizer import (
@@ -85,9 +86,7 @@ class KaryResponse(LocallyPrivate):
     sum_reveals_counts = True
     dummy_may_equal_any_record = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "num_values", _validate.integer(2, 10**12, num_values=self.num_values))
+    _legal = legal(num_values=(_validate.integer, 2, 10**12))
 
     @property
     def description(self) -> str:
@@ -334,9 +333,7 @@ class Gaussian(Randomizer):
 
     variable = FreeVariable("noise_multiplier", 1e-4, 1e9, -1.0)
 
-    def __post_init__(self) -> None:
-        value = _validate.real(0, math.inf, "()", noise_multiplier=self.noise_multiplier)
-        object.__setattr__(self, "noise_multiplier", value)
+    _legal = legal(noise_multiplier=(_validate.real, 0, math.inf, "()"))
 
     messages_differ = True
 

@@ -17,7 +17,15 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down
-from checkin_jax.randomizers.randomizer import BINARY, TERNARY, LabelLaws, LocallyPrivate, Randomizer
+from checkin_jax._suggest import legal
+from checkin_jax.randomizers.randomizer import (
+    BINARY,
+    MAX_EPSILON0,
+    TERNARY,
+    LabelLaws,
+    LocallyPrivate,
+    Randomizer,
+)
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
 # Loss that stands for infinite loss, that is, for revealing the record.
@@ -157,18 +165,13 @@ class PureLDP(MechanismClass, LocallyPrivate):
 
     total_variation: float = 1.0  # type: ignore[assignment]
 
-    _may_be_zero = True
+    _legal = legal(epsilon0=(_validate.real, 0, MAX_EPSILON0), total_variation=(_validate.real, 0, 1, "(]"))
 
     @property
     def _share(self) -> float:
         """Total variation as a share of the largest one that epsilon0 permits."""
         most = math.tanh(0.5 * self.epsilon0)
         return self.total_variation / most if self.total_variation < most else 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        distance = _validate.real(0, 1, "(]", total_variation=self.total_variation)
-        object.__setattr__(self, "total_variation", distance)
 
     @property
     def description(self) -> str:
@@ -219,9 +222,7 @@ class OneBit(MechanismClass, LocallyPrivate):
 
     differ: float = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "differ", _validate.real(0, 1, "(]", differ=self.differ))
+    _legal = legal(differ=(_validate.real, 0, 1, "(]"))
 
     @property
     def description(self) -> str:
@@ -277,11 +278,7 @@ class ApproximateLDP(MechanismClass, LocallyPrivate):
 
     delta0: float
 
-    _may_be_zero = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "delta0", _validate.real(0, 1, "[)", delta0=self.delta0))
+    _legal = legal(epsilon0=(_validate.real, 0, MAX_EPSILON0), delta0=(_validate.real, 0, 1, "[)"))
 
     @property
     def description(self) -> str:
@@ -328,9 +325,10 @@ class KnownProfile(MechanismClass):
     largest_loss: float = math.inf  # type: ignore[assignment]
     name: str = "messages of a given privacy profile"
 
+    _legal = legal(largest_loss=(_validate.real, 0.0, math.inf, "(]"))
+
     def __post_init__(self) -> None:
-        largest = _validate.real(0.0, math.inf, "(]", largest_loss=self.largest_loss)
-        object.__setattr__(self, "largest_loss", largest)
+        super().__post_init__()
         end = min(self.largest_loss, 60.0)
         losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
         value = np.asarray(self.function(losses))

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.step_sets import StepSet
 
 
@@ -176,13 +176,7 @@ class LocallyPrivate(Randomizer):
     epsilon0: float
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    # True if epsilon0 may be 0.
-    _may_be_zero: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ends = "[]" if self._may_be_zero else "(]"
-        value = _validate.real(0, MAX_EPSILON0, ends, epsilon0=self.epsilon0)
-        object.__setattr__(self, "epsilon0", value)
+    _legal = legal(epsilon0=(_validate.real, 0, MAX_EPSILON0, "(]"))
 
     @property
     def largest_loss(self) -> float:

@@ -100,7 +100,7 @@ def test_an_error_in_this_process_is_raised():
 SCRIPT = """
 import os, sys, time
 import checkin_jax as cj
-from checkin_jax.sweeps import workers
+from checkin_jax.sweeps import evaluate
 print("top", flush=True)
 evaluate._WORTHWHILE = 1e-9
 os.sched_getaffinity = lambda _: {0, 1, 2}

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from checkin_jax import _validate
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import networks
@@ -32,7 +33,7 @@ _OWN = ("learning_rate", "decay", "momentum", "local_steps", "local_learning_rat
 
 
 @dataclasses.dataclass(kw_only=True)
-class ImageTraining(ImageSettings):
+class ImageTraining(ByName, ImageSettings):
     """Settings of a run on labelled images, without the images.
 
     With local_steps = 1 a client's update is the mean gradient of all its records. Several steps need a
@@ -53,18 +54,21 @@ class ImageTraining(ImageSettings):
     learning_rate: float = 1.0
     tuning: str | None = None
 
+    _legal = legal(
+        learning_rate=(_validate.real, 0, 1e30, "(]"),
+        decay=(_validate.choice, ("linear", "constant")),
+        momentum=(_validate.real, 0, 1, "[)"),
+        local_steps=(_validate.integer, 1, 10**6),
+        local_learning_rate=(_validate.optional, _validate.real, 0, 1e30, "(]"),
+    )
+
     def __post_init__(self) -> None:
-        self.learning_rate = _validate.real(0, 1e30, "(]", learning_rate=self.learning_rate)
-        _validate.choice(("linear", "constant"), decay=self.decay)
-        self.momentum = _validate.real(0, 1, "[)", momentum=self.momentum)
-        self.local_steps = _validate.integer(1, 10**6, local_steps=self.local_steps)
+        super().__post_init__()
         if (self.local_learning_rate is None) == (self.local_steps > 1):
             raise ValueError(
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
-        own_rate = {"local_learning_rate": self.local_learning_rate}
-        self.local_learning_rate = _validate.optional(_validate.real, 0, 1e30, "(]", **own_rate)
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
 from checkin_jax.training.private import noise
 from checkin_jax.training.private.per_client_gradients import ClientVectors
@@ -28,7 +29,7 @@ SIMULATE = ("aggregate", "messages")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mechanism(abc.ABC):
+class Mechanism(ByName, abc.ABC):
     """Draws messages of one kind of randomizer, and their sums; subclass and `register_mechanism`.
 
     Objects are compared by their fields and compiled into the private step. Methods are pure, and those with
@@ -51,10 +52,7 @@ class Mechanism(abc.ABC):
     # path.
     groups_clients: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        clip_norm = _validate.real(*noise.CLIP_NORMS, clip_norm=self.clip_norm)
-        object.__setattr__(self, "clip_norm", clip_norm)
-        _validate.choice(SIMULATE, simulate=self.simulate)
+    _legal = legal(clip_norm=(_validate.real, *noise.CLIP_NORMS), simulate=(_validate.choice, SIMULATE))
 
     def __str__(self) -> str:
         return str(self.randomizer)
