@@ -145,7 +145,6 @@ class Statement(_DeclaredOptions):
       format: text; json: the versioned record (its schema is in the documentation); registry: the answers for a
         registry of deployments; model-card: a section in Markdown; html: the page of checkin report.
       out: output file. Default: standard output.
-      no_attack: leave out mu and other attack terms, which take a few seconds.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -157,7 +156,6 @@ class Statement(_DeclaredOptions):
     subject: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
     out: Path | None = None
-    no_attack: bool = False
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the statement."""
@@ -197,9 +195,9 @@ class Statement(_DeclaredOptions):
 
         if self.format == "html":
             return render.page(self.record_of(self.subject, said))
-        return self._written(self.record_of(self.subject, said, attack=not self.no_attack))
+        return self._written(self.record_of(self.subject, said, attack=True))
 
     def _written(self, subject: Record) -> str:
         from checkin_jax.reports import formats
 
-        return formats.FORMATS[self.format](formats.plain(subject, attack=not self.no_attack))
+        return formats.FORMATS[self.format](formats.plain(subject))

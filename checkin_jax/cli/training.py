@@ -334,7 +334,7 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
     import numpy as np
 
     from checkin_jax.auditing.training_run import TrainedRun
-    from checkin_jax.training.examples.images import ImageTraining
+    from checkin_jax.training.examples.images import ImageTraining, image_model
     from checkin_jax.training.examples.networks import NUM_CLASSES
 
     def relabelled(records: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -343,7 +343,7 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
     config = ImageTraining.recorded(found.run, found.about)
     return TrainedRun(
         run=config.run,
-        model=config.model(images),
+        model=image_model(images),
         dataset=images.dataset,
         alternative=relabelled,
         learning_rate=config.learning_rate,

@@ -209,7 +209,6 @@ def run_of(folder, rounds=20):
                 line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
                 line |= {"spent": dict.fromkeys(VIEWS, index / 10)}
                 line |= {"spent_lower": dict.fromkeys(VIEWS, index / 20)}
-                line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
     return folder
 
@@ -224,7 +223,7 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
 
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
     run_page.build(recorded.read(run_of(tmp_path / "run")))
-    assert len(drawn) == 5
+    assert len(drawn) == 4
 
 
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):

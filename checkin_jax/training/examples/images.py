@@ -22,7 +22,7 @@ from checkin_jax.training.examples.image_settings import ImageSettings
 from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
-from checkin_jax.training.private.clients import ClientUpdate, local_steps
+from checkin_jax.training.private.clients import local_steps
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
@@ -90,20 +90,6 @@ class ImageTraining(ByName, ImageSettings):
             rate = optax.linear_schedule(self.learning_rate, 0.0, rounds)
         return optax.sgd(rate, momentum=self.momentum or None)
 
-    def client_update(self, model: Model) -> ClientUpdate | None:
-        """Client update other than the gradient of the mean loss; None for the gradient."""
-        if self.local_learning_rate is None:
-            return None
-        return local_steps(model.loss, learning_rate=self.local_learning_rate, steps=self.local_steps)
-
-    def model(self, images: LabelledImages) -> Model:
-        """The network for these images. Equal images give an equal model, which compiles once.
-
-        Raises:
-          ValueError: there is no network for their size.
-        """
-        return image_model(images.image_side, images.max_value)
-
 
 def train(
     config: ImageTraining,
@@ -126,7 +112,10 @@ def train(
 
     Returns, and raises: as `checkin_jax.training.train`.
     """
-    model = config.model(images)
+    model = image_model(images)
+    update = None
+    if config.local_learning_rate is not None:
+        update = local_steps(model.loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
     if after is not None:
         parameters = load(after, model)
         model = dataclasses.replace(model, init=lambda key: parameters)
@@ -137,7 +126,7 @@ def train(
         images.dataset,
         run_dir,
         optimizer=config.optimizer(rounds_within(config.run, account_fn)),
-        client_update=config.client_update(model),
+        client_update=update,
         on_round=on_round,
         performance=Performance(microbatch=config.microbatch, mesh=mesh),
         about={name: getattr(config, name) for name in _OWN},
@@ -147,9 +136,18 @@ def train(
     )
 
 
+def image_model(images: LabelledImages) -> Model:
+    """The network for these images, on records (image, label) of bytes. Equal kinds of images give the same model.
+
+    Raises:
+      ValueError: there is no network for their size.
+    """
+    return _model(images.image_side, images.max_value)
+
+
 @functools.cache
-def image_model(side: int, max_value: int) -> Model:
-    """Network for images of this side and pixels up to `max_value`, on records (image, label) of bytes.
+def _model(side: int, max_value: int) -> Model:
+    """Network for images of this side and pixels up to `max_value`.
 
     Raises:
       ValueError: there is no network for this size.

@@ -96,10 +96,6 @@ class Mechanism(ByName, abc.ABC):
         """
         return None
 
-    def noise_norm(self, dimension: int) -> float:
-        """Approximate expected l2 norm of the noise in one message."""
-        return self.noise_multiplier * self.clip_norm * math.sqrt(dimension)
-
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
         """Log density of messages of component `along` on a unit vector v, for the clipped update
         update * v.
@@ -235,10 +231,6 @@ class L2Messages(Mechanism):
             return super().partial_sum(key, position, clipped, present)
         keys = fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
         return noise.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
-
-    def noise_norm(self, dimension: int) -> float:
-        """Norm of every message, nearly all of which is noise."""
-        return noise.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
         """Exact log density relative to a uniform direction, from the half sphere of the message."""

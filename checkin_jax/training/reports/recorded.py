@@ -42,8 +42,6 @@ LINE = (
     "method",
     "spent",
     "spent_lower",
-    "update_norm",
-    "noise_norm",
 )
 
 # Settings in which runs of equal settings may differ.
@@ -286,8 +284,6 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
                     optional(_validate.real, 0, math.inf, "[)", **{name: line[name][view]})
-            for name in ("update_norm", "noise_norm"):
-                optional(_validate.real, 0, math.inf, "[)", **{name: line.get(name)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: damaged: {error}") from error
     return found

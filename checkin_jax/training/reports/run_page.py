@@ -156,7 +156,6 @@ def _course(run: RecordedRun) -> Section:
             *_accuracy_over_epsilon(accounted),
             *_epsilon_over_rounds(accounted),
             *_check_ins(run),
-            *_update_norms(run),
         ),
     )
 
@@ -252,31 +251,6 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
     )
     table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
     return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)
-
-
-def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
-    """Norms of the released updates. Norms of single clients' updates are not covered by any guarantee."""
-    lines = [line for line in run.metrics if line.get("update_norm") and line.get("noise_norm")]
-    if not lines:
-        return ()
-    rounds = [line["round"] for line in lines]
-
-    def draw(axis: Axes) -> None:
-        axis.plot(rounds, [line["update_norm"] for line in lines], ".-", color="#123a6b", label="update")
-        axis.plot(
-            rounds, [line["noise_norm"] for line in lines], "--", color="#7f7f7f", label="expected noise"
-        )
-        axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
-        axis.set(xlabel="round", ylabel="l2 norm")
-        shown = [run.run.clip_norm, *(line[name] for line in lines for name in ("update_norm", "noise_norm"))]
-        plotting.scale(axis, "y", shown)
-        axis.legend(frameon=False)
-
-    return _figure(
-        "Updates against clip norm and noise",
-        "Norm of the released update. Norms of single clients' updates are not shown: no guarantee covers them.",
-        draw,
-    )
 
 
 def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:
