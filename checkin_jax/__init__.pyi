@@ -53,7 +53,6 @@ from .randomizers import PureLDP as PureLDP
 from .randomizers import Randomizer as Randomizer
 from .randomizers import Rappor as Rappor
 from .randomizers.randomizer import FreeVariable as FreeVariable
-from .rates import CheckInRates as CheckInRates
 from .rates import RateLimits as RateLimits
 from .rates import Rates as Rates
 from .sweeps.store import finished_rows as finished_rows

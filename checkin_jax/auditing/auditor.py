@@ -149,7 +149,7 @@ def audit(
     `account`.
 
     Two tests in each view, and one of the schedule. *Many runs*: the protocol, or for a large one a stand-in
-    with the same randomizer (`setting.small`), is run many times in two neighbouring worlds. An attack chosen
+    with the same randomizer (`trials.small`), is run many times in two neighbouring worlds. An attack chosen
     on the first half of the runs is evaluated on the second half by exact binomial bounds, at `delta` and at
     the delta of `AUDIT_DELTAS` at which it came closest to a violation. *One run*: the first units of the
     protocol itself with up to 500 canaries, see `one_run`; omitted for too few clients or too large a unit.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import read_toml
+from checkin_jax._files import checked_table, read_toml
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
@@ -230,17 +230,8 @@ def read(path: Path, free: str | None = None) -> Wanted:
     return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment, log)
 
 
-def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """The table, checked for unknown and missing keys."""
-    if not isinstance(table, dict):
-        raise ValueError(f"expected a table [{name}]")
-    for key in table:
-        if key not in _TABLES[name]:
-            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, _TABLES[name])}")
-    for key in _NEEDED[name]:
-        if key not in table:
-            raise ValueError(f"[{name}] needs {key}")
-    return table
+def _table(name: str, table: Any) -> dict[str, Any]:
+    return checked_table(name, table, _TABLES[name], _NEEDED[name])
 
 
 def _with_log(path: Path, fleet: Mapping[str, Any]) -> tuple[Mapping[str, Any], list, Path | None]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.randomizer import FreeVariable
-from checkin_jax.rates import CheckInRates
+from checkin_jax.rates import CheckInRates, Rates
 
 
 class Cover(NamedTuple):
@@ -155,7 +155,9 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:
     """The description of rates if they differ; else None."""
-    return prob if isinstance(prob, CheckInRates) and prob.common is None else None
+    if isinstance(prob, Rates) and prob.common is not None:
+        return None
+    return prob if isinstance(prob, CheckInRates) else None
 
 
 def highest(prob: float | CheckInRates) -> float:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import object_of, read_object
+from checkin_jax._files import object_of, read_object, undamaged
 from checkin_jax._serialize import from_plain
 from checkin_jax._validate import optional
 from checkin_jax.protocols import VIEWS, CheckInProtocol
@@ -243,10 +243,8 @@ def _nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _text(file: Path) -> str:
-    try:
+    with undamaged(file):
         return file.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -258,13 +256,11 @@ def _json(file: Path) -> dict[str, Any]:
 def _report(file: Path, planned: int) -> dict[str, Any]:
     report = _json(file)
     notes = report.get("notes")
-    try:
+    with undamaged(file):
         _validate.integer(1, planned, rounds=report.get("rounds"))  # type: ignore[arg-type]
         optional(_validate.real, 0, 1, accuracy=report["accuracy"])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise _validate.error("texts", notes=notes)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
     return report
 
 
@@ -273,7 +269,7 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
     lines = _text(file).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
-    try:
+    with undamaged(file):
         found = [object_of(line) for line in lines]
         if len(found) > planned:
             raise ValueError(f"{len(found)} rounds: expected at most {planned}")
@@ -284,8 +280,6 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
                     optional(_validate.real, 0, math.inf, "[)", **{name: line[name][view]})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
     return found
 
 
