@@ -385,7 +385,6 @@ def recorded(
     delta: float | None,
     bounds: str | tuple[str, ...],
     deployment: Deployment | None,
-    last: Path | None,
     *,
     attack: bool = False,
 ) -> Record:
@@ -393,15 +392,13 @@ def recorded(
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
-    from checkin_jax.reports import declarations, evidence, formats, subjects
+    from checkin_jax.reports import declarations, evidence, subjects
     from checkin_jax.reports.record import sentence
 
     kept = _read(path)
     delta, notes = _delta(kept, delta)
-    notes += [QUICK] if bounds == "fast" else []
     found, others = in_views(kept, bounds)
     said = declarations.Deployment() if deployment is None else deployment
-    before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
     views = {each.unit[0].view for each in kept.counted if each.unit is not None}
     # The remainder of the target is that of the view that may be relied on.
@@ -421,10 +418,8 @@ def recorded(
     return dataclasses.replace(
         made,
         left="".join(map(sentence, _left_words(kept, left))),
-        last=before,
         state=(*made.state, *map(sentence, notes)),
         files=evidence.digests([path]),
-        source=path.resolve().name,
     )
 
 

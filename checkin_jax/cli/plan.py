@@ -164,17 +164,15 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
-def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path | None) -> Record:
+def recorded(path: Path, bounds: Any, deployment: Deployment | None) -> Record:
     """Reads a plan, accounts for it and builds the record of its page and statement."""
-    from checkin_jax.reports import evidence, formats, subjects
-    from checkin_jax.reports.record import sentence
+    from checkin_jax.reports import evidence, subjects
 
     wanted = read(path)
     if wanted.groups:
         raise UsageError(
             f"{path}: a statement is of one group: write a plan for each share, with its own clients"
         )
-    before = None if last is None else formats.last_of(last, "plan")
     made = subjects.of_plan(
         path.stem,
         wanted.protocol,
@@ -183,11 +181,7 @@ def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path 
         deployment=deployment or wanted.deployment,
     )
     return dataclasses.replace(
-        made,
-        last=before,
-        state=(*made.state, *([sentence(QUICK)] if bounds == "fast" else [])),
-        files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
-        source=path.resolve().name,
+        made, files=evidence.digests([path] if wanted.log is None else [path, wanted.log])
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
 from checkin_jax.cli.ledger_command import LedgerBudget
-from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of, check_free, check_inputs
+from checkin_jax.cli.options import QUICK, BoundsOption, JsonOption, bounds_of, check_free, check_inputs
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import say
 
@@ -91,14 +91,22 @@ class _DeclaredOptions(BoundsOption):
 
         attack: True to include attack terms of a ledger in every view.
         """
-        bounds = bounds_of(self.bounds)
-        if subject.suffix == ".json":
-            return ledger_command.recorded(subject, self.delta, bounds, said, self.last, attack=attack)
-        if subject.suffix != ".toml":
+        from checkin_jax.reports import formats
+        from checkin_jax.reports.record import sentence
+
+        kind = {".json": "ledger", ".toml": "plan"}.get(subject.suffix)
+        if kind is None:
             raise UsageError(f"{subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)")
-        if self.delta is not None:
+        if kind == "plan" and self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
-        return plan.recorded(subject, bounds, said, self.last)
+        bounds = bounds_of(self.bounds)
+        last = None if self.last is None else formats.last_of(self.last, kind)
+        if kind == "ledger":
+            made = ledger_command.recorded(subject, self.delta, bounds, said, attack=attack)
+        else:
+            made = plan.recorded(subject, bounds, said)
+        state = (*made.state, sentence(QUICK)) if bounds == "fast" else made.state
+        return dataclasses.replace(made, last=last, state=state, source=subject.resolve().name)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -27,7 +27,7 @@ from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps import brackets, curves, formulas
 from checkin_jax.sweeps.results import Question, Results
-from checkin_jax.sweeps.settings import Rows
+from checkin_jax.sweeps.settings import Settings
 
 # CPU seconds of work per process (this one included) from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
@@ -140,7 +140,7 @@ _TOGETHER = 4
 
 
 def evaluate(
-    question: Question, rows: Rows, workers: Workers, devices: Sequence[Any], done: Callable[[int], None]
+    question: Question, rows: Settings, workers: Workers, devices: Sequence[Any], done: Callable[[int], None]
 ) -> pa.Table:
     """Table of results of a block.
 
@@ -154,15 +154,15 @@ def evaluate(
         results.errors[place] = error
     left = np.flatnonzero(results.errors == "")
     done(len(rows) - len(left))
-    kernels = next((each for each in (curves, brackets) if each.served(question, rows.inputs)), None)
+    kernels = next((each for each in (curves, brackets) if each.served(question, rows.axes)), None)
     if devices[0].platform != "cpu" and kernels is not None:
-        served = kernels.on_devices(rows.inputs, left, devices, results)
+        served = kernels.on_devices(rows.axes, left, devices, results)
         done(len(served))
         left = np.setdiff1d(left, served, assume_unique=True)
     if question.kind.at_orders:
-        parts = curves.parts(rows.inputs, left)
+        parts = curves.parts(rows.axes, left)
     elif question.what == "published":
-        parts = formulas.parts(rows.inputs, left, devices[0].platform)
+        parts = formulas.parts(rows.axes, left, devices[0].platform)
     else:
         parts = [left[start : start + _TOGETHER] for start in range(0, len(left), _TOGETHER)]
 
@@ -170,14 +170,14 @@ def evaluate(
         results.put(parts[place], found)
         done(len(parts[place]))
 
-    calls = [(question, {name: column[part] for name, column in rows.inputs.items()}) for part in parts]
+    calls = [(question, {name: column[part] for name, column in rows.axes.items()}) for part in parts]
     if question.what == "published" and devices[0].platform != "cpu":
         with float64(devices[0]):
             for place, call in enumerate(calls):
                 take(place, answers(*call))
     else:
         workers.run(answers, calls, take)
-    return results.table(question, rows.inputs)
+    return results.table(question, rows.axes)
 
 
 def answers(question: Question, inputs: Mapping[str, np.ndarray]) -> Results:
