@@ -8,6 +8,7 @@ import json
 import math
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 from stand_in import as_read, quick_account
@@ -119,6 +120,9 @@ def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path
     assert "No audit" not in text
 
 
+EMPTY = ledger_file.Ledger(path=Path("x.json"))
+
+
 def ledger_of(*views):
     ledger = cj.CheckInAccountant(bounds="fast")
     with warnings.catch_warnings():
@@ -135,7 +139,7 @@ def of_ledgers():
 
 def ledger_page(of_ledgers, *views, view=None):
     others = {"local": of_ledgers["local",]}
-    made = subjects.of_ledger("x", of_ledgers[views], others, deployment=Deployment(view=view))
+    made = subjects.of_ledger("x", of_ledgers[views], others, ledger=EMPTY, deployment=Deployment(view=view))
     return as_read(html.unescape(render.page(made)))
 
 
@@ -180,14 +184,18 @@ def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers
     text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here: only view local may be relied on" in text
     assert "applies here" not in text
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="9-LDP"))
+    made = subjects.of_ledger(
+        "x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment(message="9-LDP")
+    )
     with pytest.raises(
         ValueError, match="message='9-LDP': expected the first words of one of '1-LDP messages"
     ):
         render.page(made)
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
+    made = subjects.of_ledger(
+        "x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment(message="1-LDP")
+    )
     assert made.chosen is None
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment())
     assert "no figure may be relied on, as each trusts somebody" in render.page(made)
 
 
