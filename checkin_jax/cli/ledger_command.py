@@ -36,7 +36,6 @@ from checkin_jax.randomizers import Randomizer
 if TYPE_CHECKING:
     from checkin_jax.accounting.interop.accountant import CheckInAccountant
     from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-    from checkin_jax.accounting.interop.ledger_file import Entry
     from checkin_jax.accounting.interop.ledger_file import Ledger as LedgerFile
     from checkin_jax.reports.declarations import Deployment
     from checkin_jax.reports.record import Record
@@ -180,22 +179,9 @@ class LedgerList(JsonOption):
             target = {"delta": found.delta, "target_epsilon": found.epsilon}
             print(json.dumps({**target, "entries": entries}, allow_nan=False))
             return
-        told = map(_row, found.entries, ledger_file.settings_once(found.entries))
-        rows = [("entry", "on", "by", "run"), *told]
-        say(columns(rows, " ", (5, 10, 8), terminal_width()))
-
-
-def _told(entry: Entry, words: str) -> str:
-    """The run in words, and its note."""
-    return f"{words}{f' ({entry.note})' if entry.note else ''}"
-
-
-def _row(entry: Entry, words: str) -> tuple[str, ...]:
-    told = _told(entry, words)
-    if entry.removed is not None:
-        gone = entry.removed
-        told = f"removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}: {told}"
-    return str(entry.id), entry.on or "unknown", entry.by, told
+        told = zip(found.entries, ledger_file.settings_once(found.entries))
+        rows = [(str(each.id), each.on or "unknown", each.by, each.told(words)) for each, words in told]
+        say(columns([("entry", "on", "by", "run"), *rows], " ", (5, 10, 8), terminal_width()))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -266,7 +252,7 @@ class LedgerShow(JsonOption, BoundsOption):
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
             words = ledger_file.settings_once(found.counted)
             entries = [
-                f"{each.id}, {each.on or 'no date'}: {_told(each, told)}"
+                f"{each.id}, {each.on or 'no date'}: {each.told(told)}"
                 for each, told in zip(found.counted, words)
             ]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)

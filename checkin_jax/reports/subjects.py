@@ -79,15 +79,8 @@ def of_ledger(
 
 
 def _entry(entry: Entry, words: str) -> str:
-    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {words}"
-    if entry.note:
-        told += f" ({entry.note})"
-    if entry.removed is not None:
-        gone = entry.removed
-        told += (
-            f"; removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}, and not counted"
-        )
-    return sentence(told)
+    counted = "" if entry.removed is None else ", and not counted"
+    return sentence(f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.told(words)}{counted}")
 
 
 def of_plan(
