@@ -95,9 +95,9 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert "<digits>" in parsed.text
     assert "<digits>" not in text
     assert f"{sum(line['check_ins'] for line in run.metrics):,} messages" in parsed.text
-    # Accuracy, its cost, the cost of the rounds, update norms; and check-ins unless the protocol fixes them.
+    # Accuracy, its cost, the cost of the rounds; and check-ins unless the protocol fixes them.
     fixed = isinstance(run.run.protocol, cj.FixedWindow)
-    assert len(re.findall("<svg", text)) == (4 if fixed else 5)
+    assert len(re.findall("<svg", text)) == (3 if fixed else 4)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def drawn(monkeypatch):
     return kept
 
 
-def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, drawn):
+def test_rounds_are_whole_on_the_axes(run_dir, drawn):
     run = recorded.read(run_dir)
     few = [line for line in run.metrics if "accuracy" not in line or line["round"] == 40]
     run_page.build(dataclasses.replace(run, metrics=few), quick_account)
