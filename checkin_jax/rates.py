@@ -149,7 +149,11 @@ class Rates(ByName, Part):
         return f"the clients' check-in rates are as given: {self.span}, adding up to {self.expected_check_ins:,.6g}"
 
     def check_clients(self, num_clients: int) -> None:
-        """Raises ValueError if this number of clients contradicts the rates."""
+        """Checks a number of clients.
+
+        Raises:
+          ValueError: it contradicts the rates.
+        """
         if num_clients != self.num_clients:
             raise _validate.error(f"{self.num_clients}, as many as there are rates", num_clients=num_clients)
 
@@ -255,7 +259,11 @@ class RateLimits(ByName, Part):
         )
 
     def check_clients(self, num_clients: int) -> None:
-        """Raises ValueError if this number of clients contradicts the rates."""
+        """Checks a number of clients.
+
+        Raises:
+          ValueError: it contradicts the rates.
+        """
         if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
             raise ValueError(
                 f"expected_check_ins={self.expected_check_ins!r}: expected at most "
