@@ -306,7 +306,7 @@ def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path):
 
 
 def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch):
-    def interrupted(*args):
+    def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(draws, "participants", interrupted)
