@@ -28,7 +28,7 @@ from rich.table import Table
 
 import checkin_jax as cj
 from checkin_jax import plotting
-from checkin_jax._plot_style import COLORS
+from checkin_jax.plotting import COLORS
 
 if __package__:
     from benchmarks.drawn_settings import FINITE, PROTOCOLS, RANDOMIZERS, Plain, answer, draw, timed

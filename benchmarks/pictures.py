@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checkin_jax._plot_style import COLORS, SERIES
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
+from checkin_jax.plotting import COLORS, SERIES
 from checkin_jax.protocols import (
     AveragedUpdates,
     CheckInProtocol,
@@ -22,9 +22,16 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.sweeps.figures.named_figures import NamedFigure, write
-from checkin_jax.sweeps.figures.panel import Panel, Row
-from checkin_jax.sweeps.figures.paper_figures import DELTA, FLEET, SMALL_ORDERS, against_rounds
+from checkin_jax.sweeps.figures import (
+    DELTA,
+    FLEET,
+    SMALL_ORDERS,
+    NamedFigure,
+    Panel,
+    Row,
+    against_rounds,
+    write,
+)
 from checkin_jax.sweeps.sweep import sweep
 
 if TYPE_CHECKING:

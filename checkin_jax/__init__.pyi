@@ -3,7 +3,6 @@
 from . import auditing as auditing
 from . import numerics as numerics
 from . import training as training
-from ._variables import FreeVariable as FreeVariable
 from ._version import __version__ as __version__
 from .accounting import published as published
 from .accounting.account import account as account
@@ -53,7 +52,7 @@ from .randomizers import OneBit as OneBit
 from .randomizers import PureLDP as PureLDP
 from .randomizers import Randomizer as Randomizer
 from .randomizers import Rappor as Rappor
-from .rates import CheckInRates as CheckInRates
+from .randomizers.randomizer import FreeVariable as FreeVariable
 from .rates import RateLimits as RateLimits
 from .rates import Rates as Rates
 from .sweeps.store import finished_rows as finished_rows

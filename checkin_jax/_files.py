@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -72,6 +72,15 @@ def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+@contextlib.contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Context in which errors about the content of a file name it: ValueError "PATH: damaged: ..."."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from error
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Tables of a TOML file.
 
@@ -86,6 +95,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected a text in UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
+
+
+def checked_table(name: str, table: Any, known: Iterable[str], needed: Iterable[str] = ()) -> dict[str, Any]:
+    """The table of a TOML file, if it has the keys that are needed and none but those that are known.
+
+    Raises:
+      TypeError: no table. ValueError: an unknown or missing key; the message has the table's name.
+    """
+    if not isinstance(table, dict):
+        raise TypeError(f"expected a table [{name}]")
+    for key in table:
+        if key not in known:
+            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, known)}")
+    for key in needed:
+        if not str(table.get(key, "")).strip():
+            raise ValueError(f"[{name}] needs {key}")
+    return table
 
 
 def object_of(text: str) -> dict[str, Any]:
@@ -111,10 +137,8 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     with naming(path):
         content = path.read_bytes()
-    try:
+    with undamaged(path):
         return object_of(content.decode("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged: {error}") from error
 
 
 def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = ()) -> list[list[float]]:
@@ -171,25 +195,13 @@ def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:
       shared: True if other processes may hold the lock too, all of them shared; refused without locks.
 
     Raises:
-      BlockingIOError: another process holds it; the message has `what` and the process's number.
+      BlockingIOError: another process holds it; the message has `what`.
       OSError: it cannot be written, or no shared lock is possible.
     """
     with naming(path):
         file = _held(path, alone=not shared)
     if file is None:
-        owner = path.read_text().strip() if path.exists() else ""
-        raise BlockingIOError(f"{what}: in use by another process (number {owner or 'unknown'})")
-    if shared:
-        return file
-    try:
-        with naming(path):
-            file.truncate()
-            file.write(f"{os.getpid()}\n".encode())
-            file.flush()
-    except OSError:
-        with contextlib.suppress(OSError):  # the number has not been written yet
-            file.close()
-        raise
+        raise BlockingIOError(f"{what}: in use by another process")
     return file
 
 

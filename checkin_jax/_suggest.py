@@ -1,12 +1,13 @@
-""" "Did you mean ...?" for unknown names."""
+"""Hints in errors: "did you mean ...?" for unknown names, and how to install what is missing."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 from checkin_jax._rounding import counted
 
@@ -81,14 +82,32 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def legal(**checks: tuple[Any, ...]) -> Mapping[str, tuple[Any, ...]]:
+    """Checks of fields for `ByName`: a function that returns the value to keep, and its positional arguments."""
+    return checks
+
+
 class ByName:
-    """Base of frozen dataclasses with keyword fields; wrong arguments raise an error that suggests names."""
+    """Base of frozen dataclasses with keyword fields: errors for wrong names suggest others, values are checked."""
+
+    # Checks of a class's own fields, and of others it checks anew.
+    _legal: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         told = _told(cls.__name__, _made_with(cls), args, kwargs) if args or kwargs else None
         if told is not None:
             raise TypeError(told)
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        checks = {}
+        for kind in reversed(type(self).__mro__):
+            checks |= vars(kind).get("_legal", {})
+        for field in dataclasses.fields(cast(Any, self)):
+            if field.name in checks:
+                check, *ranges = checks[field.name]
+                value = check(*ranges, **{field.name: getattr(self, field.name)})
+                object.__setattr__(self, field.name, value)
 
 
 @functools.cache
@@ -115,3 +134,8 @@ def _told(name: str, signature: inspect.Signature, args: tuple, kwargs: dict[str
             hint = did_you_mean(given, names) or f"; expected {', '.join(names)}"
             return f"{name} has no argument {given!r}{hint}"
     return None
+
+
+def how_to_install(extra: str) -> str:
+    """Instruction for installing an extra from the repository, since the package is on no index."""
+    return f"run pip install '.[{extra}]' in a copy of the repository"

@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._files import read_numbers
 from checkin_jax._serialize import Part
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 
 # Relative difference below which rates count as equal in a look-up of a client by its rate.
 _SAME = 1e-12
 _RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
 
 
-class CheckInRates(ByName, Part, abc.ABC):
-    """Knowledge of check-in rates that may differ: all of them (`Rates`), or limits (`RateLimits`)."""
-
-    @property
-    @abc.abstractmethod
-    def description(self) -> str:
-        """Assumption about the rates, in words."""
-
-    @property
-    @abc.abstractmethod
-    def span(self) -> str:
-        """Range of the rates, in words that continue "rates"."""
-
-    @property
-    def common(self) -> float | None:
-        """The rate of all clients, if it is the same; else None."""
-        return None
-
-    @property
-    @abc.abstractmethod
-    def examples(self) -> tuple[float, ...]:
-        """At most a dozen rates that represent their range."""
-
-    @abc.abstractmethod
-    def fastest(self, client_rate: float | None = None) -> float:
-        """Rate of the fastest client whose rate is at most `client_rate`; of all clients by default.
-
-        Raises:
-          ValueError, TypeError: outside its range.
-        """
-
-    @abc.abstractmethod
-    def check_clients(self, num_clients: int) -> None:
-        """Raises ValueError if this number of clients contradicts the rates."""
-
-    @abc.abstractmethod
-    def thinned(self, arrival_prob: float) -> Self:
-        """Rates of messages that arrive, each with probability `arrival_prob` in (0, 1], independently."""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rates(CheckInRates):
+class Rates(ByName, Part):
     """Probability with which each client checks in, in every round, given the public past.
 
     Rates are a histogram, without names: two runs of an account may have different clients at the same rate.
@@ -112,8 +70,8 @@ class Rates(CheckInRates):
         """
         columns = np.array(read_numbers(path, ("rate",), ("count",)))
         checks = ("rate", _legal_rates, _RATES), ("count", _legal_counts, _COUNTS)
-        for values, (name, legal, expected) in zip(columns, checks):
-            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, legal(values), expected)
+        for values, (name, fine, expected) in zip(columns, checks):
+            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, fine(values), expected)
         return cls(*columns)
 
     def __eq__(self, other: object) -> bool:
@@ -162,10 +120,12 @@ class Rates(CheckInRates):
 
     @property
     def common(self) -> float | None:
+        """The rate of all clients, if it is the same; else None."""
         return self.largest if self.smallest == self.largest else None
 
     @property
     def examples(self) -> tuple[float, ...]:
+        """At most a dozen rates that represent their range."""
         return self.quantiles(11)
 
     def quantiles(self, count: int) -> tuple[float, ...]:
@@ -180,13 +140,20 @@ class Rates(CheckInRates):
 
     @property
     def span(self) -> str:
+        """Range of the rates, in words that continue "rates"."""
         return f"from {self.smallest:.6g} to {self.largest:.6g}"
 
     @property
     def description(self) -> str:
+        """Assumption about the rates, in words."""
         return f"the clients' check-in rates are as given: {self.span}, adding up to {self.expected_check_ins:,.6g}"
 
     def check_clients(self, num_clients: int) -> None:
+        """Checks a number of clients.
+
+        Raises:
+          ValueError: it contradicts the rates.
+        """
         if num_clients != self.num_clients:
             raise _validate.error(f"{self.num_clients}, as many as there are rates", num_clients=num_clients)
 
@@ -229,7 +196,7 @@ class Rates(CheckInRates):
 
 
 @dataclasses.dataclass(frozen=True)
-class RateLimits(CheckInRates):
+class RateLimits(ByName, Part):
     """Limits on check-in rates that are not known individually: two numbers, which suffice for a guarantee.
 
     Args:
@@ -246,11 +213,9 @@ class RateLimits(CheckInRates):
     largest: float
     expected_check_ins: float
 
-    def __post_init__(self) -> None:
-        largest = _validate.real(0.0, 1.0, "()", largest=self.largest)
-        expected = _validate.real(0.0, 2.0**42, "(]", expected_check_ins=self.expected_check_ins)
-        object.__setattr__(self, "largest", largest)
-        object.__setattr__(self, "expected_check_ins", expected)
+    _legal = legal(
+        largest=(_validate.real, 0.0, 1.0, "()"), expected_check_ins=(_validate.real, 0.0, 2.0**42, "(]")
+    )
 
     @classmethod
     def between(cls, smallest: float, largest: float, *, num_clients: int) -> RateLimits:
@@ -277,20 +242,28 @@ class RateLimits(CheckInRates):
 
     @property
     def examples(self) -> tuple[float, ...]:
+        """At most a dozen rates that represent their range."""
         return tuple(self.largest * 0.5**k for k in range(6))
 
     @property
     def span(self) -> str:
+        """Range of the rates, in words that continue "rates"."""
         return f"of at most {self.largest:.6g}"
 
     @property
     def description(self) -> str:
+        """Assumption about the rates, in words."""
         return (
             f"no client's check-in rate exceeds {self.largest:.6g}, and for every client the rates of all other "
             f"clients add up to at least {self.expected_check_ins:,.6g}"
         )
 
     def check_clients(self, num_clients: int) -> None:
+        """Checks a number of clients.
+
+        Raises:
+          ValueError: it contradicts the rates.
+        """
         if self.expected_check_ins > self.largest * (num_clients - 1) * (1.0 + _SAME):
             raise ValueError(
                 f"expected_check_ins={self.expected_check_ins!r}: expected at most "
@@ -335,6 +308,10 @@ class RateLimits(CheckInRates):
         if arrival_prob == 1.0:
             return self
         return RateLimits(self.largest * arrival_prob, self.expected_check_ins * arrival_prob)
+
+
+# Knowledge of check-in rates that may differ: all of them, or limits.
+CheckInRates = Rates | RateLimits
 
 
 def _legal_rates(found: np.ndarray) -> np.ndarray:

@@ -25,7 +25,6 @@ for _name in (
     "sweeps.evaluate",
     "training.loop",
     "training.reports.run_page",
-    "training.reports.run_record",
 ):
     importlib.import_module(f"checkin_jax.{_name}")
 

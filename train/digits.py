@@ -13,8 +13,7 @@ from pathlib import Path
 
 from recipe import program
 
-from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.progress import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import data

@@ -17,14 +17,13 @@ from typing import Literal
 
 from recipe import each_once, program
 
-from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.progress import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.server import BY_RULE, suggested_learning_rate
 
 CLIP_NORM = 0.1
 

@@ -32,14 +32,13 @@ from checkin_jax import (
     SlidingWindow,
 )
 from checkin_jax.accounting.account import account
-from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.progress import Interrupts, RoundBar
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Performance, PrivateRun, train
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import data
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.server import suggested_learning_rate
 
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.
 STEPS = 20.0

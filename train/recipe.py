@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 from checkin_jax._rounding import up
 from checkin_jax.cli import programs
-from checkin_jax.cli.interrupts import Interrupts
 from checkin_jax.cli.options import HostOptions
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.progress import Interrupts
 from checkin_jax.protocols import VIEWS
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import BY_RULE, suggested_learning_rate
 from checkin_jax.training.loop import RoundError
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
 from checkin_jax.training.runs.run_directory import FinishedError
+from checkin_jax.training.server import BY_RULE, suggested_learning_rate
 
 
 @dataclasses.dataclass(kw_only=True)

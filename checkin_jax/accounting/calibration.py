@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
-from checkin_jax._variables import FreeVariable
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
 from checkin_jax.accounting.bounds.select import (
@@ -27,6 +26,7 @@ from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.guarantee import Guarantee, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+from checkin_jax.randomizers.randomizer import FreeVariable
 
 if TYPE_CHECKING:
     from dp_accounting import NeighboringRelation

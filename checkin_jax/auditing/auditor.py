@@ -22,10 +22,9 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.auditing import one_run, placement, scores, training_run
 from checkin_jax.auditing.placement import Placement
-from checkin_jax.auditing.setting import small
 from checkin_jax.auditing.statistics import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
-from checkin_jax.auditing.trials import Trials, two_worlds
+from checkin_jax.auditing.trials import Trials, small, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports import render
 from checkin_jax.training.reports.recorded import AUDITED
@@ -150,7 +149,7 @@ def audit(
     `account`.
 
     Two tests in each view, and one of the schedule. *Many runs*: the protocol, or for a large one a stand-in
-    with the same randomizer (`setting.small`), is run many times in two neighbouring worlds. An attack chosen
+    with the same randomizer (`trials.small`), is run many times in two neighbouring worlds. An attack chosen
     on the first half of the runs is evaluated on the second half by exact binomial bounds, at `delta` and at
     the delta of `AUDIT_DELTAS` at which it came closest to a violation. *One run*: the first units of the
     protocol itself with up to 500 canaries, see `one_run`; omitted for too few clients or too large a unit.

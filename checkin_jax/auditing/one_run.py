@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from checkin_jax.auditing import scores, statistics
-from checkin_jax.auditing.setting import units_within
-from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage
+from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage, units_within
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.schedules.draws import DUMMY
 

@@ -23,9 +23,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.auditing.one_run import FEWEST_CANARIES
-from checkin_jax.auditing.setting import units_within
+from checkin_jax.auditing.trials import units_within
 from checkin_jax.training.loop import train
 from checkin_jax.training.model import Dataset, Model
 from checkin_jax.training.private import clients, noise
@@ -60,9 +60,7 @@ class TrainedRun(ByName):
     alternative: Callable[[Records], Records]
     learning_rate: float = 1.0
 
-    def __post_init__(self) -> None:
-        rate = _validate.real(0, 1e30, "(]", learning_rate=self.learning_rate)
-        object.__setattr__(self, "learning_rate", rate)
+    _legal = legal(learning_rate=(_validate.real, 0, 1e30, "(]"))
 
 
 def affordable(trained: TrainedRun) -> TrainedRun | None:

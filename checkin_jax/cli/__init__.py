@@ -18,15 +18,13 @@ from checkin_jax._compiled import keep_compiled
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck, Verify
-from checkin_jax.cli.audit import AuditCommand
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain, FigureCommand
-from checkin_jax.cli.parsing import UsageError, application, in_options, parsed
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.programs import guarded
+from checkin_jax.cli.programs import UsageError, application, guarded, in_options, parsed
 from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep_command import SweepCommand
-from checkin_jax.cli.training import TrainDigits, TrainMnist
+from checkin_jax.cli.training import AuditCommand, TrainDigits, TrainMnist
 
 # Subcommands by name.
 COMMANDS: dict[str, type] = {

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
 from checkin_jax._files import naming, replacing
-from checkin_jax._optional import how_to_install
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
-from checkin_jax._tables import columns, terminal_width
+from checkin_jax._suggest import how_to_install
 from checkin_jax.accounting.statement import without_parentheses
 from checkin_jax.cli.options import (
     GUARANTEE,
@@ -24,9 +23,10 @@ from checkin_jax.cli.options import (
     JsonOption,
     RunOptions,
     bounds_of,
+    check_folder,
 )
-from checkin_jax.cli.pages import check_folder, say
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Gaussian, PureLDP
 

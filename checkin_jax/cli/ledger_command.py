@@ -16,7 +16,6 @@ from cyclopts import Parameter
 from checkin_jax import _validate
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._serialize import finite
-from checkin_jax._tables import columns, terminal_width
 from checkin_jax.cli.accounting import MORE, named
 from checkin_jax.cli.options import (
     QUICK,
@@ -28,8 +27,8 @@ from checkin_jax.cli.options import (
     bounds_of,
     run_of,
 )
-from checkin_jax.cli.pages import say
-from checkin_jax.cli.parsing import UsageError, option
+from checkin_jax.cli.programs import UsageError, option
+from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
@@ -37,7 +36,6 @@ from checkin_jax.randomizers import Randomizer
 if TYPE_CHECKING:
     from checkin_jax.accounting.interop.accountant import CheckInAccountant
     from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-    from checkin_jax.accounting.interop.ledger_file import Entry
     from checkin_jax.accounting.interop.ledger_file import Ledger as LedgerFile
     from checkin_jax.reports.declarations import Deployment
     from checkin_jax.reports.record import Record
@@ -181,22 +179,9 @@ class LedgerList(JsonOption):
             target = {"delta": found.delta, "target_epsilon": found.epsilon}
             print(json.dumps({**target, "entries": entries}, allow_nan=False))
             return
-        told = map(_row, found.entries, ledger_file.settings_once(found.entries))
-        rows = [("entry", "on", "by", "run"), *told]
-        say(columns(rows, " ", (5, 10, 8), terminal_width()))
-
-
-def _told(entry: Entry, words: str) -> str:
-    """The run in words, and its note."""
-    return f"{words}{f' ({entry.note})' if entry.note else ''}"
-
-
-def _row(entry: Entry, words: str) -> tuple[str, ...]:
-    told = _told(entry, words)
-    if entry.removed is not None:
-        gone = entry.removed
-        told = f"removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}: {told}"
-    return str(entry.id), entry.on or "unknown", entry.by, told
+        told = zip(found.entries, ledger_file.settings_once(found.entries))
+        rows = [(str(each.id), each.on or "unknown", each.by, each.told(words)) for each, words in told]
+        say(columns([("entry", "on", "by", "run"), *rows], " ", (5, 10, 8), terminal_width()))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -267,7 +252,7 @@ class LedgerShow(JsonOption, BoundsOption):
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
             words = ledger_file.settings_once(found.counted)
             entries = [
-                f"{each.id}, {each.on or 'no date'}: {_told(each, told)}"
+                f"{each.id}, {each.on or 'no date'}: {each.told(told)}"
                 for each, told in zip(found.counted, words)
             ]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
@@ -386,7 +371,6 @@ def recorded(
     delta: float | None,
     bounds: str | tuple[str, ...],
     deployment: Deployment | None,
-    last: Path | None,
     *,
     attack: bool = False,
 ) -> Record:
@@ -394,15 +378,13 @@ def recorded(
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
-    from checkin_jax.reports import declarations, evidence, formats, subjects
+    from checkin_jax.reports import declarations, evidence, subjects
     from checkin_jax.reports.record import sentence
 
     kept = _read(path)
     delta, notes = _delta(kept, delta)
-    notes += [QUICK] if bounds == "fast" else []
     found, others = in_views(kept, bounds)
     said = declarations.Deployment() if deployment is None else deployment
-    before = None if last is None else formats.last_of(last, "ledger")
     relied_on = said.view or "local"
     views = {each.unit[0].view for each in kept.counted if each.unit is not None}
     # The remainder of the target is that of the view that may be relied on.
@@ -422,10 +404,8 @@ def recorded(
     return dataclasses.replace(
         made,
         left="".join(map(sentence, _left_words(kept, left))),
-        last=before,
         state=(*made.state, *map(sentence, notes)),
         files=evidence.digests([path]),
-        source=path.resolve().name,
     )
 
 

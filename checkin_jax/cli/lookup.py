@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import columns, terminal_width
-from checkin_jax.cli.options import OUTPUT, JsonOption
-from checkin_jax.cli.pages import check_folder, picture, say
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.options import OUTPUT, JsonOption, check_folder, picture
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import columns, say, terminal_width
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.published_values import PublishedValue
-    from checkin_jax.sweeps.figures.named_figures import NamedFigure
+    from checkin_jax.sweeps.figures import NamedFigure
 
 
 @dataclasses.dataclass
@@ -36,7 +35,7 @@ class Explain:
     def run(self) -> None:
         """Prints the explanation of the word."""
         from checkin_jax.accounting.bounds.table import BOUNDS
-        from checkin_jax.reports.glossary import glossary
+        from checkin_jax.reports.render import glossary
 
         words = glossary()
         bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
@@ -119,14 +118,14 @@ class FigureCommand:
     @property
     def computing(self) -> str:
         """The line of a drawing that goes on for long."""
-        from checkin_jax.sweeps.figures.named_figures import FIGURES
+        from checkin_jax.sweeps.figures import FIGURES
 
         seconds = f"about {FIGURES[self.name].seconds} s" if self.name in FIGURES else "seconds"
         return f"drawing {self.name}, which takes {seconds} on two cores, and longer the first time ..."
 
     def run(self) -> None:
         """Writes the figure, and prints its place; or prints the list."""
-        from checkin_jax.sweeps.figures.named_figures import FIGURES, write
+        from checkin_jax.sweeps.figures import FIGURES, write
 
         if self.name is None:
             rows = [(name, f"{each.seconds}", each.description) for name, each in FIGURES.items()]
@@ -166,10 +165,10 @@ class FigureCommand:
 def _evaluations(source: Path) -> list[dict[str, Any]]:
     """Evaluations of runs in a folder, or in a CSV; UsageError where there are none."""
     from checkin_jax.sweeps.tables import load
-    from checkin_jax.training.reports import accuracy_curve
+    from checkin_jax.training.reports import recorded
 
     if source.is_dir():
-        return accuracy_curve.rows(source)
+        return recorded.evaluations(source)
     if not source.exists():
         raise UsageError(f"--source {source}: no such folder or file")
     table = load(source).columns

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import read_toml
+from checkin_jax._files import checked_table, read_toml
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import to_plain
 from checkin_jax._suggest import did_you_mean
-from checkin_jax._tables import broken, columns, terminal_width
 from checkin_jax.cli.options import (
     MECHANISMS,
     OWN,
@@ -30,7 +29,8 @@ from checkin_jax.cli.options import (
     RandomizerOptions,
     bounds_of,
 )
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import broken, columns, terminal_width
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
 from checkin_jax.protocols.availability import read as log_of
 from checkin_jax.randomizers import Gaussian, Randomizer
@@ -164,17 +164,15 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
     return float(noise / np.sqrt(counts.max())), float(noise / np.sqrt(counts.min()))
 
 
-def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path | None) -> Record:
+def recorded(path: Path, bounds: Any, deployment: Deployment | None) -> Record:
     """Reads a plan, accounts for it and builds the record of its page and statement."""
-    from checkin_jax.reports import evidence, formats, subjects
-    from checkin_jax.reports.record import sentence
+    from checkin_jax.reports import evidence, subjects
 
     wanted = read(path)
     if wanted.groups:
         raise UsageError(
             f"{path}: a statement is of one group: write a plan for each share, with its own clients"
         )
-    before = None if last is None else formats.last_of(last, "plan")
     made = subjects.of_plan(
         path.stem,
         wanted.protocol,
@@ -183,11 +181,7 @@ def recorded(path: Path, bounds: Any, deployment: Deployment | None, last: Path 
         deployment=deployment or wanted.deployment,
     )
     return dataclasses.replace(
-        made,
-        last=before,
-        state=(*made.state, *([sentence(QUICK)] if bounds == "fast" else [])),
-        files=evidence.digests([path] if wanted.log is None else [path, wanted.log]),
-        source=path.resolve().name,
+        made, files=evidence.digests([path] if wanted.log is None else [path, wanted.log])
     )
 
 
@@ -230,17 +224,8 @@ def read(path: Path, free: str | None = None) -> Wanted:
     return Wanted(protocol, len(cycle), found, groups, epsilon, delta, view, free, deployment, log)
 
 
-def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """The table, checked for unknown and missing keys."""
-    if not isinstance(table, dict):
-        raise ValueError(f"expected a table [{name}]")
-    for key in table:
-        if key not in _TABLES[name]:
-            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, _TABLES[name])}")
-    for key in _NEEDED[name]:
-        if key not in table:
-            raise ValueError(f"[{name}] needs {key}")
-    return table
+def _table(name: str, table: Any) -> dict[str, Any]:
+    return checked_table(name, table, _TABLES[name], _NEEDED[name])
 
 
 def _with_log(path: Path, fleet: Mapping[str, Any]) -> tuple[Mapping[str, Any], list, Path | None]:

@@ -1,21 +1,198 @@
-"""Entry points of programs: errors in one line, closed output pipes, and processes that end together."""
+"""Programs: parsing of command lines, with errors in one line in the words of options, and how processes end."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import io
 import os
+import re
 import sys
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Collection, Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import cyclopts
+from cyclopts import exceptions
+from docstring_parser import google
 
 from checkin_jax import _validate
 from checkin_jax._compiled import keep_compiled
 from checkin_jax._files import near_file
-from checkin_jax._optional import how_to_install
-from checkin_jax.cli.pages import say
-from checkin_jax.cli.parsing import application, parsed
+from checkin_jax._suggest import did_you_mean, how_to_install
+from checkin_jax.cli.terminal import say
+
+_MEANT = {int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+_PEOPLES_NUMBER = re.compile(
+    r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})([%kKmMgGbB]?)(?:/([1-9]\d{0,40}))?"
+)
+# An error of the library: argument, value and message.
+_ARGUMENT = re.compile(r"""([a-z]\w*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.*?): (.*)""", re.DOTALL)
+
+
+class UsageError(ValueError):
+    """A command line that cannot be parsed, or arguments that do not go together."""
+
+
+class Described(NamedTuple):
+    """An argument of a class or function: type, default, and the first sentence of its description."""
+
+    hint: Any
+    default: Any
+    text: str
+
+
+def described(what: Callable[..., Any]) -> dict[str, Described]:
+    """Arguments of a class or function by name, from its signature and docstrings."""
+    hints = typing.get_type_hints(what, include_extras=True)
+    texts: dict[str, str] = {}
+    for documented in reversed(what.__mro__[:-1]) if isinstance(what, type) else (what,):
+        parts = google.parse(documented.__doc__ or "").params
+        sentences = (re.split(r"[.;](?:\s|$)", part.description or "", maxsplit=1)[0] for part in parts)
+        texts |= {part.arg_name: f"{' '.join(text.split())}." for part, text in zip(parts, sentences)}
+    for name, hint in hints.items():
+        for mark in getattr(hint, "__metadata__", ()):
+            texts[name] = mark.help or texts.get(name, "")
+    return {
+        name: Described(hints[name], argument.default, texts.get(name, ""))
+        for name, argument in inspect.signature(what).parameters.items()
+    }
+
+
+def application(name: str, **settings: Any) -> cyclopts.App:
+    """An application whose commands are dataclasses or functions."""
+    usual = cyclopts.Parameter(negative=(), converter=_value, consume_multiple=True)
+    return cyclopts.App(name=name, default_parameter=usual, **settings)
+
+
+def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
+    """Parses a command line; returns the call of a dataclass or function, or of a function that prints help or version.
+
+    Raises:
+      UsageError: the line cannot be parsed.
+    """
+    if "" in words:
+        raise UsageError("an empty word: expected a value")
+    try:
+        command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    except cyclopts.CycloptsError as error:
+        where = " ".join([*app.name, *(error.command_chain or ())])
+        raise UsageError(f"{_told(error)} (see {where} --help)") from None
+    return functools.partial(command, *bound.args, **bound.kwargs)
+
+
+def _told(error: cyclopts.CycloptsError) -> str:
+    """The error in one line; for a value as "--option value: expected ...", like errors of the library."""
+    match error:
+        case exceptions.UnknownOptionError(token=token):
+            name = token.keyword or token.value
+            known = [name for each in error.argument_collection for name in each.names]
+            return f"no option {name}{did_you_mean(name, known)}"
+        case exceptions.CoercionError(token=cyclopts.Token(keyword=keyword, value=value)):
+            return f"{keyword or ''} {_validate.cut(value)}: {error.msg or 'expected no value'}".lstrip()
+        case exceptions.MissingArgumentError(argument=cyclopts.Argument() as argument):
+            if error.keyword:
+                return f"{error.keyword} without a value: expected {_meant(argument.hint)}"
+            name = argument.name if argument.index is None else argument.name.strip("-").upper()
+            alike = [word for word in error.unused_tokens or () if did_you_mean(word, [argument.name])]
+            wrong = "".join(f", not {word}" for word in alike)
+            return f"{name} is needed{wrong}{_about(error.target, argument)}"
+        case exceptions.UnusedCliTokensError(unused_tokens=[word, *_]):
+            lists = (
+                "; values of a list stand between commas" if "sweep" in (error.command_chain or ()) else ""
+            )
+            return f"{_validate.cut(word)}: one word too many{lists}"
+        case _:
+            return " ".join(str(error).split())
+
+
+def _about(command: Callable[..., Any] | None, argument: cyclopts.Argument) -> str:
+    """First sentence of an argument's description, and its choices, after a colon."""
+    text = "" if command is None else described(command)[argument.field_info.name].text.rstrip(".")
+    choices = argument.get_choices()
+    told = [*([text] if text else []), *([f"One of {', '.join(choices)}"] if choices else [])]
+    return f": {'. '.join(told)}" if told else ""
+
+
+def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:
+    """Converts the words of an option to its value; ValueError with the expected values otherwise."""
+    kind, word = _plain(hint), tokens[0].value
+    if kind in (int, float):
+        return _number(word, kind)
+    if typing.get_origin(kind) is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(kind)}
+        if word not in choices:
+            raise ValueError(f"expected {_meant(kind)}{did_you_mean(word, choices)}")
+        return choices[word]
+    return cyclopts.convert(hint, tokens)
+
+
+def _plain(hint: Any) -> Any:
+    """The type without None."""
+    inner = [each for each in typing.get_args(hint) if each is not types.NoneType]
+    return inner[0] if typing.get_origin(hint) in (types.UnionType, typing.Union) else hint
+
+
+def _meant(hint: Any) -> str:
+    kind = _plain(hint)
+    return _MEANT.get(kind) or f"one of {', '.join(map(str, typing.get_args(kind)))}"
+
+
+def _number(word: str, kind: type) -> Any:
+    """Converts a word to a number; whole numbers may be written as floats, such as 1e9."""
+    with contextlib.suppress(ValueError):
+        return kind(word)
+    with contextlib.suppress(ValueError, OverflowError):
+        if float(word).is_integer():
+            return int(float(word))
+    meant = _peoples_number(word)
+    hint = f"; did you mean {meant}?" if meant and (kind is float or meant.isdigit()) else ""
+    raise ValueError(f"expected {_MEANT[kind]}{hint}")
+
+
+def _peoples_number(word: str) -> str:
+    """Converts 0.3%, 2,000,000, 2M or 1/2000 to the notation of options; '' for other words."""
+    found = _PEOPLES_NUMBER.fullmatch(word)
+    if found is None:
+        return ""
+    top, unit, bottom = found.groups()
+    value = Fraction(top.replace(",", "")) * _UNITS[unit.lower()] / int(bottom or 1)
+    plain = f"{value}" if value.denominator == 1 else f"{float(value):g}"
+    return "" if plain == word or (unit == "%" and value > 1) else plain
+
+
+def option(name: str) -> str:
+    """Name of the option for a field of a dataclass."""
+    return f"--{name.replace('_', '-')}"
+
+
+def in_options(message: str, words: Sequence[str], names: Collection[str]) -> str:
+    """Rewrites an error of the library about an argument, name=value: ..., as one about the typed option.
+
+    Args:
+      message: of an error.
+      words: the command line.
+      names: the arguments that are options.
+    """
+    begun = _ARGUMENT.match(message)
+    if begun is None or begun[1] not in names:
+        return message
+    named, value = option(begun[1]), begun[2].strip("'")
+    shown = named if value == "None" else f"{named} {value}"
+    for word, following in zip(words, [*words[1:], ""]):
+        name, joined, inside = word.partition("=")
+        if option(name.strip("-")) == named:
+            shown = f"{named} {_validate.cut(inside if joined else following)}"
+    told = re.sub(r"\b([a-z]\w*)=", lambda it: f"{option(it[1])} " if it[1] in names else it[0], begun[3])
+    if "/" not in told:  # no path
+        told = re.sub(r"\b\w+_\w+\b", lambda found: found[0].replace("_", "-"), told)
+    return f"{shown}: {told}"
+
 
 # Errors about the other packages name them themselves.
 _TRAINING, _OTHERS = ("flax", "optax"), ("orbax", "matplotlib", "pyarrow")

@@ -1,9 +1,15 @@
-"""Progress on standard error: a bar on a terminal, else one line per evaluation."""
+"""Long commands on standard error: progress, a bar on a terminal or a line per evaluation, and interrupts."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -82,3 +88,76 @@ class RowBar(_Bar):
         speed = self._progress.tasks[0].speed
         rate = "-" if speed is None else f"{speed:,.0f}"
         self._progress.update(self._task, completed=done, total=total, rate=rate)
+
+
+_SAID = "interrupted: writing a report of the rounds so far (a second interrupt ends at once, without it)"
+
+
+class Interrupts:
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt while a run goes on; use as a context manager.
+
+    The first signal prints a line at once; a second one ends the process. After a signal, leaving the context prints
+    what the run directory contains and exits with code 130 or 143, even if a library's callback swallowed the
+    exception.
+
+    Args:
+      run_dir: of the run.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._number = run_dir, 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        # Other threads may not set handlers; signals ignored by the parent process stay ignored.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._take)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        sys.unraisablehook = self._hook
+        if kind is KeyboardInterrupt or (self._number and kind is None):
+            print(_kept(self._run_dir), file=sys.stderr)
+            sys.exit(128 + (self._number or signal.SIGINT))
+
+    def watching(self, on_round: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        """Wraps a callback on a round's line: it also ends the run if an interrupt was swallowed."""
+
+        def watched(line: dict[str, Any]) -> None:
+            on_round(line)
+            if self._number:
+                raise KeyboardInterrupt
+
+        return watched
+
+    def _swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        """Suppresses the traceback of an interrupt swallowed by a callback; its line was printed."""
+        if what.exc_type is not KeyboardInterrupt:
+            self._hook(what)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._number = number
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
+        # Not by print, which the signal may have interrupted.
+        os.write(2, f"{os.linesep if os.isatty(2) else ''}{_SAID}{os.linesep}".encode())
+        raise KeyboardInterrupt
+
+
+def _kept(run_dir: Path) -> str:
+    metrics = run_dir / "metrics.jsonl"
+    rounds = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+    if not rounds:
+        return f"no round has run: {run_dir} may be used again"
+    report = (run_dir / "report.json").exists()
+    kept = f"{run_dir} keeps the metrics of {rounds:,} rounds" + (", parameters and report" if report else "")
+    if (run_dir / "checkpoints").is_dir():
+        return f"{kept}, and checkpoints: the same command with --resume goes on"
+    return f"{kept}; without --checkpoint-every it cannot go on"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
 from checkin_jax.cli.ledger_command import LedgerBudget
-from checkin_jax.cli.options import BoundsOption, JsonOption, bounds_of
-from checkin_jax.cli.pages import check_free, check_inputs, say
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.options import QUICK, BoundsOption, JsonOption, bounds_of, check_free, check_inputs
+from checkin_jax.cli.programs import UsageError
+from checkin_jax.cli.terminal import say
 
 if TYPE_CHECKING:
     from checkin_jax.reports.declarations import Deployment
@@ -91,14 +91,22 @@ class _DeclaredOptions(BoundsOption):
 
         attack: True to include attack terms of a ledger in every view.
         """
-        bounds = bounds_of(self.bounds)
-        if subject.suffix == ".json":
-            return ledger_command.recorded(subject, self.delta, bounds, said, self.last, attack=attack)
-        if subject.suffix != ".toml":
+        from checkin_jax.reports import formats
+        from checkin_jax.reports.record import sentence
+
+        kind = {".json": "ledger", ".toml": "plan"}.get(subject.suffix)
+        if kind is None:
             raise UsageError(f"{subject}: expected the folder of a run, a ledger (.json) or a plan (.toml)")
-        if self.delta is not None:
+        if kind == "plan" and self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
-        return plan.recorded(subject, bounds, said, self.last)
+        bounds = bounds_of(self.bounds)
+        last = None if self.last is None else formats.last_of(self.last, kind)
+        if kind == "ledger":
+            made = ledger_command.recorded(subject, self.delta, bounds, said, attack=attack)
+        else:
+            made = plan.recorded(subject, bounds, said)
+        state = (*made.state, sentence(QUICK)) if bounds == "fast" else made.state
+        return dataclasses.replace(made, last=last, state=state, source=subject.resolve().name)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -145,7 +153,6 @@ class Statement(_DeclaredOptions):
       format: text; json: the versioned record (its schema is in the documentation); registry: the answers for a
         registry of deployments; model-card: a section in Markdown; html: the page of checkin report.
       out: output file. Default: standard output.
-      no_attack: leave out mu and other attack terms, which take a few seconds.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -157,7 +164,6 @@ class Statement(_DeclaredOptions):
     subject: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
     out: Path | None = None
-    no_attack: bool = False
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the statement."""
@@ -185,7 +191,7 @@ class Statement(_DeclaredOptions):
     def _of_run(self, said: Deployment | None) -> str:
         from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
-        from checkin_jax.training.reports.run_record import of_run
+        from checkin_jax.training.reports.run_page import of_run
 
         run = self.run_in(self.subject)
         if self.format == "html":
@@ -197,9 +203,9 @@ class Statement(_DeclaredOptions):
 
         if self.format == "html":
             return render.page(self.record_of(self.subject, said))
-        return self._written(self.record_of(self.subject, said, attack=not self.no_attack))
+        return self._written(self.record_of(self.subject, said, attack=True))
 
     def _written(self, subject: Record) -> str:
         from checkin_jax.reports import formats
 
-        return formats.FORMATS[self.format](formats.plain(subject, attack=not self.no_attack))
+        return formats.FORMATS[self.format](formats.plain(subject))

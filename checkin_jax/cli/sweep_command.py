@@ -21,12 +21,14 @@ from checkin_jax.cli.options import (
     ProtocolName,
     RunOptions,
     bounds_of,
+    check_folder,
     own_values,
+    picture,
     with_options,
 )
-from checkin_jax.cli.pages import check_folder, picture, say
-from checkin_jax.cli.parsing import UsageError, described
+from checkin_jax.cli.programs import UsageError, described
 from checkin_jax.cli.progress import RowBar
+from checkin_jax.cli.terminal import say
 from checkin_jax.sweeps.settings import NAMES
 
 if TYPE_CHECKING:

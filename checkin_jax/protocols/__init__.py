@@ -11,14 +11,6 @@ JSON.
 
 from checkin_jax.protocols.availability import AvailableCheckIn as AvailableCheckIn
 from checkin_jax.protocols.availability import from_availability as from_availability
-from checkin_jax.protocols.averages import AveragedUpdates as AveragedUpdates
-from checkin_jax.protocols.facts import Analysis as Analysis
-from checkin_jax.protocols.facts import Cover as Cover
-from checkin_jax.protocols.facts import KnownSlots as KnownSlots
-from checkin_jax.protocols.facts import SlotChoices as SlotChoices
-from checkin_jax.protocols.facts import Slots as Slots
-from checkin_jax.protocols.facts import UnequalCover as UnequalCover
-from checkin_jax.protocols.facts import UnequalSlotChoices as UnequalSlotChoices
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS
@@ -26,11 +18,19 @@ from checkin_jax.protocols.protocol import MAX_ROUNDS as MAX_ROUNDS
 from checkin_jax.protocols.protocol import RELATIONS as RELATIONS
 from checkin_jax.protocols.protocol import REPLACE as REPLACE
 from checkin_jax.protocols.protocol import VIEWS as VIEWS
+from checkin_jax.protocols.protocol import Analysis as Analysis
 from checkin_jax.protocols.protocol import CheckInProtocol as CheckInProtocol
+from checkin_jax.protocols.protocol import Cover as Cover
+from checkin_jax.protocols.protocol import KnownSlots as KnownSlots
+from checkin_jax.protocols.protocol import SlotChoices as SlotChoices
+from checkin_jax.protocols.protocol import Slots as Slots
+from checkin_jax.protocols.protocol import UnequalCover as UnequalCover
+from checkin_jax.protocols.protocol import UnequalSlotChoices as UnequalSlotChoices
 from checkin_jax.protocols.protocol import Words as Words
 from checkin_jax.protocols.protocol import highest as highest
 from checkin_jax.protocols.rounds import Shuffle as Shuffle
 from checkin_jax.protocols.rounds import ShuffledCheckIn as ShuffledCheckIn
+from checkin_jax.protocols.windows import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.windows import FixedWindow as FixedWindow
 from checkin_jax.protocols.windows import SlidingWindow as SlidingWindow
 

@@ -22,9 +22,9 @@ from checkin_jax._files import read_numbers
 from checkin_jax._rounding import counted
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import named
-from checkin_jax._variables import FreeVariable
 from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, CheckInProtocol, UnitGroup
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
+from checkin_jax.randomizers.randomizer import FreeVariable
 
 # Largest ratios, within one group, of numbers of clients and of check-in probabilities, unless groups are too many.
 RATIO, COIN_RATIO = 1.03, 1.005

@@ -4,23 +4,96 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
-from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import (
-    Analysis,
-    Cover,
-    KnownSlots,
-    SlotChoices,
-    Slots,
-    UnequalCover,
-    UnequalSlotChoices,
-)
-from checkin_jax.rates import CheckInRates
+from checkin_jax._suggest import ByName, legal
+from checkin_jax.randomizers.randomizer import FreeVariable
+from checkin_jax.rates import CheckInRates, Rates
+
+
+class Cover(NamedTuple):
+    """A unit that shows the messages of a sample of clients in uniformly random order, and their number.
+
+    num_clients: n; each client is in the sample with probability `rate`, independently of everything else.
+    """
+
+    num_clients: int
+    rate: float
+
+
+class Slots(NamedTuple):
+    """Public facts about the slots of one client, each of which shows one message.
+
+    Attributes:
+      number: number of slots in which the client's message may be shown, with equal probabilities.
+      use_prob: upper bound on the probability that the message is used if no other client competes for the slot.
+      use_prob_lower: lower bound on the probability that the message is used, over all behaviour of the others.
+      num_rivals, rival_prob: number of other clients that may be in the client's slot, and the probability of each.
+      shown: probability that the server outputs the slot that a client picks.
+      hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
+      total: number of slots that a unit shows. minibatch: number of successive slots summed in the view "aggregate".
+      contested: True if exactly `num_rivals` clients may be in each slot, independently and each with probability
+        exactly `rival_prob`, and the slot shows a uniformly drawn one of its clients.
+      empty_prob: upper bound on the probability that the others leave a slot empty, for a behaviour for which
+        `use_prob_lower` is a bound, too; below 1 only if they choose their slots independently.
+    """
+
+    number: int
+    use_prob: float
+    use_prob_lower: float
+    num_rivals: int
+    rival_prob: float
+    shown: float
+    hidden: bool
+    total: int
+    minibatch: int
+    contested: bool = False
+    empty_prob: float = 1.0
+
+
+class KnownSlots(NamedTuple):
+    """Slots some of which may hold a colluding client's message; an empty slot shows a dummy, as in `Slots`.
+
+    number, use_prob: as in `Slots`. colluding: upper bound on the number of slots with a colluding client.
+    """
+
+    number: int
+    use_prob: float
+    colluding: int
+
+
+class SlotChoices(NamedTuple):
+    """Clients that each choose one of `num_slots` common slots uniformly, with probability `prob`, independently."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+
+
+class UnequalCover(NamedTuple):
+    """As `Cover`, for unequal check-in rates; a message arrives with probability `arrival_prob`."""
+
+    num_clients: int
+    unequal_rates: CheckInRates
+    arrival_prob: float
+
+
+class UnequalSlotChoices(NamedTuple):
+    """As `SlotChoices`, for unequal check-in rates."""
+
+    num_clients: int
+    num_slots: int
+    unequal_rates: CheckInRates
+
+
+class Analysis(NamedTuple):
+    """A published analysis: its name in `accounting.compare.PUBLISHED`, and its parameters by name."""
+
+    name: str
+    setting: Mapping[str, Any]
+
 
 MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
@@ -82,28 +155,14 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:
     """The description of rates if they differ; else None."""
-    return prob if isinstance(prob, CheckInRates) and prob.common is None else None
+    if isinstance(prob, Rates) and prob.common is not None:
+        return None
+    return prob if isinstance(prob, CheckInRates) else None
 
 
 def highest(prob: float | CheckInRates) -> float:
     """The largest rate of any client."""
     return prob.fastest() if isinstance(prob, CheckInRates) else prob
-
-
-# Check of every field, for all protocols.
-_LEGAL: dict[str, Callable[..., Any]] = {
-    "num_clients": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_slots": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "window": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_rounds": functools.partial(_validate.integer, 1, MAX_ROUNDS),
-    "num_epochs": functools.partial(_validate.integer, 1, MAX_ROUNDS),
-    "check_in_prob": check_in_prob,
-    "drop_out_prob": functools.partial(_validate.real, 0, 1, "[)"),
-    "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
-    "minibatch": functools.partial(_validate.integer, 1, MAX_CLIENTS),
-    "num_colluding": functools.partial(_validate.integer, 0, MAX_CLIENTS),
-    "min_reports": functools.partial(_validate.integer, 0, MAX_CLIENTS),
-}
 
 
 class UnitGroup(NamedTuple):
@@ -139,18 +198,31 @@ class CheckInProtocol(ByName, abc.ABC):
     # How many honest messages each batch holds at least, where a protocol has such a field; 0: not known.
     min_reports: int = 0
 
+    # Of every field, for all protocols.
+    _legal = legal(
+        num_clients=(_validate.integer, 1, MAX_CLIENTS),
+        num_slots=(_validate.integer, 1, MAX_CLIENTS),
+        window=(_validate.integer, 1, MAX_CLIENTS),
+        num_rounds=(_validate.integer, 1, MAX_ROUNDS),
+        num_epochs=(_validate.integer, 1, MAX_ROUNDS),
+        check_in_prob=(check_in_prob,),
+        drop_out_prob=(_validate.real, 0, 1, "[)"),
+        empty_slots=(_validate.choice, EMPTY_SLOTS),
+        minibatch=(_validate.integer, 1, MAX_CLIENTS),
+        num_colluding=(_validate.integer, 0, MAX_CLIENTS),
+        min_reports=(_validate.integer, 0, MAX_CLIENTS),
+    )
+
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(cast(Any, self)):
-            if field.name in _LEGAL:
-                value = _LEGAL[field.name](**{field.name: getattr(self, field.name)})
-                object.__setattr__(self, field.name, value)
-                if isinstance(value, CheckInRates):
-                    value.check_clients(self.num_clients)
+        super().__post_init__()
+        unequal = isinstance(rates := getattr(self, "check_in_prob", None), CheckInRates)
+        if unequal:
+            rates.check_clients(self.num_clients)
         if self.num_colluding and self.num_colluding >= self.num_clients:
             raise ValueError(
                 f"num_colluding={self.num_colluding!r}: expected at most {self.num_clients - 1}, all clients but one"
             )
-        if self.num_colluding and isinstance(getattr(self, "check_in_prob", None), CheckInRates):
+        if self.num_colluding and unequal:
             raise ValueError(
                 f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: "
                 "leave the colluding clients out of num_clients and of the rates"

@@ -6,8 +6,6 @@ import dataclasses
 
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
-from checkin_jax._variables import FreeVariable
-from checkin_jax.protocols.facts import Cover, UnequalCover
 from checkin_jax.protocols.protocol import (
     CLIENTS,
     FRESH,
@@ -16,9 +14,12 @@ from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
     UNSEEN_BUT_COUNTED,
     CheckInProtocol,
+    Cover,
+    UnequalCover,
     differing,
     highest,
 )
+from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
 

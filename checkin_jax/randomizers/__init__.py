@@ -6,13 +6,13 @@ classes, so a new randomizer is one new subclass of `Randomizer`. The accountant
 disagree with the run.
 """
 
+from checkin_jax.randomizers.concrete import Gaussian as Gaussian
 from checkin_jax.randomizers.concrete import HadamardResponse as HadamardResponse
 from checkin_jax.randomizers.concrete import KaryResponse as KaryResponse
 from checkin_jax.randomizers.concrete import L2Mechanism as L2Mechanism
 from checkin_jax.randomizers.concrete import Laplace as Laplace
 from checkin_jax.randomizers.concrete import Rappor as Rappor
 from checkin_jax.randomizers.finite import FiniteMechanism as FiniteMechanism
-from checkin_jax.randomizers.gaussian_noise import Gaussian as Gaussian
 from checkin_jax.randomizers.named import ApproximateLDP as ApproximateLDP
 from checkin_jax.randomizers.named import KnownProfile as KnownProfile
 from checkin_jax.randomizers.named import OneBit as OneBit

@@ -13,6 +13,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._rounding import down
+from checkin_jax._suggest import legal
 from checkin_jax.randomizers.randomizer import MAX_EPSILON0, LabelLaws, Randomizer
 from checkin_jax.randomizers.step_sets import FiniteSteps, StepSet
 
@@ -22,6 +23,37 @@ _SUM = 1e-9
 _MOST_RECORDS, _MOST_LISTED = 64, 16
 # Number of steps of largest variance that are tried as lower ends.
 _WITNESSES = 4
+
+
+def _rows(probabilities: Any) -> tuple[tuple[float, ...], ...]:
+    """Checks the matrix; returns it as tuples of floats."""
+    try:
+        table = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(
+            f"probabilities={_validate.shown(probabilities)}: expected a matrix of numbers, a row for every record"
+        ) from None
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise ValueError(
+            f"probabilities: expected [records, messages], at least two of either, got the shape {table.shape}"
+        )
+    if not np.all((table >= 0.0) & (table <= 1.0)):
+        at = tuple(int(i) for i in np.argwhere(~((table >= 0.0) & (table <= 1.0)))[0])
+        raise ValueError(f"probabilities[{at[0]}][{at[1]}]={table[at]!r}: expected a number in [0, 1]")
+    for i, row in enumerate(table):
+        if abs(math.fsum(row) - 1.0) > _SUM:
+            raise ValueError(
+                f"probabilities[{i}]: expected a row that sums to 1 within {_SUM:g}, not {math.fsum(row)!r}"
+            )
+    never, ever = (table == 0.0).any(axis=0), (table > 0.0).any(axis=0)
+    if (never & ever).any():
+        column = int(np.argmax(never & ever))
+        raise ValueError(
+            f"probabilities: message {column} is possible for some records and impossible for others, so that its "
+            "likelihood ratio has no bound; expected all zero or none in a column (ApproximateLDP and KnownProfile "
+            "take such mechanisms)"
+        )
+    return tuple(tuple(float(value) for value in row) for row in table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,8 +79,10 @@ class FiniteMechanism(Randomizer):
     sum_reveals_counts = True
     dummy_may_equal_any_record = True
 
+    _legal = legal(probabilities=(_rows,))
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probabilities", _rows(self.probabilities))
+        super().__post_init__()
         if len(self._exact) < 2:
             raise ValueError("probabilities: expected two different rows; all rows are equal")
         if len(self._exact) > _MOST_RECORDS:
@@ -154,34 +188,3 @@ class FiniteMechanism(Randomizer):
             name = f"record {names[x]} against record {names[other]}, all others at record {names[y]}"
             laws.append(LabelLaws(rows[x], rows[other], name, None if y == other else rows[y], apart))
         return tuple(laws)
-
-
-def _rows(given: Any) -> tuple[tuple[float, ...], ...]:
-    """Checks the matrix; returns it as tuples of floats."""
-    try:
-        table = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(
-            f"probabilities={_validate.shown(given)}: expected a matrix of numbers, a row for every record"
-        ) from None
-    if table.ndim != 2 or min(table.shape) < 2:
-        raise ValueError(
-            f"probabilities: expected [records, messages], at least two of either, got the shape {table.shape}"
-        )
-    if not np.all((table >= 0.0) & (table <= 1.0)):
-        at = tuple(int(i) for i in np.argwhere(~((table >= 0.0) & (table <= 1.0)))[0])
-        raise ValueError(f"probabilities[{at[0]}][{at[1]}]={table[at]!r}: expected a number in [0, 1]")
-    for i, row in enumerate(table):
-        if abs(math.fsum(row) - 1.0) > _SUM:
-            raise ValueError(
-                f"probabilities[{i}]: expected a row that sums to 1 within {_SUM:g}, not {math.fsum(row)!r}"
-            )
-    never, ever = (table == 0.0).any(axis=0), (table > 0.0).any(axis=0)
-    if (never & ever).any():
-        column = int(np.argmax(never & ever))
-        raise ValueError(
-            f"probabilities: message {column} is possible for some records and impossible for others, so that its "
-            "likelihood ratio has no bound; expected all zero or none in a column (ApproximateLDP and KnownProfile "
-            "take such mechanisms)"
-        )
-    return tuple(tuple(float(value) for value in row) for row in table)

@@ -9,9 +9,26 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
-from checkin_jax._variables import FreeVariable
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.step_sets import StepSet
+
+
+class FreeVariable(NamedTuple):
+    """A field that `calibrate` may search.
+
+    Attributes:
+      name: of the field.
+      low, high: range of the search.
+      power: epsilon is about proportional to this power of the value; its sign gives the feasible side.
+      whole: True if values are whole numbers.
+    """
+
+    name: str
+    low: float
+    high: float
+    power: float
+    whole: bool = False
+
 
 MAX_EPSILON0 = 50.0
 
@@ -159,13 +176,7 @@ class LocallyPrivate(Randomizer):
     epsilon0: float
 
     variable = FreeVariable("epsilon0", 1e-9, MAX_EPSILON0, 1.3)
-    # True if epsilon0 may be 0.
-    _may_be_zero: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ends = "[]" if self._may_be_zero else "(]"
-        value = _validate.real(0, MAX_EPSILON0, ends, epsilon0=self.epsilon0)
-        object.__setattr__(self, "epsilon0", value)
+    _legal = legal(epsilon0=(_validate.real, 0, MAX_EPSILON0, "(]"))
 
     @property
     def largest_loss(self) -> float:

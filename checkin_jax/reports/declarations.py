@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from checkin_jax import _validate
-from checkin_jax._files import read_toml
-from checkin_jax._suggest import did_you_mean
+from checkin_jax._files import checked_table, read_toml
 from checkin_jax.protocols import VIEWS
 from checkin_jax.protocols.protocol import MAX_CLIENTS
 
@@ -144,7 +143,7 @@ def of_table(table: Any) -> Deployment:
       ValueError, TypeError: an unknown name, or a value that is not text; the message names it.
     """
     known = (*_TEXTS, *_OTHERS)
-    for name, value in _mapping(_NAME, table, known).items():
+    for name, value in checked_table(_NAME, table, known).items():
         if name in _TEXTS and (not isinstance(value, str) or not value.strip()):
             raise TypeError(f"[{_NAME}] {name}={_validate.shown(value)}: expected a text")
     if "view" in table:
@@ -176,21 +175,8 @@ def _decision(table: Any) -> Decision:
 
 def _texts(name: str, table: Any, kind: type, needed: tuple[str, ...]) -> dict[str, str]:
     """Values of a table as texts; ValueError, with the name of the table, where a needed one is missing."""
-    names = tuple(field.name for field in dataclasses.fields(kind))
-    texts = {key: str(value) for key, value in _mapping(name, table, names).items()}
-    for each in needed:
-        if not texts.get(each, "").strip():
-            raise ValueError(f"[{name}] needs {each}")
-    return texts
-
-
-def _mapping(name: str, table: Any, known: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(table, dict):
-        raise TypeError(f"expected a table [{name}]")
-    for key in table:
-        if key not in known:
-            raise ValueError(f"[{name}] has no {key}{did_you_mean(key, known)}")
-    return table
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {key: str(value) for key, value in checked_table(name, table, names, needed).items()}
 
 
 def read(path: Path) -> Deployment:

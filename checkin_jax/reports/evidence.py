@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from checkin_jax._files import naming, read_object, replacing
+from checkin_jax._files import naming, read_object, replacing, undamaged
 from checkin_jax._rounding import down, up
 
 AUDIT = "audit.json"
@@ -60,7 +60,7 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     found = read_object(path)
-    try:
+    with undamaged(path):
         for each in found["findings"]:
             epsilon = each["certified"]["epsilon"]
             texts = all(isinstance(each[name], str) for name in ("test", "view", "evidence"))
@@ -74,8 +74,6 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
         if not isinstance(found["version"], str):
             raise ValueError("expected the version that was audited")
         datetime.date.fromisoformat(found["date"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: damaged: {error}") from error
     return found
 
 

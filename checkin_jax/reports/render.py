@@ -1,6 +1,7 @@
 """Self-contained HTML pages: one style for screen, phone, dark mode and paper, without external resources.
 
-The templates beside this file have the words; `record` has the facts.
+The templates and glossary.toml beside this file have the words; `record` has the facts. Names of bounds on a page link
+to their sentences, and keys such as [SCI] to full references, those of docs/references.md.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import html
 import io
 import math
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
 
 from checkin_jax._rounding import down, up
 from checkin_jax._version import __version__
-from checkin_jax.reports import bound_links, declarations, evidence, glossary, record, references
+from checkin_jax.reports import declarations, evidence, record
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that follow the page's theme, and their names in its style.
@@ -49,7 +53,7 @@ def templates() -> jinja2.Environment:
         "every": record.EVERY,
         "questions": declarations.QUESTIONS,
         "accounting": record.sentence(record.ACCOUNTING),
-        "glossary": bound_links.GLOSSARY,
+        "glossary": GLOSSARY,
         "software": f"checkin-jax {__version__}",
     }
     environment.filters |= {
@@ -64,7 +68,7 @@ def templates() -> jinja2.Environment:
         "sentence": record.sentence,
         "beliefs": record.beliefs,
         "audited": evidence.audited,
-        "linked": lambda text, stated: Markup(bound_links.linked(text, stated)),
+        "linked": lambda text, stated: Markup(linked(text, stated)),
         "safe_svg": Markup,
     }
     environment.tests["finite"] = math.isfinite
@@ -98,9 +102,9 @@ def page(subject: Record) -> str:
             chosen=subject.chosen,
             clients=subject.clients_in_all,
             checked=list(zip(subject.assumptions.items(), subject.deployment.checks(subject.assumptions))),
-            stated=list(bound_links.split(subject.theorems)),
-            cited=references.cited,
-            words=glossary.words_of_pages(),
+            stated=list(split(subject.theorems)),
+            cited=cited,
+            words=words_of_pages(),
         )
     )
     return tied(written)
@@ -129,3 +133,71 @@ def figure(drawn: Any, title: str, caption: str) -> Figure:
     for color, name in _THEMED.items():
         svg = svg.replace(color, name)
     return Figure(title=title, caption=caption, svg=svg)
+
+
+# Pointer to the page with a sentence and a proof for each name.
+GLOSSARY = "Every name in a sentence, and where it is proved: docs/glossary.md."
+
+
+def mentions(names: Iterable[str]) -> re.Pattern[str]:
+    """Pattern of these names as whole words: own-laws in "own-laws, PLD", but not in "laws"."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, longest_first))})(?![\w*+]|'(?!s\b)|\()")
+
+
+def linked(text: str, theorems: Iterable[str]) -> str:
+    """HTML text in which names of these bounds link to their items."""
+    shown = html.escape(text, quote=False)
+    names = [name for name, _ in split(theorems)]
+    if not names:
+        return shown
+    return mentions(names).sub(lambda found: f'<a href="#{quote(found[1])}">{found[1]}</a>', shown)
+
+
+def split(theorems: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Distinct (name, sentence) pairs of statements such as "clones: ..."."""
+    for theorem in dict.fromkeys(theorems):
+        name, _, sentence = theorem.partition(": ")
+        yield name, sentence
+
+
+REFERENCES: dict[str, str] = {
+    "BBG18": "Balle, B., Barthe, G., Gaboardi, M. (2018). Privacy amplification by subsampling: tight analyses via "
+    "couplings and divergences. NeurIPS 2018. arXiv 1807.01647.",
+    "BBGN19": "Balle, B., Bell, J., Gascon, A., Nissim, K. (2019). The privacy blanket of the shuffle model. CRYPTO "
+    "2019. arXiv 1903.02837.",
+    "FMT23": "Feldman, V., McMillan, A., Talwar, K. (2023). Stronger privacy amplification by shuffling for Renyi and "
+    "approximate differential privacy. SODA 2023. arXiv 2208.04591.",
+    "FS25": "Feldman, V., Shenfeld, M. (2025). Privacy amplification by random allocation. arXiv 2502.08202.",
+    "Hoe56": "Hoeffding, W. (1956). On the distribution of the number of successes in independent trials. Annals of "
+    "Mathematical Statistics 27(3), 713-721.",
+    "Mir12": "Mironov, I. (2012). On significance of the least significant bits for differential privacy. CCS 2012.",
+    "NDL25": "Near, J. P., Darais, D., Lefkovitz, N., Howarth, G. S. (2025). Guidelines for evaluating differential "
+    "privacy guarantees. NIST SP 800-226. doi 10.6028/NIST.SP.800-226.",
+    "PHK23": "Ponomareva, N., Hazimeh, H., Kurakin, A., Xu, Z., Denison, C., McMahan, H. B., Vassilvitskii, S., Chien, "
+    "S., Thakurta, A. (2023). How to DP-fy ML: a practical guide to machine learning with differential privacy. "
+    "Journal of Artificial Intelligence Research 77, 1113-1201. arXiv 2303.00654.",
+    "RCI": "Balle, B., Kairouz, P., McMahan, H. B., Thakkar, O., Thakurta, A. (2020). Privacy amplification via random "
+    "check-ins. NeurIPS 2020. arXiv 2007.06605.",
+}
+_KEY = re.compile(r"\[(\w+)\]")
+
+
+def cited(texts: Iterable[str]) -> dict[str, str]:
+    """Entries of all keys in square brackets in the texts, in order of keys."""
+    keys = {key for text in texts for key in _KEY.findall(text)}
+    return {key: entry for key, entry in REFERENCES.items() if key in keys}
+
+
+def words_of_pages() -> dict[str, str]:
+    """Words of a page of which its reader may know none, each with its explanation."""
+    return _tables()["pages"]
+
+
+def glossary() -> dict[str, str]:
+    """All words of glossary.toml, each with its explanation; those of pages first."""
+    return {word: text for table in _tables().values() for word, text in table.items()}
+
+
+def _tables() -> dict[str, dict[str, str]]:
+    return tomllib.loads((files("checkin_jax.reports") / "glossary.toml").read_text(encoding="utf-8"))

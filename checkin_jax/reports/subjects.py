@@ -23,7 +23,7 @@ def of_ledger(
     found: LedgerGuarantee,
     others: Mapping[str, LedgerGuarantee],
     *,
-    ledger: Ledger | None = None,
+    ledger: Ledger,
     deployment: Deployment,
 ) -> Record:
     """Record of a ledger. Views named by its entries are not declarations, since they may be defaults.
@@ -33,7 +33,7 @@ def of_ledger(
       found: the guarantee of all entries in their own views.
       others: view -> the guarantee if all entries were observed in that view. Beliefs are those of the
         guarantee that may be relied on, if it has attack terms.
-      ledger: the file, with dates, notes and target; None: the guarantee alone.
+      ledger: the file, with dates, notes and target.
       deployment: the deployer's declarations.
     """
     views = {unit.view for unit, _ in found.units}
@@ -47,16 +47,14 @@ def of_ledger(
     units = sum(count * unit.protocol.num_units for unit, count in found.units)
     units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
-    entries = ledger.entries if ledger is not None else ()
-    days = sorted(each.on for each in entries if each.on is not None and each.removed is None)
+    days = sorted(each.on for each in ledger.counted if each.on is not None)
     period = f", {days[0]} to {days[-1]}" if days else ""
-    repeated = () if ledger is None else ledger.repeated
     twice = [
         f"Entries {one} and {other} are the same run on the same day, and both count: remove one if it ran once."
-        for one, other in repeated
+        for one, other in ledger.repeated
     ]
     target = None
-    if ledger is not None and ledger.epsilon is not None:
+    if ledger.epsilon is not None:
         target = ledger.epsilon, reliable_view(guarantees, deployment)
     return Record(
         kind="ledger",
@@ -70,8 +68,7 @@ def of_ledger(
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(map(_entry, entries, settings_once(entries)))
-        or tuple(sentence(each) for each in found.composed),
+        mechanism=tuple(map(_entry, ledger.entries, settings_once(ledger.entries))),
         covered=(
             "Every entry of the ledger that was not removed, whether or not its results were used. The keeper of the "
             "ledger answers for its completeness.",
@@ -82,15 +79,8 @@ def of_ledger(
 
 
 def _entry(entry: Entry, words: str) -> str:
-    told = f"Entry {entry.id}, {entry.on or 'without a date'}: {words}"
-    if entry.note:
-        told += f" ({entry.note})"
-    if entry.removed is not None:
-        gone = entry.removed
-        told += (
-            f"; removed on {gone.on} by {gone.by}{f' ({gone.note})' if gone.note else ''}, and not counted"
-        )
-    return sentence(told)
+    counted = "" if entry.removed is None else ", and not counted"
+    return sentence(f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.told(words)}{counted}")
 
 
 def of_plan(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkin_jax._plot_style import EIGHT
-from checkin_jax.plotting import figure, legend, scale
-from checkin_jax.sweeps.figures.panel import WORDS
+from checkin_jax.plotting import EIGHT, figure, legend, scale
+from checkin_jax.sweeps.figures import WORDS
 from checkin_jax.sweeps.results import ANSWERS, KINDS
 
 if TYPE_CHECKING:

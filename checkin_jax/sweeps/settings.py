@@ -180,17 +180,6 @@ def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """Columns by argument of some settings, and by row the errors of cells that are not numbers."""
-
-    inputs: Mapping[str, np.ndarray]
-    faults: Mapping[int, str]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.inputs.values())))
-
-
-@dataclasses.dataclass(frozen=True)
 class Settings:
     """A table of settings; products of axes are never in memory as a whole.
 
@@ -198,7 +187,7 @@ class Settings:
       axes: values of each argument, in the order of the columns.
       zipped: True if the axes are columns of one table; else their product, in which the last axis varies
         fastest.
-      faults: as of `Rows`.
+      faults: errors, by row, of cells that are not numbers.
     """
 
     axes: Mapping[str, np.ndarray]
@@ -209,14 +198,15 @@ class Settings:
         sizes = [len(values) for values in self.axes.values()]
         return sizes[0] if self.zipped else math.prod(sizes)
 
-    def rows(self, start: int, stop: int) -> Rows:
-        """Rows from start to stop, in input order."""
+    def rows(self, start: int, stop: int) -> Settings:
+        """Rows from start to stop as a table, in input order."""
         faults = {row - start: text for row, text in self.faults.items() if start <= row < stop}
         if self.zipped:
-            return Rows({name: values[start:stop] for name, values in self.axes.items()}, faults)
+            return Settings({name: values[start:stop] for name, values in self.axes.items()}, True, faults)
         shape = tuple(len(values) for values in self.axes.values())
         places = np.unravel_index(np.arange(start, stop), shape)
-        return Rows({name: values[place] for (name, values), place in zip(self.axes.items(), places)}, faults)
+        columns = {name: values[place] for (name, values), place in zip(self.axes.items(), places)}
+        return Settings(columns, True, faults)
 
     def digest(self) -> str:
         """SHA-256 of names, kinds and values, which identifies the table."""
@@ -236,7 +226,8 @@ def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Sett
 def zipped(
     given: Mapping[str, Any], known: Mapping[str, type] = KINDS, faults: Mapping[int, str] | None = None
 ) -> Settings:
-    """Row i has the i-th value of each argument; single values apply to all rows. faults: as of `Rows`.
+    """Row i has the i-th value of each argument; single values apply to all rows. faults: as of
+    `Settings`.
 
     Raises:
       ValueError: columns of different lengths.

@@ -23,11 +23,11 @@ from checkin_jax.kernels.execution.devices import certified
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import curves, evaluate, formulas, settings, tables
+from checkin_jax.sweeps.evaluate import Workers
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
-from checkin_jax.sweeps.settings import Rows, Settings
+from checkin_jax.sweeps.settings import Settings
 from checkin_jax.sweeps.store import Store, folder_of
-from checkin_jax.sweeps.tables import Frame, Sweep
-from checkin_jax.sweeps.workers import Workers
+from checkin_jax.sweeps.tables import Sweep
 
 # Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05
@@ -83,7 +83,7 @@ def prepare(
     *,
     what: str = "bracket",
     protocol: type[CheckInProtocol] = ShuffledCheckIn,
-    table: str | Path | Sweep | Frame | Mapping[str, Any] | None = None,
+    table: Any = None,
     randomizer: type[Randomizer] | None = None,
     bounds: str | Sequence[str] = BEST,
     free: str | None = None,
@@ -141,13 +141,11 @@ def _check_class(base: type, example: str, **given: Any) -> None:
         )
 
 
-def _columns(
-    given: str | Path | Sweep | Frame | Mapping[str, Any], known: Mapping[str, type]
-) -> tuple[Mapping[str, Any], dict[int, str]]:
+def _columns(given: Any, known: Mapping[str, type]) -> tuple[Mapping[str, Any], dict[int, str]]:
     """Columns of settings, without a sweep's results; and errors of cells that are not numbers, by row."""
     if isinstance(given, str | Path):
         given = tables.load(given)
-    elif isinstance(given, Frame) and not isinstance(given, Sweep):
+    elif hasattr(given, "__arrow_c_stream__") and not isinstance(given, Sweep):
         given = tables.of_arrow(pa.table(given))
     if isinstance(given, Sweep):
         inputs = {name: column for name, column in given.columns.items() if name not in ANSWERS}
@@ -307,7 +305,7 @@ def _finished(made: Prepared, store: Store, path: Path) -> Written:
     return Written(path, len(made.settings), failed, first_error)
 
 
-def _elsewhere(question: Question, rows: Rows) -> tuple[str, pa.Table]:
+def _elsewhere(question: Question, rows: Settings) -> tuple[str, pa.Table]:
     """One block in a worker of an executor: its platform, and the block's table."""
     devices = _devices()
     with Workers(alone=True) as workers:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,6 @@ from checkin_jax._files import replacing
 from checkin_jax._rounding import down, up
 
 SUFFIXES = (".csv", ".parquet")
-
-
-@runtime_checkable
-class Frame(Protocol):
-    """A table with an Arrow stream: a data frame of pandas or polars, a table of pyarrow."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 # Rows shown on a screen; columns omitted there; upper ends, and lower ones.

@@ -1,7 +1,6 @@
 """Names of the package, each imported on first use."""
 
 from .examples.data import mnist as mnist
-from .learning_rate import suggested_learning_rate as suggested_learning_rate
 from .loop import RoundError as RoundError
 from .loop import train as train
 from .model import Dataset as Dataset
@@ -23,3 +22,4 @@ from .schedules.draws import EntropyError as EntropyError
 from .schedules.exported import batch_selection as batch_selection
 from .schedules.schedule import Schedule as Schedule
 from .schedules.schedule import register_schedule as register_schedule
+from .server import suggested_learning_rate as suggested_learning_rate

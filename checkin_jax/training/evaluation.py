@@ -1,4 +1,4 @@
-"""Metrics logged during training: on the public test set, and norms of released updates."""
+"""Metrics on the public test set, and of a user's own evaluation, that are logged during training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.training.model import Dataset, Model, given, one_of
 from checkin_jax.training.private.clients import Parameters, Records
-from checkin_jax.training.private.mechanism import Mechanism
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.reports.recorded import LINE
 
@@ -95,17 +94,3 @@ def tests(
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
     return tested
-
-
-def norms(mechanism: Mechanism, total: jax.Array | None, check_ins: int, divisor: float) -> dict[str, Any]:
-    """l2 norm of a released update (None if not finite), and the expected norm of its noise.
-
-    Args:
-      total: the sum of the round; None if no client checked in, which gives an empty result.
-      check_ins: messages in the sum. divisor: public number that divides the sum.
-    """
-    if total is None:
-        return {}
-    norm, size = float(jnp.linalg.norm(total)) / divisor, total.size
-    noise = mechanism.noise_norm(size) * math.sqrt(check_ins) / divisor
-    return {"update_norm": norm if math.isfinite(norm) else None, "noise_norm": noise}

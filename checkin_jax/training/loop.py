@@ -25,9 +25,8 @@ from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
 from checkin_jax._validate import optional
 from checkin_jax.accounting.account import account
-from checkin_jax.training.budget import halted, rounds_within
-from checkin_jax.training.evaluation import Evaluate, metric_names, norms, own_metrics, tests
-from checkin_jax.training.learning_rate import BY_RULE, NOT_STATED, suggested_learning_rate
+from checkin_jax.training.budget import Spent, halted, rounds_within
+from checkin_jax.training.evaluation import Evaluate, metric_names, own_metrics, tests
 from checkin_jax.training.model import (
     Dataset,
     Holdings,
@@ -43,12 +42,19 @@ from checkin_jax.training.private.clients import ClientUpdate, Parameters
 from checkin_jax.training.private.performance import GROUP, Performance
 from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.report import AccountFn, Report, figures, message_privacy
-from checkin_jax.training.reports.running_epsilon import Spent
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
 from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
-from checkin_jax.training.server import State, averaged, check_optimizer, server
+from checkin_jax.training.server import (
+    BY_RULE,
+    NOT_STATED,
+    State,
+    averaged,
+    check_optimizer,
+    server,
+    suggested_learning_rate,
+)
 
 # Rounds dispatched before the result of an earlier one is known: enough to keep a device busy.
 AHEAD = 2
@@ -61,11 +67,10 @@ class RoundError(RuntimeError):
 
 
 class _Round(NamedTuple):
-    """A dispatched round: its line of metrics so far, the state after it, and its sum if it is evaluated."""
+    """A dispatched round: its line of metrics so far, the state after it, and True if it is evaluated."""
 
     line: dict[str, Any]
     after: State
-    total: jax.Array | None
     evaluated: bool
 
 
@@ -132,9 +137,8 @@ def train(
       on_round: called after every round with its line of metrics.jsonl: round, check_ins (messages that
         arrived, dummies included), window (if the protocol has windows) and, at evaluations, the model's
         metrics, epsilon, epsilon_lower, view, method and spent (the report's figures over all rounds begun,
-        in view "messages" and in every view; see `Spent` for runs with many evaluations), update_norm and
-        noise_norm (l2 norm of the released update, and expected norm of its noise; the norm of a single
-        client's update is never recorded). A round is logged only once its result is computed.
+        in view "messages" and in every view; see `Spent` for runs with many evaluations). A round is logged
+        only once its result is computed.
       on_model: called with the parameters before the first round and after every round.
       performance: settings of the computation. With several processes every one calls this function with the
         same arguments, and only the first one writes.
@@ -272,7 +276,6 @@ def train(
             seen, line = done.after, done.line
             if done.evaluated:
                 session.tested = session.rounds, tested(averaged(seen))
-                line |= norms(mechanism, done.total, line["check_ins"], schedule.divisor(line["check_ins"]))
                 line |= session.tested[1] | spent.line(session.rounds)
             session.log(line)
             if on_round is not None:
@@ -286,7 +289,7 @@ def train(
                 if session.reached(settings["target_accuracy"]):
                     stopped = f"reached accuracy {settings['target_accuracy']:g}"
                     break
-                chosen, rounds, total = clients(index), index + 1, None
+                chosen, rounds = clients(index), index + 1
                 if len(chosen):  # without check-ins: no message, no step
                     total = round_sum(
                         mechanism,
@@ -304,7 +307,7 @@ def train(
                 if schedule.has_windows:
                     line["window"] = schedule.units(rounds)
                 evaluated = rounds % settings["eval_every"] == 0 or rounds == last
-                under_way.append(_Round(line, state, total if evaluated else None, evaluated))
+                under_way.append(_Round(line, state, evaluated))
                 while len(under_way) > (0 if evaluated else AHEAD):
                     settle(under_way.popleft())
             else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from checkin_jax import _validate
 from checkin_jax._serialize import to_plain
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.accounting.account import check_pairs
 from checkin_jax.accounting.bounds.select import check_protocol, check_randomizer
 from checkin_jax.protocols import VIEWS, CheckInProtocol
@@ -59,14 +59,16 @@ class PrivateRun(ByName):
     target_view: str = "messages"
     before: tuple[tuple[CheckInProtocol, Randomizer], ...] = ()
 
+    _legal = legal(
+        delta=(_validate.real, 0, 1, "()"),
+        target_epsilon=(_validate.optional, _validate.real, 0, math.inf, "()"),
+        target_view=(_validate.choice, VIEWS),
+    )
+
     def __post_init__(self) -> None:
         _ = self.schedule  # raises TypeError if there is none
         object.__setattr__(self, "clip_norm", self.mechanism.clip_norm)
-        delta = _validate.real(0, 1, "()", delta=self.delta)
-        object.__setattr__(self, "delta", delta)
-        target = _validate.optional(_validate.real, 0, math.inf, "()", target_epsilon=self.target_epsilon)
-        object.__setattr__(self, "target_epsilon", target)
-        _validate.choice(VIEWS, target_view=self.target_view)
+        super().__post_init__()
         before = tuple((check_protocol(one), check_randomizer(its)) for one, its in check_pairs(self.before))
         object.__setattr__(self, "before", before)
 

@@ -23,8 +23,7 @@ from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
 from checkin_jax.cli import APP
-from checkin_jax.reports.bound_links import mentions
-from checkin_jax.reports.glossary import glossary
+from checkin_jax.reports.render import glossary, mentions
 
 ROOT = Path(__file__).parents[2]
 

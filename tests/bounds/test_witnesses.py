@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.numerics.counts import chernoff
-from checkin_jax.randomizers.levels import Levels, levels, responses
+from checkin_jax.randomizers.named import Levels, levels, responses
 
 pytestmark = pytest.mark.usefixtures("x64")
 CS = np.exp(np.linspace(0.0, 1.5, 31))

@@ -15,9 +15,8 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.account import account
 from checkin_jax.auditing import TrainedRun, audit, one_run, placement
-from checkin_jax.auditing.setting import small, units_within
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
-from checkin_jax.auditing.trials import Stage
+from checkin_jax.auditing.trials import Stage, small, units_within
 from checkin_jax.training.examples import data, images
 from checkin_jax.training.private import noise
 from checkin_jax.training.run import PrivateRun
@@ -445,13 +444,15 @@ def draw_the_same_people_every_round(patch):
 
 def draw_the_same_window_every_time(patch):
     original = draws.fixed_window
-    patch.setattr(draws, "fixed_window", lambda entropy, protocol, index: original(entropy, protocol, 0))
+    patch.setattr(
+        draws, "fixed_window", lambda entropy, protocol, index, fleet: original(entropy, protocol, 0)
+    )
 
 
 def give_slots_by_number(patch):
     original = draws.fixed_window
 
-    def by_number(entropy, protocol, index):
+    def by_number(entropy, protocol, index, fleet):
         used = original(entropy, protocol, index)
         slots = np.full(protocol.num_slots, DUMMY)
         for client in used[used != DUMMY]:

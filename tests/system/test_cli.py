@@ -21,11 +21,11 @@ from stand_in import quick_account
 from checkin_jax import _progress, cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
-from checkin_jax.cli.parsing import described, parsed
+from checkin_jax.cli.programs import described, parsed
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.server import suggested_learning_rate
 
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 SEARCH = ["--num-clients", "2000", "--check-in-prob", "0.1", "--epsilon0", "1"]

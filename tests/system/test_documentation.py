@@ -23,11 +23,11 @@ from checkin_jax._rounding import up
 from checkin_jax.accounting.bounds.select import applying
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.cli.parsing import option, parsed
+from checkin_jax.cli.programs import option, parsed
 from checkin_jax.protocols import RELATIONS
-from checkin_jax.reports.glossary import glossary
-from checkin_jax.sweeps.figures import paper_figures
-from checkin_jax.sweeps.figures.named_figures import write
+from checkin_jax.reports.render import glossary
+from checkin_jax.sweeps import figures
+from checkin_jax.sweeps.figures import write
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -253,7 +253,7 @@ def test_every_picture_is_kept_shown_and_drawn(tmp_path, monkeypatch):
         size = max(np.size(value) for value in asked.values())
         return {"lower": np.ones(size), "epsilon": np.full(size, 2.0), "num_rounds": asked.get("num_rounds")}
 
-    for module in (pictures, paper_figures):
+    for module in (pictures, figures):
         monkeypatch.setattr(module, "sweep", ends)
     draw(tmp_path, points=2)
     drawn = {picture.name for picture in tmp_path.iterdir()}

@@ -15,12 +15,11 @@ from matplotlib.text import Text
 import checkin_jax as cj
 from benchmarks import pictures as benchmark_pictures
 from checkin_jax import cli, plotting
-from checkin_jax._plot_style import COLORS, DARK, name_ends
+from checkin_jax.plotting import COLORS, DARK, name_ends
 from checkin_jax.protocols import VIEWS
-from checkin_jax.sweeps import pictures
-from checkin_jax.sweeps.figures import paper_figures
-from checkin_jax.sweeps.figures.named_figures import FIGURES, write
-from checkin_jax.training.reports import accuracy_curve, recorded, run_page
+from checkin_jax.sweeps import figures, pictures
+from checkin_jax.sweeps.figures import FIGURES, write
+from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.run import PrivateRun
 
 ALL = FIGURES | benchmark_pictures.PICTURES
@@ -107,12 +106,12 @@ def stand_in(**asked):
 @pytest.fixture
 def quick(monkeypatch):
     """Figures without accounting."""
-    for module in (benchmark_pictures, paper_figures):
+    for module in (benchmark_pictures, figures):
         monkeypatch.setattr(module, "sweep", stand_in)
 
 
 def rows_of_runs(settings=2, runs=2):
-    """Evaluations as `accuracy_curve.rows` gives them."""
+    """Evaluations as `recorded.evaluations` gives them."""
     return [
         {
             "setting": f"setting {setting}",
@@ -210,7 +209,6 @@ def run_of(folder, rounds=20):
                 line |= {"accuracy": index / 40, "epsilon": index / 10, "epsilon_lower": index / 20}
                 line |= {"spent": dict.fromkeys(VIEWS, index / 10)}
                 line |= {"spent_lower": dict.fromkeys(VIEWS, index / 20)}
-                line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
     return folder
 
@@ -220,12 +218,12 @@ def test_curves_of_runs_with_long_names_keep_text_on_the_canvas(drawn, tmp_path)
         run_of(tmp_path / "runs" / f"a_run_with_a_name_of_some_length_{index}")
     run_of(tmp_path / "runs" / ("x" * 200))
     for name in ("shuffled-check-in-figure-3", "shuffled-check-in-figure-4"):
-        write(ALL[name], tmp_path / "curves.png", source=accuracy_curve.rows(tmp_path / "runs"))
+        write(ALL[name], tmp_path / "curves.png", source=recorded.evaluations(tmp_path / "runs"))
 
 
 def test_pages_keep_text_on_the_canvas(drawn, tmp_path):
     run_page.build(recorded.read(run_of(tmp_path / "run")))
-    assert len(drawn) == 5
+    assert len(drawn) == 4
 
 
 def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):

@@ -17,7 +17,7 @@ import checkin_jax as cj
 from checkin_jax.reports import formats
 from checkin_jax.training.budget import budget_of
 from checkin_jax.training.reports import run_page
-from checkin_jax.training.reports.run_record import of_run
+from checkin_jax.training.reports.run_page import of_run
 from checkin_jax.training.schedules.schedule import schedule_of
 
 # What takes longest is left out.

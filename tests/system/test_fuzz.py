@@ -48,8 +48,7 @@ from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.auditing import statistics
 from checkin_jax.auditing.auditor import audit
-from checkin_jax.auditing.setting import small
-from checkin_jax.rates import CheckInRates
+from checkin_jax.auditing.trials import small
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
@@ -743,7 +742,6 @@ def published_directions(values):
         type(cj.from_availability([9], 0.5)),
         cj.Rates,
         cj.RateLimits,
-        CheckInRates,
     ),
     few=30,
     many=3_000,

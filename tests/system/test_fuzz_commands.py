@@ -36,13 +36,13 @@ from checkin_jax.auditing.placement import Placement
 from checkin_jax.cli import options
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.images import ImageTraining, train
-from checkin_jax.training.learning_rate import suggested_learning_rate
+from checkin_jax.training.examples.images import ImageTraining, image_model, train
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.recorded import load, predictor
 from checkin_jax.training.reports.report import Report
 from checkin_jax.training.run import PrivateRun
+from checkin_jax.training.server import suggested_learning_rate
 
 CASES = {}
 COMMANDS = {name.split()[0]: kind for name, kind in cli.COMMANDS.items()}
@@ -689,7 +689,7 @@ def training(protocol, randomizer, values, options):
         report = call(train, config, data.digits(), Path(folder) / "run", account_fn=quick_account, **options)
         assert recorded.read(Path(folder) / "run").report == json.loads(json.dumps(report.as_dict()))
         assert run_page.build(recorded.read(Path(folder) / "run"), quick_account)
-        model = config.model(data.digits())
+        model = image_model(data.digits())
         assert call(load, Path(folder) / "run", model)
         applied = dataclasses.replace(model, apply=lambda parameters, x: x)
         assert call(predictor, Path(folder) / "run", applied)(1.0) == 1.0

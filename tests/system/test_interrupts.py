@@ -14,8 +14,7 @@ import pytest
 from stand_in import quick_account
 
 from checkin_jax import cli
-from checkin_jax.cli.interrupts import Interrupts
-from checkin_jax.cli.progress import RoundBar
+from checkin_jax.cli.progress import Interrupts, RoundBar
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 ROOT = Path(__file__).parents[2]

@@ -158,7 +158,8 @@ def test_a_ledger_keeps_dates_names_and_its_target(capsys, here):
     listed = run(capsys, "ledger", "list", "x.json")
     assert "1     2026-01-31 Ann" in listed
     assert "(site Ulm)" in listed
-    assert "by Ann (added twice): 20 rounds in the setting of entry 1" in listed
+    assert "20 rounds in the setting of entry 1; removed on " in listed
+    assert "by Ann (added twice)" in listed
     two = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert two["epsilon"] < three["epsilon"]
     assert "entry 3 was removed on" in refused(capsys, "ledger", "remove", "x.json", "3")

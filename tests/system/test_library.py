@@ -18,7 +18,7 @@ from stand_in import quick_account
 import checkin_jax as cj
 from checkin_jax.reports import formats
 from checkin_jax.training.reports import run_page
-from checkin_jax.training.reports.run_record import of_run
+from checkin_jax.training.reports.run_page import of_run
 
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
 RUN = cj.training.PrivateRun(

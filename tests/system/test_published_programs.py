@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax import cli, plotting
-from checkin_jax.training.reports import accuracy_curve
+from checkin_jax.training.reports import recorded
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,12 +95,12 @@ def test_settings_that_send_alike_are_told_apart_by_their_clients(tmp_path):
         (folder / "config.json").write_text(json.dumps(config | {"dataset": "digits"}))
         line = {"round": 1, "check_ins": 9, "accuracy": 0.5, "epsilon": None, "epsilon_lower": 0.25}
         (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    found = accuracy_curve.rows(tmp_path)
+    found = recorded.evaluations(tmp_path)
     told = ["1-LDP messages, 100 clients", "1-LDP messages, 1,000 clients"]
     assert [row["setting"] for row in found] == told
     assert [row["epsilon"] for row in found] == [math.inf, math.inf]
     with pytest.raises(ValueError, match="expected run directories"):
-        accuracy_curve.rows(tmp_path / "few")
+        recorded.evaluations(tmp_path / "few")
 
 
 REAL_CURVES = {
@@ -172,7 +172,7 @@ def test_training_curves_of_the_digits_in_miniature(tmp_path):
     }
     recipe.main(tmp_path / "runs", **settings)
     recipe.main(tmp_path / "runs", **settings)  # kept
-    rows = accuracy_curve.rows(tmp_path / "runs")
+    rows = recorded.evaluations(tmp_path / "runs")
     assert {row["run"] for row in rows} == {"ldp_sgd_epsilon0_4", "gaussian_epsilon0_8"}
     assert max(row["accuracy"] for row in rows) > 0.3
 

@@ -49,7 +49,6 @@ def run_dir(tmp_path, request):
             if index % 20 == 0:
                 line |= {"accuracy": index / 100, "epsilon": 1.0, "epsilon_lower": 0.5}
                 line |= {"spent": dict.fromkeys(VIEWS, 1.0), "spent_lower": dict.fromkeys(VIEWS, 0.5)}
-                line |= {"update_norm": 0.1 / index, "noise_norm": 0.05 / index}
             file.write(json.dumps(line) + "\n")
         file.write('{"round": 41, "che')
     return folder
@@ -96,9 +95,9 @@ def test_the_page_says_it_all_and_loads_nothing(run_dir):
     assert "<digits>" in parsed.text
     assert "<digits>" not in text
     assert f"{sum(line['check_ins'] for line in run.metrics):,} messages" in parsed.text
-    # Accuracy, its cost, the cost of the rounds, update norms; and check-ins unless the protocol fixes them.
+    # Accuracy, its cost, the cost of the rounds; and check-ins unless the protocol fixes them.
     fixed = isinstance(run.run.protocol, cj.FixedWindow)
-    assert len(re.findall("<svg", text)) == (4 if fixed else 5)
+    assert len(re.findall("<svg", text)) == (3 if fixed else 4)
 
 
 @pytest.fixture
@@ -114,7 +113,7 @@ def drawn(monkeypatch):
     return kept
 
 
-def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithmic(run_dir, drawn):
+def test_rounds_are_whole_on_the_axes(run_dir, drawn):
     run = recorded.read(run_dir)
     few = [line for line in run.metrics if "accuracy" not in line or line["round"] == 40]
     run_page.build(dataclasses.replace(run, metrics=few), quick_account)
@@ -126,13 +125,6 @@ def test_rounds_are_whole_on_the_axes_and_norms_close_together_are_not_logarithm
         assert low == 0
         assert len(shown) > 1
         assert all(tick == round(tick) for tick in shown)
-    norms = axes["Updates against clip norm and noise"]
-    assert norms.get_yscale() == "log"  # the noise is a hundredth of the clip norm
-    close = [
-        line | {"update_norm": 0.2, "noise_norm": 0.1} if "update_norm" in line else line for line in few
-    ]
-    run_page.build(dataclasses.replace(run, metrics=close), quick_account)
-    assert drawn["Updates against clip norm and noise"].axes[0].get_yscale() == "linear"
 
 
 def test_reading_leaves_out_the_line_that_was_cut_short(run_dir):

@@ -13,9 +13,9 @@ from stand_in import as_read, audited, quick_account
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.reports import bound_links, declarations, formats, render
+from checkin_jax.reports import declarations, formats, render
 from checkin_jax.training.reports import recorded
-from checkin_jax.training.reports.run_record import of_run
+from checkin_jax.training.reports.run_page import of_run
 from checkin_jax.training.run import PrivateRun
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
@@ -119,7 +119,7 @@ def test_theorems_are_stated(run_dir):
     record = formats.plain(of_run(recorded.read(run_dir)), attack=False)
     _, _, below = formats.as_text(record).partition("\n\nTheorems\n")
     *said, pointer = [line.removeprefix("  ") for line in below.partition("\n\n")[0].splitlines()]
-    assert pointer == bound_links.GLOSSARY
+    assert pointer == render.GLOSSARY
     quoted = formats.guaranteed_of(record)
     assert said == [*dict.fromkeys(theorem for each in quoted for theorem in each["theorems"])] != []
 

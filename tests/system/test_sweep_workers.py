@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.sweeps import workers
+from checkin_jax.sweeps import evaluate
 
 TABLE = {"num_clients": [3000.0] * 8, "num_rounds": list(range(1, 9)), "epsilon0": 0.5, "delta": 1e-6}
 CPU = jax.local_devices(backend="cpu")[0]
@@ -32,10 +32,10 @@ def swept(monkeypatch, worthwhile, **more):
         begun.append(told)
         return pool(*args, **told)
 
-    pool = workers.ProcessPoolExecutor
+    pool = evaluate.ProcessPoolExecutor
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_WORTHWHILE", worthwhile)
-        patch.setattr(workers, "ProcessPoolExecutor", counted)
+        patch.setattr(evaluate, "_WORTHWHILE", worthwhile)
+        patch.setattr(evaluate, "ProcessPoolExecutor", counted)
         patch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
         found = cj.sweep(protocol=cj.Shuffle, table=TABLE, bounds="fast", **more)
     return found, begun
@@ -83,26 +83,26 @@ def _fragile(parent, how):
 
 @pytest.mark.parametrize("how", ["killed", "error"])
 def test_a_call_that_fails_elsewhere_is_made_here(monkeypatch, how):
-    monkeypatch.setattr(workers, "_WORTHWHILE", 1e-9)
+    monkeypatch.setattr(evaluate, "_WORTHWHILE", 1e-9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     taken = {}
-    with workers.Workers() as both:
+    with evaluate.Workers() as both:
         both.run(_fragile, [(os.getpid(), how)] * 9, taken.__setitem__)
         both.run(_fragile, [(os.getpid(), how)] * 3, lambda i, found: taken.update({9 + i: found}))
     assert taken == dict.fromkeys(range(12), "done")
 
 
 def test_an_error_in_this_process_is_raised():
-    with workers.Workers() as both, pytest.raises(ZeroDivisionError):
+    with evaluate.Workers() as both, pytest.raises(ZeroDivisionError):
         both.run(divmod, [(7, 0)], lambda i, found: None)
 
 
 SCRIPT = """
 import os, sys, time
 import checkin_jax as cj
-from checkin_jax.sweeps import workers
+from checkin_jax.sweeps import evaluate
 print("top", flush=True)
-workers._WORTHWHILE = 1e-9
+evaluate._WORTHWHILE = 1e-9
 os.sched_getaffinity = lambda _: {0, 1, 2}
 def told(done, total):
     print(done, flush=True)

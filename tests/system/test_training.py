@@ -17,14 +17,14 @@ from checkin_jax._rounding import up
 from checkin_jax.accounting.account import account
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training import loop
+from checkin_jax.training import budget, loop
 from checkin_jax.training.examples import data, images, networks
-from checkin_jax.training.learning_rate import suggested_learning_rate
 from checkin_jax.training.model import named_arrays
-from checkin_jax.training.reports import report, running_epsilon
+from checkin_jax.training.reports import report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
 from checkin_jax.training.schedules import draws
+from checkin_jax.training.server import suggested_learning_rate
 
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
@@ -299,14 +299,14 @@ def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path):
     asked.clear()
     many = _config(n=50, rounds=201, eval_every=1)
     _run(many, tmp_path / "many", account_fn=counted)
-    assert len(asked) <= 3 * running_epsilon.MOST + 1
+    assert len(asked) <= 3 * budget.MOST_EVALUATIONS + 1
     lines = _metrics(tmp_path / "many")
     assert all("accuracy" in line for line in lines)
     assert [line["round"] for line in lines if "epsilon" in line] == [*range(11, 201, 11), 201]
 
 
 def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch):
-    def interrupted(*args):
+    def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(draws, "participants", interrupted)

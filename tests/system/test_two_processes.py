@@ -16,7 +16,7 @@ import pytest
 from stand_in import without_progress
 
 from checkin_jax.cli.options import HostOptions
-from checkin_jax.cli.parsing import UsageError
+from checkin_jax.cli.programs import UsageError
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = """

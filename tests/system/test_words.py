@@ -14,7 +14,7 @@ from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
 from checkin_jax.reports import formats
 from checkin_jax.training.reports import recorded, run_page
-from checkin_jax.training.reports.run_record import of_run
+from checkin_jax.training.reports.run_page import of_run
 from checkin_jax.training.run import PrivateRun
 
 PURE = cj.PureLDP(epsilon0=1.0)

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import checkin_jax as cj
-from checkin_jax.training.schedules.heterogeneous import Fleet
+from checkin_jax.training.schedules.draws import Fleet
 from checkin_jax.training.schedules.schedule import schedule_of
 
 ACCEPT, REJECT = 1e-3, 1e-8

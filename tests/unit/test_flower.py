@@ -73,7 +73,7 @@ def test_the_command_says_it(capsys, monkeypatch):
     assert "(1.0, 1e-05)-local differential privacy of a message does NOT hold" in printed
     assert "clip norms of noise a message" in printed
     with monkeypatch.context() as patched:
-        patched.setattr("checkin_jax.cli.pages.terminal_width", lambda _: 60)
+        patched.setattr("checkin_jax.cli.terminal.terminal_width", lambda _: 60)
         check(clipping_norm="1", sensitivity="1", epsilon="1", delta="1e-5")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
     check("--json", clipping_norm="1", sensitivity="2", epsilon="0.9", delta="1e-5")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.reports.references import REFERENCES
+from checkin_jax.reports.render import REFERENCES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "references.md"

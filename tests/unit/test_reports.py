@@ -8,6 +8,7 @@ import json
 import math
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 from stand_in import as_read, quick_account
@@ -16,9 +17,9 @@ import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import bound_links, declarations, evidence, record, render, subjects
+from checkin_jax.reports import declarations, evidence, record, render, subjects
 from checkin_jax.reports.declarations import Checked, Decision, Deployment
-from checkin_jax.reports.glossary import words_of_pages
+from checkin_jax.reports.render import words_of_pages
 
 RUN = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.1, num_rounds=4)
 PURE = cj.PureLDP(epsilon0=1.0)
@@ -119,6 +120,9 @@ def test_an_undeclared_view_is_said_and_a_declared_one_is_marked(found, tmp_path
     assert "No audit" not in text
 
 
+EMPTY = ledger_file.Ledger(path=Path("x.json"))
+
+
 def ledger_of(*views):
     ledger = cj.CheckInAccountant(bounds="fast")
     with warnings.catch_warnings():
@@ -135,7 +139,7 @@ def of_ledgers():
 
 def ledger_page(of_ledgers, *views, view=None):
     others = {"local": of_ledgers["local",]}
-    made = subjects.of_ledger("x", of_ledgers[views], others, deployment=Deployment(view=view))
+    made = subjects.of_ledger("x", of_ledgers[views], others, ledger=EMPTY, deployment=Deployment(view=view))
     return as_read(html.unescape(render.page(made)))
 
 
@@ -180,14 +184,18 @@ def test_a_declared_view_without_figures_is_no_reason_to_mark_another(of_ledgers
     text = ledger_page(of_ledgers, "messages", view="aggregate")
     assert "View aggregate is declared, and has no figures here: only view local may be relied on" in text
     assert "applies here" not in text
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="9-LDP"))
+    made = subjects.of_ledger(
+        "x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment(message="9-LDP")
+    )
     with pytest.raises(
         ValueError, match="message='9-LDP': expected the first words of one of '1-LDP messages"
     ):
         render.page(made)
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment(message="1-LDP"))
+    made = subjects.of_ledger(
+        "x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment(message="1-LDP")
+    )
     assert made.chosen is None
-    made = subjects.of_ledger("x", of_ledgers["messages",], {}, deployment=Deployment())
+    made = subjects.of_ledger("x", of_ledgers["messages",], {}, ledger=EMPTY, deployment=Deployment())
     assert "no figure may be relied on, as each trusts somebody" in render.page(made)
 
 
@@ -336,9 +344,9 @@ def test_names_of_theorems_lead_to_their_sentences_on_the_page(found):
 
 def test_a_name_is_linked_where_it_stands_by_itself():
     stated = ("laws: one", "own-laws: two", "T2': three <x>", "T*: four")
-    assert len(list(bound_links.split([*stated, *stated]))) == 4
+    assert len(list(render.split([*stated, *stated]))) == 4
     text = "own-laws and laws, lawsuit, laws's, T2', T2'h, T**, bylaws, laws(x) < T*"
-    linked = bound_links.linked(text, stated)
+    linked = render.linked(text, stated)
     assert re.findall(r'<a href="#([^"]*)">([^<]*)</a>', linked) == [
         ("own-laws", "own-laws"),
         ("laws", "laws"),
@@ -347,7 +355,7 @@ def test_a_name_is_linked_where_it_stands_by_itself():
         ("T%2A", "T*"),
     ]
     assert html.unescape(re.sub("<[^>]*>", "", linked)) == text
-    assert bound_links.linked("T1 < 2", ()) == "T1 &lt; 2"
+    assert render.linked("T1 < 2", ()) == "T1 &lt; 2"
 
 
 def test_numbers_are_not_broken_where_they_are_text():
@@ -363,8 +371,8 @@ def test_numbers_are_not_broken_where_they_are_text():
 
 
 def test_theorems_lead_to_the_glossary(found):
-    assert bound_links.GLOSSARY in built([found])
-    assert bound_links.GLOSSARY not in built([{"local": found["local"]}])
+    assert render.GLOSSARY in built([found])
+    assert render.GLOSSARY not in built([{"local": found["local"]}])
 
 
 def test_the_words_of_a_page_are_explained_on_it(found):

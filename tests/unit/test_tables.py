@@ -1,6 +1,6 @@
 """Tables of texts in columns."""
 
-from checkin_jax._tables import broken, columns
+from checkin_jax.cli.terminal import broken, columns
 
 ROWS = [("view", "epsilon"), ("a long name", "1"), ("nothing is known",), ("b", "a | b")]
 

@@ -54,7 +54,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE, facts
+from checkin_jax.protocols import ADD_OR_REMOVE, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
@@ -164,7 +164,7 @@ def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
     return [each for each in found if not kinds or isinstance(each, kinds)]
 
 
-def _slot_cover(shown: facts.Slots) -> UniformSlot:
+def _slot_cover(shown: Slots) -> UniformSlot:
     """Cover of one message a slot, where the target may not be drawn against its rivals."""
     if shown.contested and shown.num_rivals:
         return Contested(*shown[:3], shown.num_rivals, shown.rival_prob)

@@ -97,6 +97,14 @@ class Entry:
             f"{self.ran['count']:,} x {self.ran['event']}" if "event" in self.ran else "a non-private event"
         )
 
+    def told(self, words: str) -> str:
+        """The run in these words, its note, and its removal."""
+        note, gone = f" ({self.note})" if self.note else "", self.removed
+        if gone is None:
+            return f"{words}{note}"
+        reason = f" ({gone.note})" if gone.note else ""
+        return f"{words}{note}; removed on {gone.on} by {gone.by}{reason}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:

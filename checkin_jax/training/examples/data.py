@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from checkin_jax._optional import how_to_install
+from checkin_jax._suggest import how_to_install
 from checkin_jax.training.model import Dataset
 
 DIGITS_MAX = 16

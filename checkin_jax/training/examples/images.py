@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from checkin_jax import _validate
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import rounds_within
 from checkin_jax.training.examples import networks
@@ -21,7 +22,7 @@ from checkin_jax.training.examples.image_settings import ImageSettings
 from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
-from checkin_jax.training.private.clients import ClientUpdate, local_steps
+from checkin_jax.training.private.clients import local_steps
 from checkin_jax.training.private.performance import Performance
 from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
@@ -32,7 +33,7 @@ _OWN = ("learning_rate", "decay", "momentum", "local_steps", "local_learning_rat
 
 
 @dataclasses.dataclass(kw_only=True)
-class ImageTraining(ImageSettings):
+class ImageTraining(ByName, ImageSettings):
     """Settings of a run on labelled images, without the images.
 
     With local_steps = 1 a client's update is the mean gradient of all its records. Several steps need a
@@ -53,18 +54,21 @@ class ImageTraining(ImageSettings):
     learning_rate: float = 1.0
     tuning: str | None = None
 
+    _legal = legal(
+        learning_rate=(_validate.real, 0, 1e30, "(]"),
+        decay=(_validate.choice, ("linear", "constant")),
+        momentum=(_validate.real, 0, 1, "[)"),
+        local_steps=(_validate.integer, 1, 10**6),
+        local_learning_rate=(_validate.optional, _validate.real, 0, 1e30, "(]"),
+    )
+
     def __post_init__(self) -> None:
-        self.learning_rate = _validate.real(0, 1e30, "(]", learning_rate=self.learning_rate)
-        _validate.choice(("linear", "constant"), decay=self.decay)
-        self.momentum = _validate.real(0, 1, "[)", momentum=self.momentum)
-        self.local_steps = _validate.integer(1, 10**6, local_steps=self.local_steps)
+        super().__post_init__()
         if (self.local_learning_rate is None) == (self.local_steps > 1):
             raise ValueError(
                 f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
                 + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
             )
-        own_rate = {"local_learning_rate": self.local_learning_rate}
-        self.local_learning_rate = _validate.optional(_validate.real, 0, 1e30, "(]", **own_rate)
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:
@@ -85,20 +89,6 @@ class ImageTraining(ImageSettings):
         if self.decay == "linear":
             rate = optax.linear_schedule(self.learning_rate, 0.0, rounds)
         return optax.sgd(rate, momentum=self.momentum or None)
-
-    def client_update(self, model: Model) -> ClientUpdate | None:
-        """Client update other than the gradient of the mean loss; None for the gradient."""
-        if self.local_learning_rate is None:
-            return None
-        return local_steps(model.loss, learning_rate=self.local_learning_rate, steps=self.local_steps)
-
-    def model(self, images: LabelledImages) -> Model:
-        """The network for these images. Equal images give an equal model, which compiles once.
-
-        Raises:
-          ValueError: there is no network for their size.
-        """
-        return image_model(images.image_side, images.max_value)
 
 
 def train(
@@ -122,7 +112,10 @@ def train(
 
     Returns, and raises: as `checkin_jax.training.train`.
     """
-    model = config.model(images)
+    model = image_model(images)
+    update = None
+    if config.local_learning_rate is not None:
+        update = local_steps(model.loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
     if after is not None:
         parameters = load(after, model)
         model = dataclasses.replace(model, init=lambda key: parameters)
@@ -133,7 +126,7 @@ def train(
         images.dataset,
         run_dir,
         optimizer=config.optimizer(rounds_within(config.run, account_fn)),
-        client_update=config.client_update(model),
+        client_update=update,
         on_round=on_round,
         performance=Performance(microbatch=config.microbatch, mesh=mesh),
         about={name: getattr(config, name) for name in _OWN},
@@ -143,9 +136,18 @@ def train(
     )
 
 
+def image_model(images: LabelledImages) -> Model:
+    """The network for these images, on records (image, label) of bytes. Equal kinds of images give the same model.
+
+    Raises:
+      ValueError: there is no network for their size.
+    """
+    return _model(images.image_side, images.max_value)
+
+
 @functools.cache
-def image_model(side: int, max_value: int) -> Model:
-    """Network for images of this side and pixels up to `max_value`, on records (image, label) of bytes.
+def _model(side: int, max_value: int) -> Model:
+    """Network for images of this side and pixels up to `max_value`.
 
     Raises:
       ValueError: there is no network for this size.

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers import MAX_EPSILON0, Gaussian, L2Mechanism, OneBit, PureLDP
 from checkin_jax.training.private import noise
 from checkin_jax.training.private.per_client_gradients import ClientVectors
@@ -28,7 +29,7 @@ SIMULATE = ("aggregate", "messages")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mechanism(abc.ABC):
+class Mechanism(ByName, abc.ABC):
     """Draws messages of one kind of randomizer, and their sums; subclass and `register_mechanism`.
 
     Objects are compared by their fields and compiled into the private step. Methods are pure, and those with
@@ -51,10 +52,7 @@ class Mechanism(abc.ABC):
     # path.
     groups_clients: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        clip_norm = _validate.real(*noise.CLIP_NORMS, clip_norm=self.clip_norm)
-        object.__setattr__(self, "clip_norm", clip_norm)
-        _validate.choice(SIMULATE, simulate=self.simulate)
+    _legal = legal(clip_norm=(_validate.real, *noise.CLIP_NORMS), simulate=(_validate.choice, SIMULATE))
 
     def __str__(self) -> str:
         return str(self.randomizer)
@@ -97,10 +95,6 @@ class Mechanism(abc.ABC):
         such noise.
         """
         return None
-
-    def noise_norm(self, dimension: int) -> float:
-        """Approximate expected l2 norm of the noise in one message."""
-        return self.noise_multiplier * self.clip_norm * math.sqrt(dimension)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
         """Log density of messages of component `along` on a unit vector v, for the clipped update
@@ -237,10 +231,6 @@ class L2Messages(Mechanism):
             return super().partial_sum(key, position, clipped, present)
         keys = fold(key, position // GROUP + jnp.arange(len(clipped) // GROUP, dtype=jnp.int32))
         return noise.l2_sum(keys, clipped, present, self.clip_norm, self.randomizer.epsilon0)
-
-    def noise_norm(self, dimension: int) -> float:
-        """Norm of every message, nearly all of which is noise."""
-        return noise.l2_message_norm(dimension, self.clip_norm, self.randomizer.epsilon0)
 
     def log_likelihood(self, along: np.ndarray, update: float) -> np.ndarray:
         """Exact log density relative to a uniform direction, from the half sphere of the message."""

@@ -1,4 +1,4 @@
-"""A run read back from its folder, and its parameters."""
+"""Runs read back from their folders: settings, metrics, parameters, and evaluations of accuracy and epsilon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import object_of, read_object
+from checkin_jax._files import object_of, read_object, undamaged
 from checkin_jax._serialize import from_plain
 from checkin_jax._validate import optional
 from checkin_jax.protocols import VIEWS, CheckInProtocol
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from checkin_jax.training.model import Model
     from checkin_jax.training.private.clients import Parameters
 
+
 # Numbers of an evaluation that do not come from the model's own metrics.
 LINE = (
     "round",
@@ -41,8 +42,6 @@ LINE = (
     "method",
     "spent",
     "spent_lower",
-    "update_norm",
-    "noise_norm",
 )
 
 # Settings in which runs of equal settings may differ.
@@ -244,10 +243,8 @@ def _nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _text(file: Path) -> str:
-    try:
+    with undamaged(file):
         return file.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -259,13 +256,11 @@ def _json(file: Path) -> dict[str, Any]:
 def _report(file: Path, planned: int) -> dict[str, Any]:
     report = _json(file)
     notes = report.get("notes")
-    try:
+    with undamaged(file):
         _validate.integer(1, planned, rounds=report.get("rounds"))  # type: ignore[arg-type]
         optional(_validate.real, 0, 1, accuracy=report["accuracy"])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise _validate.error("texts", notes=notes)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
     return report
 
 
@@ -274,7 +269,7 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
     lines = _text(file).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
-    try:
+    with undamaged(file):
         found = [object_of(line) for line in lines]
         if len(found) > planned:
             raise ValueError(f"{len(found)} rounds: expected at most {planned}")
@@ -285,8 +280,59 @@ def _lines(file: Path, planned: int) -> list[dict[str, Any]]:
             for name in ("spent", "spent_lower"):
                 for view in VIEWS if name in line else ():
                     optional(_validate.real, 0, math.inf, "[)", **{name: line[name][view]})
-            for name in ("update_norm", "noise_norm"):
-                optional(_validate.real, 0, math.inf, "[)", **{name: line.get(name)})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file}: damaged: {error}") from error
     return found
+
+
+def evaluations(runs: Path) -> list[dict[str, Any]]:
+    """Evaluations with figures of privacy of every run directory in a folder, as the runs wrote them.
+
+    Returns:
+      A row an evaluation, runs of equal settings together: setting (in words, no two settings alike), run, dataset,
+      round, accuracy, view, lower, epsilon (infinite where null), delta, method.
+
+    Raises:
+      ValueError: no run with such an evaluation there, or a damaged file. OSError: one cannot be read.
+    """
+    found = [read(path.parent) for path in sorted(runs.glob("*/metrics.jsonl"))]
+    groups = [*of_equal_settings(found).values()]
+    told = [
+        {"setting": words, **evaluation}
+        for words, group in zip(_in_words(groups), groups)
+        for run in group
+        for evaluation in _of_one(run)
+    ]
+    if not told:
+        raise ValueError(f"{runs}: expected run directories that evaluated accuracy and epsilon")
+    return told
+
+
+def _in_words(groups: Sequence[Sequence[RecordedRun]]) -> list[str]:
+    """Words for each setting: its messages, then its clients, then a number, where these tell it from others."""
+    words = [group[0].run.randomizer.description for group in groups]
+    for more in (
+        lambda i: f"{groups[i][0].run.protocol.num_clients:,} clients",
+        lambda i: f"setting {i + 1}",
+    ):
+        count = collections.Counter(words)
+        words = [f"{each}, {more(i)}" if count[each] > 1 else each for i, each in enumerate(words)]
+    return words
+
+
+def _of_one(run: RecordedRun) -> list[dict[str, Any]]:
+    lines = [line for line in run.metrics if "epsilon" in line and "accuracy" in line]
+    return [
+        {
+            "run": run.path.name,
+            "dataset": run.about.get("dataset"),
+            "round": line["round"],
+            "accuracy": line["accuracy"],
+            "view": line.get("view", "messages"),
+            **{
+                end: math.inf if line[name] is None else line[name]
+                for end, name in (("lower", "epsilon_lower"), ("epsilon", "epsilon"))
+            },
+            "delta": run.run.delta,
+            "method": line.get("method"),
+        }
+        for line in lines
+    ]

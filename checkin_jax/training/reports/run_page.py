@@ -1,4 +1,4 @@
-"""HTML page about a training run: its record, and figures of its metrics."""
+"""The record of a training run, the source of its statement and page; its HTML page, with figures of its metrics."""
 
 from __future__ import annotations
 
@@ -16,16 +16,93 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
-from checkin_jax.reports import render
+from checkin_jax.reports import evidence, render
 from checkin_jax.reports.declarations import Deployment
-from checkin_jax.reports.record import Figure, Section, Table, number
+from checkin_jax.reports.record import (
+    PROTECTED,
+    Figure,
+    Promise,
+    Record,
+    Section,
+    Table,
+    number,
+    reliable_view,
+    sentence,
+)
 from checkin_jax.training.reports.recorded import RecordedRun
-from checkin_jax.training.reports.report import AccountFn
-from checkin_jax.training.reports.run_record import of_run
+from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
+
+_METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
+_RELEASED = "the model after every round, and so its final parameters"
+# Files of a run's folder whose hashes are on the page.
+_FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
+
+
+def of_run(
+    run: RecordedRun, account_fn: AccountFn = account, *, deployment: Deployment | None = None
+) -> Record:
+    """Record of a run, with the guarantees of all planned rounds if fewer ran.
+
+    Args:
+      run: of at least one round.
+      account_fn: the accountant.
+      deployment: declarations of the deployer; None: those of deployment.toml in the run's folder, if it
+        exists.
+
+    Raises:
+      ValueError: no round was logged, or a file in the folder is damaged.
+    """
+    if not run.rounds:
+        raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to state")
+    private, about, protocol, audit = run.run, run.about, run.run.protocol, run.audit
+    found, planned, rates = figures(private, run.rounds, run.rounds_within_budget, account_fn)
+    leading = planned or found
+    said = run.deployment if deployment is None else deployment
+    data, held = str(about.get("dataset", "unknown data")), about.get("records_per_client")
+    held = held if isinstance(held, int) else None
+    tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
+    accuracy = run.report["accuracy"] if run.report else (tested[-1] if tested else None)
+    measured = "accuracy not measured" if accuracy is None else f"{accuracy:.1%} accuracy"
+    return Record(
+        title=f"Private training on {data}",
+        lead=f"{measured} after {run.rounds:,} rounds, {protocol.num_clients:,} clients",
+        state=tuple(run.report["notes"]) if run.report else ("this run has not ended, or was killed",),
+        promises=(Promise(guarantees=leading, relied_on=leading[reliable_view(leading, said)]),),
+        ran=found if planned else {},
+        by_rate=rates,
+        rounds=run.rounds,
+        ended=run.report is not None,
+        target=None if private.target_epsilon is None else (private.target_epsilon, private.target_view),
+        protocol=(protocol.title, private.schedule.so_far(run.rounds).in_words),
+        data=data,
+        clients=protocol.num_clients,
+        records_per_client=held,
+        clip_norm=private.clip_norm,
+        unit=sentence(f"{PROTECTED}{'' if held is None else f' ({held:,} each)'}, over the whole run"),
+        mechanism=tuple(
+            f"Before it, on the same clients: {one.description}, {its.description}."
+            for one, its in private.before
+        ),
+        covered=(
+            f"All {run.rounds:,} rounds of training on the clients' records"
+            f"{', and the earlier runs named above' if private.before else ''}.",
+        ),
+        tuning=about.get("tuning"),
+        evaluation=_METRICS,
+        released=(sentence(_RELEASED), sentence(POST_PROCESSING)),
+        randomness=f"Secret bits came from {about.get('entropy', 'a source that was not recorded')}.",
+        audit=audit,
+        run_by=f"checkin-jax {about.get('version', 'unknown')}",
+        files=evidence.digests(run.path / name for name in _FILES),
+        source=run.path.resolve().name,
+        deployment=said,
+    )
+
 
 # Most characters of a setting on the page.
 _ROOM = 1_000
@@ -79,7 +156,6 @@ def _course(run: RecordedRun) -> Section:
             *_accuracy_over_epsilon(accounted),
             *_epsilon_over_rounds(accounted),
             *_check_ins(run),
-            *_update_norms(run),
         ),
     )
 
@@ -175,31 +251,6 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
     )
     table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
     return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)
-
-
-def _update_norms(run: RecordedRun) -> tuple[Figure, ...]:
-    """Norms of the released updates. Norms of single clients' updates are not covered by any guarantee."""
-    lines = [line for line in run.metrics if line.get("update_norm") and line.get("noise_norm")]
-    if not lines:
-        return ()
-    rounds = [line["round"] for line in lines]
-
-    def draw(axis: Axes) -> None:
-        axis.plot(rounds, [line["update_norm"] for line in lines], ".-", color="#123a6b", label="update")
-        axis.plot(
-            rounds, [line["noise_norm"] for line in lines], "--", color="#7f7f7f", label="expected noise"
-        )
-        axis.axhline(run.run.clip_norm, color="#c0392b", linewidth=1, label="clip norm")
-        axis.set(xlabel="round", ylabel="l2 norm")
-        shown = [run.run.clip_norm, *(line[name] for line in lines for name in ("update_norm", "noise_norm"))]
-        plotting.scale(axis, "y", shown)
-        axis.legend(frameon=False)
-
-    return _figure(
-        "Updates against clip norm and noise",
-        "Norm of the released update. Norms of single clients' updates are not shown: no guarantee covers them.",
-        draw,
-    )
 
 
 def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:

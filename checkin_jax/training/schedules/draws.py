@@ -4,6 +4,9 @@ Trust model: no party of the protocol knows the entropy, nor the participants th
 it can undo the amplification. So it comes from the operating system unless the user requests a reproducible
 run. It is on disk only during a run with checkpoints.
 
+Clients of unequal rates (`Fleet`) are numbered in the order of `Rates`: those of the first value come first. Each has
+its own coin, at a cost proportional to participants.
+
 Every draw of a run has its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round or
 window t can be drawn without those before it. `schedule.Schedule` cuts windows into rounds of training.
 The float32 sampler `jax.random.binomial` is not used, since it has the wrong law for large n.
@@ -16,6 +19,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +27,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+from checkin_jax.rates import Rates
 
 # Increased whenever the same entropy draws another run: runs begun before cannot be resumed.
 DRAWS = 2
@@ -108,23 +113,91 @@ def round_key(noise_key: jax.Array, round_index: int) -> jax.Array:
     return _fold_in(noise_key, np.uint32(round_index))
 
 
-def participants(entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int) -> np.ndarray:
+class _Octave(NamedTuple):
+    """Groups of clients with rates within a factor of two of the largest, `top`; [groups].
+
+    rates: of each group. first: number of its first client. ends: number of clients of this and earlier
+    groups.
+    """
+
+    top: float
+    rates: np.ndarray
+    first: np.ndarray
+    ends: np.ndarray
+
+
+class Fleet:
+    """Clients with the rates at which their messages arrive.
+
+    Args:
+      rates: in (0, 1], with the number of clients of each.
+
+    Attributes:
+      num_clients: number of clients. expected: expected number of messages per round.
+    """
+
+    def __init__(self, rates: Rates) -> None:
+        values, counts = rates.values, rates.counts.astype(np.int64)
+        self._values, self._counts, self._ends = values, counts, np.cumsum(counts)
+        self.num_clients, self.expected = rates.num_clients, rates.expected_check_ins
+        octave = np.floor(-np.log2(values)).astype(np.int64)
+        self._octaves = []
+        for which in np.unique(octave):
+            mine = np.flatnonzero(octave == which)
+            ends, first = np.cumsum(counts[mine]), self._ends[mine] - counts[mine]
+            self._octaves.append(_Octave(float(values[mine].max()), values[mine], first, ends))
+
+    def rate_of(self, client: int) -> float:
+        return float(self._values[np.searchsorted(self._ends, client, side="right")])
+
+    def all_absent(self, share: float) -> float:
+        """Probability that no message arrives, if each is also thinned with probability `share` in (0, 1]."""
+        with np.errstate(divide="ignore"):  # clients of rate 1
+            return float(np.exp(self._counts @ np.log1p(-share * self._values)))
+
+    def present(self, rng: np.random.Generator) -> np.ndarray:
+        """Participants: each client with its own rate, independently, in random order; (k,)
+        int64, distinct.
+
+        Among clients within a factor of two, a binomial number is drawn at their largest rate, and each is
+        then thinned by the ratio of its own rate to that rate. The cost is proportional to the number of
+        participants, not of clients.
+        """
+        parts = []
+        for each in self._octaves:
+            size = int(each.ends[-1])
+            picked = int(rng.binomial(size, each.top))
+            places = rng.choice(size, size=picked, replace=False, shuffle=False)
+            group = np.searchsorted(each.ends, places, side="right")
+            stays = rng.random(picked) * each.top < each.rates[group]
+            places, group = places[stays], group[stays]
+            starts = np.concatenate([[0], each.ends[:-1]])
+            parts.append(each.first[group] + places - starts[group])
+        return rng.permutation(np.concatenate(parts))
+
+
+def participants(
+    entropy: int, protocol: ShuffledCheckIn | Shuffle, round_index: int, fleet: Fleet | None = None
+) -> np.ndarray:
     """Clients whose messages arrive in one round of shuffled check-in, or of shuffling.
 
-    Formal guarantees: the number of participants is Binomial(num_clients, rate). Given the number, the set is
-    uniform among sets of that size, in uniformly random order, so sending messages in this order shuffles
-    them. Clients are distinct; rounds are independent; the result depends on the arguments only. Drop-outs
-    are included: rate = check_in_prob (1 - drop_out_prob). The cost is proportional to the number of
-    participants.
+    Formal guarantees: at one rate the number of participants is Binomial(num_clients, rate), and given the number, the
+    set is uniform among sets of that size. At unequal rates every client is present with its own rate, independently of
+    the others. Clients are distinct, in uniformly random order, so sending messages in this order shuffles them; rounds
+    are independent; the result depends on the arguments only. Drop-outs are included: rate = check_in_prob (1 -
+    drop_out_prob). The cost is proportional to the number of participants.
 
     Args:
       entropy: the run's entropy, sensitive.
       protocol: public description; `num_rounds` is not used.
       round_index: 0, 1, ...
+      fleet: the clients, if their rates are unequal.
 
     Returns:
       (k,) int64, sensitive; k may be 0.
     """
+    if fleet is not None:
+        return fleet.present(generator(entropy, Stream.PARTICIPANTS, round_index))
     return participants_of(entropy, protocol.num_clients, protocol.rate, round_index)
 
 
@@ -134,37 +207,50 @@ def participants_of(entropy: int, number: int, rate: float, round_index: int) ->
     return rng.choice(number, size=int(rng.binomial(number, rate)), replace=False)
 
 
-def fixed_window(entropy: int, protocol: FixedWindow, window_index: int) -> np.ndarray:
+def fixed_window(
+    entropy: int, protocol: FixedWindow, window_index: int, fleet: Fleet | None = None
+) -> np.ndarray:
     """Client used in each slot of one window of A_fix ([RCI] Algorithm 1), DUMMY in empty slots.
 
     Formal guarantees: the law is that of every client taking part with probability `check_in_prob` and
     choosing a slot uniformly, and the server using one uniform client of each slot. Windows are independent.
     Unused clients are not drawn: first the number of clients in each slot, then the used ones as a uniform
-    ordered sample, since clients are exchangeable. Cost and memory are O(num_slots) for every n.
+    ordered sample, since clients are exchangeable. Cost and memory are O(num_slots) for every n. With unequal rates, a
+    `fleet`, they are proportional to slots and participants.
 
     Returns:
       (num_slots,) int64, sensitive; clients are distinct.
     """
     rng = generator(entropy, Stream.PARTICIPANTS, window_index)
-    occupied = _loads(rng, protocol) > 0
     slots = np.full(protocol.num_slots, DUMMY, np.int64)
+    if fleet is not None:
+        clients = fleet.present(rng)
+        # In random order, the last client to claim a slot is a uniform one.
+        slots[rng.integers(protocol.num_slots, size=len(clients))] = clients
+        return slots
+    occupied = _loads(rng, protocol) > 0
     slots[occupied] = rng.choice(protocol.num_clients, size=int(occupied.sum()), replace=False)
     return slots
 
 
 def averaged_updates(
-    entropy: int, protocol: AveragedUpdates, window_index: int
+    entropy: int, protocol: AveragedUpdates, window_index: int, fleet: Fleet | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Participants of one window of A_avg ([RCI] Algorithm 2), slot after slot.
 
-    Formal guarantees: every client takes part with probability `check_in_prob`, independently, in one uniform
-    slot; windows are independent. Cost and memory are O(num_clients + num_slots).
+    Formal guarantees: every client takes part with probability `check_in_prob`, or with its own rate in a `fleet`,
+    independently, in one uniform slot; windows are independent. Cost and memory are O(num_clients + num_slots).
 
     Returns:
       clients: (k,) int64, sensitive, distinct; the clients of slot i are clients[ends[i] - load : ends[i]].
       ends: (num_slots,) int64, cumulated loads, which do not depend on data and which the protocol publishes.
     """
     rng = generator(entropy, Stream.PARTICIPANTS, window_index)
+    if fleet is not None:
+        clients = fleet.present(rng)
+        picked = rng.integers(protocol.num_slots, size=len(clients))
+        ends = np.cumsum(np.bincount(picked, minlength=protocol.num_slots))
+        return clients[np.argsort(picked, kind="stable")], ends
     ends = np.cumsum(_loads(rng, protocol))
     return rng.choice(protocol.num_clients, size=int(ends[-1]), replace=False), ends
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax._optional import how_to_install
+from checkin_jax._suggest import how_to_install
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.training.schedules.draws import DUMMY, ENTROPY_BYTES
 from checkin_jax.training.schedules.schedule import schedule_of

@@ -19,7 +19,7 @@ from checkin_jax import _validate
 from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
 from checkin_jax.training.registry import Registry
-from checkin_jax.training.schedules.heterogeneous import Fleet
+from checkin_jax.training.schedules.draws import Fleet
 
 # Clients whose messages make round 0, 1, ...: see `Schedule.draw`.
 Clients = Callable[[int], np.ndarray]

@@ -1,4 +1,4 @@
-"""Tables of texts in aligned columns, and lines broken to the width of a terminal."""
+"""Lines of text and tables in aligned columns on a terminal, broken to its width."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from typing import TextIO
+
+
+def say(*lines: str, to: TextIO | None = None) -> None:
+    """Prints lines at once, on standard output by default, wrapped to the width of a terminal."""
+    width = terminal_width(to)
+    print(*(broken(line, width) for line in lines), sep="\n", flush=True, file=to)
+
 
 # A last column narrower than this is not wrapped.
 _NARROWEST = 16

@@ -1,4 +1,7 @@
-"""Rounds of windows: A_fix and A_sldw use one message per slot; A_avg averages all messages of a slot."""
+"""Schedules of the protocols: rounds that are units, and rounds of windows.
+
+A_fix and A_sldw use one message per slot; A_avg averages all messages of a slot.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,118 @@ import math
 
 import numpy as np
 
-from checkin_jax.protocols import AveragedUpdates, FixedWindow, SlidingWindow
-from checkin_jax.training.schedules import draws, heterogeneous
+from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
+from checkin_jax.protocols.availability import AvailabilityLog, AvailableCheckIn
+from checkin_jax.training.schedules import draws
 from checkin_jax.training.schedules.draws import DUMMY
 from checkin_jax.training.schedules.schedule import (
+    FEW_CLIENTS,
     FEW_SLOTS,
+    LEAST_RATE,
     Clients,
     Schedule,
     more_often,
     register_schedule,
 )
+
+# Rounds of the log in the audit's stand-in.
+_FEW_ROUNDS = 16
+
+
+@register_schedule(ShuffledCheckIn, Shuffle)
+class Rounds(Schedule):
+    """Rounds of all clients who check in; the sum is divided by the expected number."""
+
+    protocol: ShuffledCheckIn | Shuffle
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """Number of clients, and the protocol's rate or the mean of the rates."""
+        number = self.protocol.num_clients
+        return number, self.protocol.rate if self.fleet is None else self.fleet.expected / number
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.participants`."""
+        return functools.partial(draws.participants, entropy, self.protocol, fleet=self.fleet)
+
+    @property
+    def description(self) -> str:
+        """Rates and expected number of messages."""
+        number, rate = self.check_ins
+        unequal_rates = self.protocol.unequal_rates
+        how = f"rate {rate:.6g}"
+        if unequal_rates is not None:
+            how = f"rates {unequal_rates.span}, each client its own"
+        return f"checking in at {how}: about {number * rate:,.0f} a round"
+
+    def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
+        """A few clients, with rates of at least one half."""
+        fewer = super().fewer_clients()
+        return more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
+
+
+@register_schedule(AvailableCheckIn)
+class AvailableRounds(Schedule):
+    """Rounds t of those of the first n_t clients who check in; sums are divided by their mean number.
+
+    So client 0 is available in every round, like the client of the guarantee, and the last one only in the
+    largest rounds. With a divisor per round the few messages of a small round would have more weight than
+    others.
+    """
+
+    protocol: AvailableCheckIn
+
+    @property
+    def _log(self) -> AvailabilityLog:
+        rounds = self.protocol.num_rounds
+        log = self.protocol.log
+        return AvailabilityLog(log.available[:rounds], log.coin[:rounds] * self.protocol.arrival_prob)
+
+    @property
+    def check_ins(self) -> tuple[int, float]:
+        """Largest number of available clients, and a client's mean rate over these clients and the log."""
+        number = self.protocol.num_clients
+        return number, float(np.mean(self._log.available * self._log.coin)) / number
+
+    def draw(self, entropy: int) -> Clients:
+        """See `draws.participants_of`: the available clients follow from their number, which is public."""
+        log = self._log
+
+        def clients(index: int) -> np.ndarray:
+            number, coin = int(log.available[index]), float(log.coin[index])
+            return draws.participants_of(entropy, number, coin, index)
+
+        return clients
+
+    @property
+    def drawn_at_once(self) -> float:
+        """Messages of the largest round."""
+        return float(np.max(self._log.available * self._log.coin))
+
+    @property
+    def description(self) -> str:
+        """Number of available clients, and expected numbers of messages."""
+        log = self._log
+        number, rate = self.check_ins
+        return (
+            f"{int(log.available.min()):,} to {int(log.available.max()):,} of them available: about "
+            f"{number * rate:,.0f} a round"
+        )
+
+    def exposure(self, client: int) -> np.ndarray:
+        """Share of rounds in which this client is available, over their mean number of available clients."""
+        there = self._log.available[self._log.available > client]
+        return np.array([there.size / self._log.available.size / there.mean()])
+
+    def fewer_clients(self) -> AvailableCheckIn:
+        """A few clients, some of them unavailable at times, with rates of at least one half."""
+        log = self.protocol.log
+        some = np.unique(np.linspace(0, log.available.size - 1, _FEW_ROUNDS).astype(int))
+        available = np.maximum(np.rint(FEW_CLIENTS * log.available[some] / log.available.max()), 1.0)
+        coin = np.minimum(log.coin[some] * max(1.0, LEAST_RATE / log.coin.max()), 1.0)
+        return AvailableCheckIn(
+            log=AvailabilityLog(available, coin), num_rounds=1, drop_out_prob=self.protocol.drop_out_prob
+        )
 
 
 class _OneASlot(Schedule):
@@ -61,13 +166,9 @@ class FixedWindowRounds(_OneASlot):
     protocol: FixedWindow
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.fixed_window`, and `heterogeneous.fixed_window` for unequal rates; caches the last
-        window.
-        """
+        """See `draws.fixed_window`; the last window is cached."""
         protocol = self.protocol
-        drawn = functools.partial(draws.fixed_window, entropy, protocol)
-        if self.fleet is not None:
-            drawn = functools.partial(heterogeneous.fixed_window, entropy, protocol, self.fleet)
+        drawn = functools.partial(draws.fixed_window, entropy, protocol, fleet=self.fleet)
         window = functools.lru_cache(maxsize=1)(drawn)
 
         def clients(index: int) -> np.ndarray:
@@ -189,10 +290,8 @@ class AveragedUpdatesRounds(Schedule):
         return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
 
     def draw(self, entropy: int) -> Clients:
-        """See `draws.averaged_updates`, or `heterogeneous.averaged_updates`; the last window is cached."""
-        drawn = functools.partial(draws.averaged_updates, entropy, self.protocol)
-        if self.fleet is not None:
-            drawn = functools.partial(heterogeneous.averaged_updates, entropy, self.protocol, self.fleet)
+        """See `draws.averaged_updates`; the last window is cached."""
+        drawn = functools.partial(draws.averaged_updates, entropy, self.protocol, fleet=self.fleet)
         window = functools.lru_cache(maxsize=1)(drawn)
 
         def clients(index: int) -> np.ndarray:

@@ -1,27 +1,100 @@
-"""Figures of the shuffled check-in paper [SCI] and of the random check-ins paper [RCI], with certified brackets."""
+"""Figures of the shuffled check-in paper [SCI] and of the random check-ins paper [RCI], by name: curves and numbers."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from checkin_jax import plotting
-from checkin_jax._plot_style import COLORS, EIGHT, SERIES
 from checkin_jax.accounting import published
 from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.plotting import COLORS, EIGHT, SERIES, name_ends
 from checkin_jax.protocols import MAX_CLIENTS, Shuffle
-from checkin_jax.sweeps.figures.panel import WORDS, Panel, Row
+from checkin_jax.sweeps import tables
 from checkin_jax.sweeps.sweep import sweep
 from checkin_jax.sweeps.tables import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+Values = np.ndarray | Sequence[float]
+Row = dict[str, Any]
+
+# Words of columns, on axes.
+WORDS = {
+    "num_clients": "clients",
+    "check_in_prob": "check-in probability",
+    "drop_out_prob": "drop-out probability",
+    "num_rounds": "rounds",
+    "num_slots": "slots",
+    "num_epochs": "windows",
+    "round": "rounds",
+    "epsilon0": "local privacy ε₀",
+    "epsilon": "ε (nats)",
+    "target_epsilon": "target ε",
+    "delta": "δ",
+    "rdp": "Rényi divergence (nats)",
+    "value": "value that meets the target",
+    "colluding_share": "share of clients who collude",
+    "clients_factor": "clients: Theorem 7 / Theorem 5.1",
+    "accuracy": "test accuracy",
+}
+
+
+class Panel:
+    """An axis, its curves, and the rows of their numbers.
+
+    Args:
+      axis: to draw on.
+      x, y: columns of the rows; their words label the axis.
+    """
+
+    def __init__(self, axis: Axes, x: str, y: str) -> None:
+        self.axis, self.rows = axis, list[Row]()
+        self._x, self._y = x, y
+        self._ends: list[tuple[Values, Values, str, str]] = []
+        axis.set(xlabel=WORDS[x], ylabel=WORDS[y])
+
+    def curve(
+        self,
+        name: str,
+        x: Values,
+        y: Values,
+        color: str,
+        style: str = "-",
+        *,
+        lower: Values | None = None,
+        end: str | None = None,
+    ) -> None:
+        """Draws a curve, with a band down to `lower`, and keeps its numbers.
+
+        name: in the rows. end: text at its right end; by default the name, none if empty.
+        """
+        if lower is not None:
+            self.axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
+        self.axis.plot(x, y, style, color=color)
+        end = name if end is None else end
+        if end:
+            self._ends.append((x, y, end, color))
+        below = [None] * len(x) if lower is None else np.asarray(lower).tolist()
+        for at, low, value in zip(np.asarray(x).tolist(), below, np.asarray(y).tolist()):
+            self.rows.append({"curve": name, self._x: at, "lower": low, self._y: value})
+
+    def finished(self, **settings: Any) -> list[Row]:
+        """Sets scales and limits of the axis, writes the names, and returns the rows."""
+        self.axis.set(**settings)
+        name_ends(self.axis, cast(Any, self._ends))
+        return self.rows
+
 
 DELTA = 1e-6
 # Settings of SCI's figure 1 where they are not swept, and of the fleet of its figure 2; ours, as none are in print.
@@ -194,3 +267,107 @@ def _power(value: float) -> str:
     """A power of ten as one, other numbers in digits."""
     exponent = round(math.log10(value))
     return f"$10^{{{exponent}}}$" if math.isclose(value, 10.0**exponent) else f"{value:g}"
+
+
+# Inches of a column, and points of its letters.
+WIDTH, TEXT = 3.3, 7.0
+
+
+class NamedFigure(NamedTuple):
+    """A figure that can be asked for.
+
+    description: one line about it. draw: draws on an axis, given points or source, and returns the rows that it shows.
+    seconds: rough time on two cores, compiled before. points: values along each curve; 0: not a choice. source: it
+    shows runs of training. height: over the width.
+    """
+
+    description: str
+    draw: Callable[..., list[Row]]
+    seconds: int
+    points: int = 0
+    source: bool = False
+    height: float = 0.65
+
+
+_OF_ROUND = "Renyi divergence of a round against"
+FIGURES = {
+    "shuffled-check-in-figure-1a": NamedFigure(
+        f"{_OF_ROUND} clients", functools.partial(divergence, swept="num_clients"), 3, 13
+    ),
+    "shuffled-check-in-figure-1b": NamedFigure(
+        f"{_OF_ROUND} check-in probability", functools.partial(divergence, swept="check_in_prob"), 2, 13
+    ),
+    "shuffled-check-in-figure-1c": NamedFigure(
+        f"{_OF_ROUND} epsilon0", functools.partial(divergence, swept="epsilon0"), 2, 13
+    ),
+    "shuffled-check-in-figure-2": NamedFigure(
+        "epsilon against rounds: published bounds and the certified bracket", rounds, 5, 9
+    ),
+    "shuffled-check-in-figure-3": NamedFigure(
+        "accuracy against epsilon of runs in --source: 3a of LDP-SGD, 3b of Gaussian messages",
+        functools.partial(accuracy, against="epsilon"),
+        1,
+        source=True,
+        height=0.8,
+    ),
+    "shuffled-check-in-figure-4": NamedFigure(
+        "accuracy against rounds of runs in --source",
+        functools.partial(accuracy, against="round"),
+        1,
+        source=True,
+        height=0.8,
+    ),
+    "random-check-ins-figure-2": NamedFigure(
+        "epsilon of shuffling against epsilon0: Theorem 5.1, Erlingsson et al., certified",
+        shuffling,
+        25,
+        8,
+        height=0.8,
+    ),
+    "random-check-ins-clients": NamedFigure(
+        "clients that Erlingsson et al. need for one of Theorem 5.1", fewer_clients, 1, 39
+    ),
+}
+
+
+def write(
+    chosen: NamedFigure,
+    out: Path,
+    data: Path | None = None,
+    *,
+    width: float = WIDTH,
+    text: float = TEXT,
+    **given: Any,
+) -> None:
+    """Draws a figure into a file, and writes the numbers that it shows.
+
+    Args:
+      chosen: the figure.
+      out: .pdf, .svg or .png.
+      data: .csv for the numbers.
+      width: inches.
+      text: points of all letters.
+      **given: points or source, as the figure takes it.
+    """
+    import matplotlib
+
+    scale = text / TEXT
+    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
+    lines = {"axes.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.0, "patch.linewidth": 0.7}
+    ticks = {"major.width": 0.5, "minor.width": 0.4, "major.size": 2.5, "minor.size": 1.5}
+    lines |= {f"{axis}tick.{name}": points for axis in "xy" for name, points in ticks.items()}
+    style: Any = {
+        **dict.fromkeys(sizes, text),
+        **{name: points * scale for name, points in lines.items()},
+        # Letters stay letters, in an SVG and as journals want it in a PDF; equal figures are equal files.
+        "svg.fonttype": "none",
+        "svg.hashsalt": "checkin-jax",
+        "pdf.fonttype": 42,
+    }
+    with matplotlib.rc_context(style):
+        drawn, (axis,) = plotting.figure()
+        drawn.set_size_inches(width, chosen.height * width)
+        rows = chosen.draw(axis, **given)
+        plotting.write(drawn, out)
+    if data is not None:
+        tables.write_rows(data, rows)

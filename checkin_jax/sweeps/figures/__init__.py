@@ -1,1 +1,0 @@
-"""Figures of the papers by name, for a column of a journal. Needs matplotlib."""
