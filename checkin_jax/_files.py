@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from checkin_jax import _validate
+from checkin_jax._rounding import counted
 from checkin_jax._suggest import did_you_mean
 
 try:
@@ -150,10 +152,17 @@ def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = 
       ValueError: a missing column, a line that is empty or not numbers, with its number in the file, or no lines.
       OSError: the file cannot be read.
     """
-    # Spreadsheets begin a file with a byte order mark.
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        header, *rows = [*csv.reader(file)] or [[]]
+    with naming(Path(path)):
+        content = Path(path).read_bytes()
+    try:
+        # Spreadsheets begin a file with a byte order mark.
+        header, *rows = [*csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))] or [[]]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected a text in UTF-8") from error
     header = [name.strip() for name in header]
+    for name in (*needed, *more):
+        if header.count(name) > 1:
+            raise ValueError(f"{path}: line 1 has {header.count(name)} columns {name}: expected one")
     for name in needed:
         if name not in header:
             hint = "; columns are separated by commas" if ";" in "".join(header) else ""
@@ -167,6 +176,11 @@ def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = 
     places = [header.index(name) for name in (*needed, *more) if name in header]
     found = []
     for number, row in enumerate(rows, start=2):
+        if len(row) > len(header):
+            raise ValueError(
+                f"{path}: line {number}: {_validate.shown(','.join(row))}: expected {counted(len(header), 'value')}, "
+                "one a column; numbers are written without commas"
+            )
         try:
             found.append([float(row[place]) for place in places])
         except (ValueError, IndexError):

@@ -75,8 +75,8 @@ PROTOCOL, RANDOMIZER, GUARANTEE, OUTPUT = (
 
 # Note below answers of --bounds fast.
 QUICK = (
-    "by fast bounds only (--bounds fast); all bounds together give a smaller epsilon, many times smaller for shuffled "
-    "Gaussian messages"
+    "by fast bounds only (--bounds fast); all bounds together may give a smaller epsilon, many times smaller for "
+    "shuffled Gaussian messages"
 )
 
 
@@ -356,7 +356,9 @@ def run_of(name: str, folder: Path) -> "RecordedRun":
     from checkin_jax.training.reports import recorded
 
     if not folder.is_dir():
-        raise UsageError(f"{name} {folder}: no such folder")
+        raise UsageError(
+            f"{name} {folder}: {'a file, not the folder of a run' if folder.is_file() else 'no such folder'}"
+        )
     return recorded.read(folder)
 
 

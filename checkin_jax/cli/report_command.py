@@ -100,7 +100,10 @@ class _DeclaredOptions(BoundsOption):
         if kind == "plan" and self.delta is not None:
             raise UsageError("--delta is given by the plan: leave it out")
         bounds = bounds_of(self.bounds)
-        last = None if self.last is None else formats.last_of(self.last, kind)
+        try:
+            last = None if self.last is None else formats.last_of(self.last, kind)
+        except ValueError as error:
+            raise UsageError(f"--last {error}") from error
         if kind == "ledger":
             made = ledger_command.recorded(subject, self.delta, bounds, said, attack=attack)
         else:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -39,7 +40,7 @@ def _rows(probabilities: Any) -> tuple[tuple[float, ...], ...]:
         )
     if not np.all((table >= 0.0) & (table <= 1.0)):
         at = tuple(int(i) for i in np.argwhere(~((table >= 0.0) & (table <= 1.0)))[0])
-        raise ValueError(f"probabilities[{at[0]}][{at[1]}]={table[at]!r}: expected a number in [0, 1]")
+        raise ValueError(f"probabilities[{at[0]}][{at[1]}]={table[at].item()!r}: expected a number in [0, 1]")
     for i, row in enumerate(table):
         if abs(math.fsum(row) - 1.0) > _SUM:
             raise ValueError(
@@ -115,6 +116,8 @@ class FiniteMechanism(Randomizer):
     def epsilon0(self) -> float:
         """The largest log likelihood ratio in nats, rounded up by a few units in the last place."""
         largest = max(max(column) / min(column) for column in zip(*self._exact, strict=True))
+        if largest > sys.float_info.max:
+            return math.inf
         # log1p keeps the digits of a ratio near 1.
         return math.log1p(float(largest - 1)) * (1.0 + 2.0**-50)
 

@@ -4,6 +4,7 @@ an error.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import functools
@@ -31,6 +32,8 @@ from checkin_jax.sweeps.settings import Settings
 
 # CPU seconds of work per process (this one included) from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
+# Calls at a time that each worker has, or that wait for it.
+_AHEAD = 2
 # Seconds after which an idle process ends, and between checks that its parent exists.
 _IDLE, _LOOK = 60, 1.0
 
@@ -74,11 +77,16 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             made += 1
             each = (time.process_time() - started) / made
             self._begin(each * (len(calls) - made + len(calls) * self.blocks_left))
-        pending = {self._submitted(function, calls[i]): i for i in range(made, len(calls))}
-        while pending:
-            last = next(reversed(pending))
-            if last.cancel():
-                i = pending.pop(last)
+        left, pending = (
+            collections.deque(range(made, len(calls))),
+            dict[concurrent.futures.Future[Any], int](),
+        )
+        while left or pending:
+            while left and len(pending) < _AHEAD * self._most:
+                i = left.popleft()
+                pending[self._submitted(function, calls[i])] = i
+            if left:
+                i = left.pop()
                 take(i, function(*calls[i]))
             else:
                 concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -224,16 +224,20 @@ def product(given: Mapping[str, Any], known: Mapping[str, type] = KINDS) -> Sett
 
 
 def zipped(
-    given: Mapping[str, Any], known: Mapping[str, type] = KINDS, faults: Mapping[int, str] | None = None
+    given: Mapping[str, Any],
+    known: Mapping[str, type] = KINDS,
+    faults: Mapping[int, str] | None = None,
+    columns: Collection[str] = (),
 ) -> Settings:
-    """Row i has the i-th value of each argument; single values apply to all rows. faults: as of
-    `Settings`.
+    """Row i has the i-th value of each argument; single values apply to all rows, unless they are `columns` of a table.
+
+    faults: as of `Settings`.
 
     Raises:
       ValueError: columns of different lengths.
     """
     axes = {name: axis(name, values, known) for name, values in given.items()}
-    lengths = {name: len(values) for name, values in axes.items() if len(values) != 1}
+    lengths = {name: len(values) for name, values in axes.items() if len(values) != 1 or name in columns}
     if len(set(lengths.values())) > 1:
         named = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"table: expected columns of one length, but {named}")

@@ -117,7 +117,8 @@ def prepare(
                 raise ValueError(
                     f"{name}={_validate.shown(value)}: expected no argument beside a column {name} of table"
                 )
-        made = settings.zipped({**columns, **arguments}, known, faults)
+        listed = [name for name, column in columns.items() if np.ndim(column)]
+        made = settings.zipped({**columns, **arguments}, known, faults, listed)
     else:
         made = settings.product(arguments, known)
     check(question, list(made.axes))

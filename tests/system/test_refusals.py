@@ -54,6 +54,8 @@ FILES = {
     "rates.csv": "rate\n0.1\n1.7\n",
     "two.csv": "rate\n0.1\n0.2\n",
     "log.csv": "available,coin\n900,.1\n400,.1\n",
+    "commas.csv": "rate,count\n.1,20,000\n",
+    "twice.csv": "rate,rate\n.1,.2\n",
     "page.html": "<p>mine</p>",
 }
 # Of each command the words, and how its one line begins or goes on.
@@ -184,6 +186,12 @@ REFUSED = [
     (f"compare {COINS}", "exactly one of"),
     # Check-in rates.
     (
+        "epsilon --epsilon0 1 --rates commas.csv",
+        "commas.csv: line 2: '.1,20,000': expected 2 values, one a column",
+    ),
+    ("epsilon --epsilon0 1 --rates twice.csv", "twice.csv: line 1 has 2 columns rate: expected one"),
+    ("epsilon --epsilon0 1 --rates latin.toml", "latin.toml: expected a text in UTF-8"),
+    (
         "epsilon --epsilon0 1 --rates log.csv",
         "log.csv: line 1 has the columns available, coin: expected rate",
     ),
@@ -250,7 +258,7 @@ REFUSED = [
     ("report missing", "missing: no such folder or file"),
     ("statement nothing.json", "nothing.json: no guarantee: nothing was composed"),
     ("statement good.toml --delta 1e-6", "--delta is given by the plan"),
-    ("statement good.json --last log.csv", "log.csv: expected a statement made by"),
+    ("statement good.json --last log.csv", "--last log.csv: expected a statement made by"),
     ("statement log.csv", "log.csv: expected the folder of a run, a ledger (.json) or a plan (.toml)"),
     ("statement missing", "missing: no such folder or file"),
     ("statement good.json --out nodir/x.txt", "--out nodir/x.txt: expected a file in an existing folder"),
@@ -260,6 +268,7 @@ REFUSED = [
     ("ledger remove good.json 2", "good.json: entry 2: expected one of 1 to 1"),
     ("ledger add good.json --run missing", "--run missing: no such folder"),
     ("train digits --run-dir new --after missing", "--after missing: no such folder"),
+    ("train digits --run-dir new --after good.json", "--after good.json: a file, not the folder of a run"),
     (f"ledger add good.json {RUN} --on June", "--on June: expected a date such as"),
     (f"ledger add good.json {RUN} --target-epsilon 0", "--target-epsilon 0: expected"),
     ("budget .", "no such file; is this the folder of a run?"),

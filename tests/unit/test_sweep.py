@@ -278,6 +278,7 @@ def test_axes_as_text(name, given, right):
         ({"noise_multiplier": 1.0}, ValueError, "exactly one of epsilon0 and noise_multiplier"),
         ({"free": "epsilon0"}, ValueError, "free='epsilon0'"),
         ({"table": {"num_rounds": [1, 2], "minibatch": [1, 2, 3]}}, ValueError, "columns of one length"),
+        ({"table": {"num_rounds": [1, 2], "minibatch": [1]}}, ValueError, "minibatch has 1"),
         (
             {"num_clients": "1:1e5:lin100000", "num_rounds": "1:1e5:lin100000"},
             ValueError,

@@ -114,7 +114,8 @@ class DeviceBudget:
         """
         if not self.may_send(randomizer, min_reports=min_reports, count=count):
             raise ValueError(
-                f"count={count!r}: expected messages within the budget, of which {self.left:.3g} is left"
+                f"count={count!r} of {randomizer.description}: expected messages within the budget, "
+                f"of which {100.0 * self.left:.3g}% is left"
             )
         with (
             any_views()
