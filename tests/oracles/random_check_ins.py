@@ -140,6 +140,29 @@ def neighbours(
                     yield (*rest[:i], x, *rest[i:]), (*rest[:i], other, *rest[i:])
 
 
+def divergences(
+    used: Used,
+    tree: Tree,
+    num_records: int,
+    num_clients: int,
+    cs: Sequence[Number],
+    exchangeable: bool = True,
+) -> list[list[Number]]:
+    """One row of divergences for every neighbouring pair of data sets, one column for each c."""
+    laws: dict[tuple, np.ndarray] = {}
+
+    def law(records: tuple[int, ...]) -> np.ndarray:
+        key = tuple(sorted(records)) if exchangeable else records
+        if key not in laws:
+            laws[key] = output_law(used, key, tree)
+        return laws[key]
+
+    return [
+        [hockey_stick(law(data), law(other), c) for c in cs]
+        for data, other in neighbours(num_records, num_clients, exchangeable)
+    ]
+
+
 def averaged_law(
     choices: Mapping[tuple, Number],
     records: Sequence[int],
@@ -256,6 +279,7 @@ def sliding_window_use(num_clients: int, window: int) -> Fraction:
     return Fraction(slots, window) * (1 - (1 - Fraction(1, window)) ** window)
 
 
+@lru_cache(maxsize=16)
 def hexagon_laws(p: float) -> tuple[np.ndarray, np.ndarray]:
     """T1+: the six corners (z, z'), and all laws on three of them with mean (1, 1), one a row."""
     corners = np.array([(p, 1), (1, p), (p, p), (1 / p, 1 / p), (1, 1 / p), (1 / p, 1)])
