@@ -18,6 +18,7 @@ from .hexagon import vertex_laws
 Profile = Callable[[np.ndarray], np.ndarray]
 
 
+@cache
 def t1_profile(clients: int, p: float) -> tuple[Profile, np.ndarray]:
     """T1 for so many shuffled messages at c > 0, and its bends, rising."""
     pair = pairs.enumerate_pair(pairs.t1_labels(p, 1.0), clients)
