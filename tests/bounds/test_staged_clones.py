@@ -11,8 +11,8 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import exact_rounds, krr, large, pairs
 from oracles import hexagon as oracle
-from oracles import krr, large, pairs
 from scipy.stats import binom, norm
 
 from checkin_jax.accounting.bounds import interface
@@ -83,7 +83,7 @@ def test_the_game_is_above_brute_force_and_below_t1(p):
     for n in (1, 2, 3):
         game = np.array([oracle.exact_profile(n, 0.4, p, c) for c in cs])
         for channel in channels:
-            assert (game >= np.array(krr.worst_hockey_stick(channel, n, 0.4, cs)) * (1 - 1e-12)).all()
+            assert (game >= exact_rounds.worst(channel, [0.4] * n, cs) * (1 - 1e-12)).all()
         t1 = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(p, 0.4), n), cs)
         assert (game <= t1 * (1 + 1e-12)).all()
 

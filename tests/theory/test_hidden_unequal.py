@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from oracles import random_check_ins, t_star, unequal_rates
+from oracles import exact_rounds, random_check_ins, t_star, unequal_rates
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
@@ -58,7 +58,7 @@ def fleets(seed, trials):
 def test_t_star_h_is_above_every_mechanism():
     nearest = 0.0
     for rng, rows, others, rate in fleets(0, 60):
-        truth = unequal_rates.worst(rows, rate, others, CS)
+        truth = exact_rounds.worst(np.array(rows), [*others, rate], CS)
         profile, kinks = t_star.channel_profile(rows), t_star.channel_kinks(rows)
         for theta in (float(max(others)), float(rng.choice(RATES))):
             law = unequal_rates.counts_law(unequal_rates.members(others, theta))
@@ -73,7 +73,7 @@ def test_its_neighbours_are_false(wrong):
     exceeded = 0
     for _, rows, others, rate in fleets(1, 60):
         theta = float(max(others))
-        truth = unequal_rates.worst(rows, rate, others, CS)
+        truth = exact_rounds.worst(np.array(rows), [*others, rate], CS)
         profile, kinks = t_star.channel_profile(rows), t_star.channel_kinks(rows)
         members = unequal_rates.members(others, theta)
         whole, g = np.eye(len(others) + 1)[-1], rate
@@ -171,7 +171,7 @@ def test_what_is_computed_is_above_what_is_stated_and_near_it():
                 )
                 exact = np.array([stated(profile, kinks, law, theta, rate, c) for c in CS])
                 # Subsampling and the message by itself are taken where they are smaller.
-                truth = unequal_rates.worst(rows, rate, others, CS)
+                truth = exact_rounds.worst(np.array(rows), [*others, rate], CS)
                 found = np.asarray(bound.upper(losses))
                 assert (found >= truth * (1 - 1e-10)).all()
                 assert (found <= exact * 1.35 + 1e-6).all()
