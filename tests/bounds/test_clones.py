@@ -2,7 +2,6 @@
 
 import math
 
-import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, largest_loss
 from checkin_jax.kernels import clones, host, mixture_profiles, tails
+from checkin_jax.kernels.execution.backend import quietly
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -115,12 +115,12 @@ def test_slack_at_moderate_n_is_below_0_2_percent_in_the_bulk(n, rate, epsilon0)
 def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
-    law = clones.upper_law(jnp.float64(n), jnp.float64(rate), jnp.float64(epsilon0))  # one part
-    mix = mixture_profiles.buckets_upper(law, jnp.float64(MASS), 64, (2.2, 4.5))
+    law = clones.upper_law(np.float64(n), np.float64(rate), np.float64(epsilon0))  # one part
+    mix = mixture_profiles.buckets_upper(law, np.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
-        tables = tails.tabulate(mix.number - 1.0, None, jnp.float64(MASS), *plan, False)
-        ours = clones.profile_upper(mix, tables, jnp.asarray(losses), jnp.float64(epsilon0), plan[1])
+        tables = quietly(tails.tabulate)(mix.number - 1.0, None, np.float64(MASS), *plan, False)
+        ours = clones.profile_upper(mix, tables, losses, np.float64(epsilon0), plan[1])
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
 
 

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from fractions import Fraction as F
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -29,29 +28,15 @@ def law_and_shares(n: int, m: int, prob: float) -> tuple:
     return law, kept, *labels.shares(n, m, prob, law, int(kept[0]), int(kept[-1]))
 
 
-def equal_game(p: float, c: float, start: float, unit: float, steps: int) -> float:
-    """max E(start + unit sum (z - c z' + c - 1))_+ of so many steps, the hexagon's laws chosen one by one."""
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
-
-    @cache
-    def value(left: int, at: float) -> float:
-        if not left:
-            return max(at, 0.0)
-        return max(sum(w * value(left - 1, round(at + unit * d, 12)) for d, w in law) for law in laws)
-
-    return value(steps, start)
-
-
 def theorem(n: int, m: int, prob: float, p: float, c: float, share=None, total=None) -> float:
     """T2++ by the game itself; with other shares or probabilities of labels, where they are given."""
     law, kept, w, t = law_and_shares(n, m, prob)
     w, t = w if share is None else share, t if total is None else total
-    parts = (
-        law[k] * equal_game(p, c, t[i] * (1 - c), prob * w[i] / m, m)
-        for i, k in enumerate(kept)
-        if law[k] > 0
-    )
-    return float(sum(parts))
+    found = 0.0
+    for i, k in enumerate(kept):
+        value = oracle.weighted_game(p, c, [prob * w[i] / m] * m)
+        found += law[k] * value((prob * w[i] - t[i]) * (c - 1.0))
+    return float(found)
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), SETTINGS)

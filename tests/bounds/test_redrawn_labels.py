@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
@@ -142,25 +141,11 @@ def test_labels_of_all_throws(case, each):
         assert total == pytest.approx(mass * expected)
 
 
-def game(p: float, c: float, weights: tuple, start: float) -> float:
-    """max E(start + sum w (z - c z' + c - 1))_+ over laws chosen slot by slot, the first slot first."""
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
-
-    @cache
-    def value(slot: int, at: float) -> float:
-        if slot == len(weights):
-            return max(at, 0.0)
-        return max(
-            sum(w * value(slot + 1, round(at + weights[slot] * step, 12)) for step, w in law) for law in laws
-        )
-
-    return value(0, start)
-
-
 def theorem(found: list, p: float, c: float, scale: float = 1.0) -> float:
     """E Phi(T, W), the weights times `scale`."""
     return sum(
-        mass * game(p, c, tuple(scale * w for w in weights), total * (1.0 - c))
+        mass
+        * oracle.weighted_game(p, c, [scale * w for w in weights])((scale * sum(weights) - total) * (c - 1.0))
         for mass, total, weights in found
     )
 

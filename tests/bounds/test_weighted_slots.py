@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction as F
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -93,19 +92,6 @@ def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
         assert within >= min(mass, 1.0) - 1e-9
 
 
-def weighted_game(p: float, c: float, weights: tuple, start: float) -> float:
-    """max E(start + sum w (z - c z' + c - 1))_+ over laws chosen slot by slot, the first slot first."""
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
-
-    @cache
-    def value(slot: int, at: float) -> float:
-        if slot == len(weights):
-            return max(at, 0.0)
-        return max(sum(w * value(slot + 1, at + weights[slot] * step) for step, w in law) for law in laws)
-
-    return value(0, start)
-
-
 def theorem(window: int, p: float, c: float, share) -> float:
     """T2+ with the exact law of the loads, `share` being the client's chance to be drawn at a load."""
     total = 0.0
@@ -117,7 +103,9 @@ def theorem(window: int, p: float, c: float, share) -> float:
                 chance *= likely if here else 1.0 - likely
                 weights.append((1.0 if load == 0 else 0.5) if here else 0.0)
             if chance:
-                total += chance * weighted_game(p, c, tuple(weights), -window * (c - 1.0)) / window
+                total += (
+                    chance * oracle.weighted_game(p, c, weights)((sum(weights) - window) * (c - 1.0)) / window
+                )
     return total
 
 
