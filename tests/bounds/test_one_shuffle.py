@@ -120,6 +120,7 @@ def test_an_inequality_that_is_none_is_refused():
         published.privacy_blanket(10, 1.0, 1e-6, inequality="Chernoff")
 
 
+@pytest.mark.thorough
 def test_compare_shows_them_for_a_shuffle():
     run = cj.Shuffle(num_clients=1_000, num_rounds=1)
     methods = {row.method for row in cj.compare(run, cj.PureLDP(epsilon0=0.5), delta=1e-6, verbose=False)}

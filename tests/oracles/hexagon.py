@@ -7,7 +7,7 @@ linear equations for every set of corners.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from math import comb, gcd, inf, lcm
 
@@ -45,7 +45,7 @@ def _solve(points: Sequence[Point]) -> list[Number] | None:
     return weights if all(w > 1e-12 for w in weights) else None
 
 
-@cache
+@lru_cache(maxsize=64, typed=True)
 def vertex_laws(p: Number) -> list[Law]:
     """All extreme laws on the corners with mean (1, 1); exact for a Fraction."""
     found = []
