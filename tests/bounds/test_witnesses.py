@@ -363,7 +363,7 @@ def test_strong_messages_of_many_rounds_are_told_by_the_number_that_stand_out():
     ],
     ids=lambda each: type(each).__name__,
 )
-@pytest.mark.turns(3)
+@pytest.mark.turns(4)
 @pytest.mark.thorough(but=3)
 def test_something_is_known_below_everywhere(run, randomizer, view):
     g = cj.account(run, randomizer, delta=1e-6, view=view, bounds="fast")

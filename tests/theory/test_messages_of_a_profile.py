@@ -101,7 +101,7 @@ def test_everybody_sends_messages_of_a_profile(clients):
     assert cheaper > 4
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("rates", [(0.9, 0.3), (0.05, 0.6, 0.9)])
 def test_clients_of_unequal_rates_send_messages_of_a_profile(rates, place):
