@@ -349,7 +349,7 @@ def test_right_limits(view):
     ],
 )
 @pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.thorough(but=2)
 def test_the_corners_of_the_domain_give_bounds_not_errors(n, rate, rounds, randomizer, delta, view):
     g = cj.account(run(n, rate, rounds), randomizer, delta=delta, view=view, bounds="fast")

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import checkin_gaussian, krr, t_star
+from oracles import checkin_gaussian, exact_rounds, krr, t_star
 
 from checkin_jax.accounting.bounds import interface
 from checkin_jax.accounting.bounds.clones_bounds import Clones
@@ -45,7 +45,7 @@ def test_any_finite_randomizer_stays_below(seed):
     channel, n, rate = random_channel(rng), int(rng.integers(1, 4)), float(rng.choice([0.1, 0.4, 0.8]))
     profile, kinks = t_star.channel_profile(channel), t_star.channel_kinks(channel)
     one = HiddenMessages(n, rate, known(channel), MASS)
-    exact = krr.worst_hockey_stick(channel, n, rate, CS)
+    exact = exact_rounds.worst(channel, [rate] * n, CS)
     ours = one.upper(np.log(CS))
     for c, truth, value in zip(CS, exact, ours):
         everybody, hidden = t_star.finite_value(profile, kinks, n, rate, c)

@@ -2,7 +2,6 @@
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,7 +132,7 @@ def test_composition_is_bounded_whatever_the_tilt_and_the_window(rounds, spread,
     infinite = -math.expm1(rounds * math.log1p(-1e-9))
     for upper in (True, False):
         composed = pld.compose(
-            atoms, jnp.asarray(index[None]), counts, host(spacing), tilt, jnp.int64(first), points, upper
+            atoms, np.asarray(index[None]), counts, host(spacing), tilt, np.int64(first), points, upper
         )
         epsilon, delta = np.asarray(composed.epsilon), np.asarray(composed.delta)
         for i in range(5, points - 1, 97):
@@ -187,7 +186,7 @@ def test_composition_is_accurate_at_tiny_delta():
     first = int(target / spacing) - points // 2
     got = [
         pld.compose(
-            atoms, jnp.asarray(index[None]), counts, host(spacing), tilt, jnp.int64(first), points, upper
+            atoms, np.asarray(index[None]), counts, host(spacing), tilt, np.int64(first), points, upper
         )
         for upper in (True, False)
     ]
@@ -216,7 +215,7 @@ def test_mixed_events_compose_like_their_convolution():
     tilt = pld.tilt_at(atoms, counts, host(1.0))
     for upper in (True, False):
         composed = pld.compose(
-            atoms, jnp.asarray(index), counts, host(spacing), tilt, jnp.int64(-900), points, upper
+            atoms, np.asarray(index), counts, host(spacing), tilt, np.int64(-900), points, upper
         )
         for i in range(900, 1100, 20):
             epsilon = float(composed.epsilon[i])

@@ -2,8 +2,6 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
@@ -142,25 +140,11 @@ def test_labels_of_all_throws(case, each):
         assert total == pytest.approx(mass * expected)
 
 
-def game(p: float, c: float, weights: tuple, start: float) -> float:
-    """max E(start + sum w (z - c z' + c - 1))_+ over laws chosen slot by slot, the first slot first."""
-    laws = [[(z - c * y + c - 1, w) for (z, y), w in law.items()] for law in oracle.vertex_laws(p)]
-
-    @cache
-    def value(slot: int, at: float) -> float:
-        if slot == len(weights):
-            return max(at, 0.0)
-        return max(
-            sum(w * value(slot + 1, round(at + weights[slot] * step, 12)) for step, w in law) for law in laws
-        )
-
-    return value(0, start)
-
-
 def theorem(found: list, p: float, c: float, scale: float = 1.0) -> float:
     """E Phi(T, W), the weights times `scale`."""
     return sum(
-        mass * game(p, c, tuple(scale * w for w in weights), total * (1.0 - c))
+        mass
+        * oracle.weighted_game(p, c, [scale * w for w in weights])((scale * sum(weights) - total) * (c - 1.0))
         for mass, total, weights in found
     )
 
@@ -178,23 +162,10 @@ def shown_law(windows, own, each: float, keys: int) -> brute.Used:
     return dict(used)
 
 
-def worst(used: brute.Used, target: int, p: float, c: float, group: Callable[[int], int]) -> float:
-    """The largest H over all adaptive randomizers and dummies, others by group; the target's record is replaced."""
-    slots = len(next(iter(used)))
-    weights = np.zeros((4 + max(group(i) for i in range(target)),) * slots)
-    for clients, mass in used.items():
-        shown = tuple(0 if who is None else 1 if who == target else 3 + group(who) for who in clients)
-        if 1 in shown:
-            weights[shown] += mass
-            weights[tuple(2 if record == 1 else record for record in shown)] -= c * mass
-        else:
-            weights[shown] += (1.0 - c) * mass
-    return brute.largest_over_randomizers(weights, p)
-
-
 def worst_of_groups(used: brute.Used, target: int, p: float, c: float) -> float:
     """Of all others alike, and of two kinds of them."""
-    return max(worst(used, target, p, c, group) for group in (lambda _: 0, lambda i: i % 2))
+    kinds = [0] * target, [i % 2 for i in range(target)]
+    return max(brute.every_randomizer(used, target, groups, p, c) for groups in kinds)
 
 
 @pytest.mark.parametrize(("case", "each"), CASES)

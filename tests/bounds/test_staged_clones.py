@@ -11,8 +11,8 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import exact_rounds, krr, large, pairs
 from oracles import hexagon as oracle
-from oracles import krr, large, pairs
 from scipy.stats import binom, norm
 
 from checkin_jax.accounting.bounds import interface
@@ -21,6 +21,7 @@ from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host
+from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.kernels.messages import equal_steps, likelihood_polytopes, staged_games
 from checkin_jax.numerics import convex
 from checkin_jax.numerics import staged_clones as host_half
@@ -83,7 +84,7 @@ def test_the_game_is_above_brute_force_and_below_t1(p):
     for n in (1, 2, 3):
         game = np.array([oracle.exact_profile(n, 0.4, p, c) for c in cs])
         for channel in channels:
-            assert (game >= np.array(krr.worst_hockey_stick(channel, n, 0.4, cs)) * (1 - 1e-12)).all()
+            assert (game >= exact_rounds.worst(channel, [0.4] * n, cs) * (1 - 1e-12)).all()
         t1 = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(p, 0.4), n), cs)
         assert (game <= t1 * (1 + 1e-12)).all()
 
@@ -293,7 +294,6 @@ def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
 # --- the check of domination
 
 
-@jax.jit
 def begin(moves, weights, sd, first):
     game = staged_games.laws_on(
         host(likelihood_polytopes.HEXAGON.candidates), moves, weights, sd, 1.5 / sd, staged_games.USUAL
@@ -301,12 +301,8 @@ def begin(moves, weights, sd, first):
     return game, staged_games.begin(game, first)
 
 
-@jax.jit
 def failure(game, begun, share):
     return staged_games._failure(game, begun, staged_games._grid(game, begun), share)
-
-
-stage = jax.jit(staged_games.stage_law)
 
 
 def played(epsilon0, c_minus_1, first):
@@ -411,7 +407,7 @@ def test_no_peak_between_points_of_a_grid_is_missed(seed, highest, fall):
         return np.real(parts @ np.exp(2j * np.pi * np.outer(waves, x)))
 
     coarse, fine = at(np.arange(points) / points), at(np.arange(points * finer) / (points * finer))
-    peak = float(peak_of(host(coarse)))
+    peak = float(staged_games._peak(host(coarse)))
     fourth = (np.abs(parts) @ (2 * np.pi * waves) ** 4.0).max()
     assert fine.max() <= peak + staged_games._FOURTH * points**-4.0 * fourth + 1e-12
     # Where waves are long the fourth derivative hardly counts: a parabola's peak it is.
@@ -429,7 +425,7 @@ def test_every_interval_of_the_period_counts_with_both_of_its_ends():
         expected = (ends + bends / 8).max()
         for shift in range(9):
             rolled = np.roll(values, (shift, shift), axis=(0, 1))
-            assert float(peak_of(host(rolled))) == pytest.approx(expected, rel=1e-14)
+            assert float(staged_games._peak(host(rolled))) == pytest.approx(expected, rel=1e-14)
 
 
 def test_a_grid_by_itself_misses_peaks():
@@ -438,13 +434,10 @@ def test_a_grid_by_itself_misses_peaks():
     x = (np.arange(points) + 0.5) / points
     long = np.cos(2 * np.pi * x)[None, :]
     assert long.max() < 0.93
-    assert float(peak_of(host(long))) + staged_games._FOURTH * (2 * np.pi / points) ** 4 >= 1.0
+    assert float(staged_games._peak(host(long))) + staged_games._FOURTH * (2 * np.pi / points) ** 4 >= 1.0
     # As on every second point, a wave of the highest frequency is flat.
     quick = np.cos(2 * np.pi * points * (x + 0.4 / points))[None, :]
-    assert float(peak_of(host(quick))) < 0.9
-
-
-peak_of = jax.jit(staged_games._peak)
+    assert float(staged_games._peak(host(quick))) < 0.9
 
 
 @pytest.mark.slow
@@ -493,14 +486,14 @@ def test_binary_response_without_smoothing_is_not_a_bound():
 @pytest.mark.parametrize("epsilon0", [0.4, 0.8, 1.6])
 def test_the_chosen_law_is_cheaper_than_t1_and_fails_no_more_than_allowed(epsilon0):
     game, begun, _, _ = played(epsilon0, 0.03, 8)
-    share, failed = stage(game, begun, host(1e-3))
+    share, failed = quietly(staged_games.stage_law)(game, begun, host(1e-3))
     share = np.asarray(share)
     assert share.sum() == pytest.approx(1.0, rel=1e-14)
     assert (share >= 0).all()
     assert share[-1] < 0.9
     assert float(failed) <= 4e-3
     # Nothing allowed: T1's law, or one that does not fail.
-    strict, _ = stage(game, begun, host(0.0))
+    strict, _ = quietly(staged_games.stage_law)(game, begun, host(0.0))
     assert np.asarray(strict)[-1] > share[-1]
 
 

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import gaussian, known_messages, krr
-from oracles import unequal_rates as brute
+from oracles import exact_rounds, gaussian, known_messages, krr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
@@ -61,7 +60,7 @@ def test_every_client_is_covered(values):
         for i, target in enumerate(values):
             if target <= rate:
                 others = [*values[:i], *values[i + 1 :]]
-                truth = brute.worst(krr.krr_channel(2, p), target, others, cs)
+                truth = exact_rounds.worst(krr.krr_channel(2, p), [*others, target], cs)
                 assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all(), (rate, target)
 
 
@@ -74,7 +73,7 @@ def test_each_theorem_alone_is_above_brute_force(label):
         bound = profile(run(cj.Rates(values)), cj.PureLDP(epsilon0=math.log(p)), np.log(cs), **more)
         others = list(values)
         others.remove(rate)
-        truth = brute.worst(krr.krr_channel(2, p), rate, others, cs)
+        truth = exact_rounds.worst(krr.krr_channel(2, p), [*others, rate], cs)
         assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all()
 
 
@@ -338,7 +337,7 @@ def test_known_messages_at_unequal_rates_are_above_brute_force(k, values):
     p, rate, cs = 3.0, max(values), np.array([1.0, 1.1, 1.3, 1.7, 2.6])
     epsilon0, fleet = math.log(p), run(cj.Rates(values))
     others = [x for i, x in enumerate(values) if i != values.index(rate)]
-    truth = brute.worst(krr.krr_channel(k, p), rate, others, cs)
+    truth = exact_rounds.worst(krr.krr_channel(k, p), [*others, rate], cs)
     worst = profile(fleet, cj.PureLDP(epsilon0=epsilon0), np.log(cs), client_rate=rate)
     stated = cj.PureLDP(epsilon0=epsilon0, total_variation=(p - 1.0) / (p + k - 1.0))
     for label, randomizer in (("t_k", cj.KaryResponse(epsilon0=epsilon0, num_values=k)), ("A", stated)):

@@ -233,6 +233,7 @@ def test_labels_in_slots_are_below_the_window_itself(randomizer, visible, rates)
         cj.PureLDP(epsilon0=2.4),
     ],
 )
+@pytest.mark.turns(4)
 @pytest.mark.thorough(but=2)
 def test_colluders_who_do_as_others_do_leave_the_lower_end_of_nobody(run, randomizer):
     g = cj.account(run, randomizer, delta=1e-6)
@@ -362,6 +363,7 @@ def test_strong_messages_of_many_rounds_are_told_by_the_number_that_stand_out():
     ],
     ids=lambda each: type(each).__name__,
 )
+@pytest.mark.turns(4)
 @pytest.mark.thorough(but=3)
 def test_something_is_known_below_everywhere(run, randomizer, view):
     g = cj.account(run, randomizer, delta=1e-6, view=view, bounds="fast")

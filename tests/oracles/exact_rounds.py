@@ -39,29 +39,36 @@ def shown_or_response(p: float, delta0: float) -> np.ndarray:
     return np.stack([shares, shares[::-1]])
 
 
+def with_client(law: Law, row: np.ndarray, rate: float) -> Law:
+    """The histogram's law, axis y: how many messages are y, after one more client."""
+    after = np.zeros([count + 1 for count in law.shape])
+    as_many = [slice(0, -1)] * law.ndim
+    after[tuple(as_many)] = (1 - rate) * law
+    for y, chance in enumerate(row):
+        one_more = as_many.copy()
+        one_more[y] = slice(1, None)
+        after[tuple(one_more)] += rate * chance * law
+    return after
+
+
 def histogram(rows: Sequence[np.ndarray], rates: Sequence[float]) -> Law:
     """Of the messages of clients whose outputs have the laws `rows` and who come with probabilities `rates`."""
-    outputs = len(rows[0])
-    law = np.zeros((len(rows) + 1,) * outputs)
-    law[(0,) * outputs] = 1.0
+    law = np.ones((1,) * len(rows[0]))
     for row, rate in zip(rows, rates):
-        after = law * (1 - rate)
-        for y in range(outputs):
-            one_more, before = [slice(None)] * outputs, [slice(None)] * outputs
-            one_more[y], before[y] = slice(1, None), slice(0, -1)
-            after[tuple(one_more)] += rate * row[y] * law[tuple(before)]
-        law = after
+        law = with_client(law, row, rate)
     return law.ravel()
 
 
 def rounds(channel: np.ndarray, rates: Sequence[float]) -> Iterator[tuple[Law, Law]]:
     """All pairs of neighbouring data sets, the last client being the target."""
-    records = range(len(channel))
-    for held in product(records, repeat=len(rates) - 1):
-        if len(set(rates[:-1])) == 1 and list(held) != sorted(held):
+    channel, (*others, own) = np.asarray(channel), rates
+    for held in product(range(len(channel)), repeat=len(others)):
+        if len(set(others)) == 1 and list(held) != sorted(held):
             continue
-        laws = [histogram([channel[i] for i in (*held, x)], rates) for x in records]
-        yield from permutations(laws, 2)
+        law = np.ones((1,) * channel.shape[1])
+        for record, rate in zip(held, others):
+            law = with_client(law, channel[record], rate)
+        yield from permutations([with_client(law, row, own).ravel() for row in channel], 2)
 
 
 def window(
@@ -101,6 +108,18 @@ def leak(first: Law, second: Law, cs: np.ndarray) -> np.ndarray:
 def most(pairs: Iterator[tuple[Law, Law]] | Sequence[tuple[Law, Law]], cs: np.ndarray) -> np.ndarray:
     """The largest divergence over the pairs at each c."""
     return np.max([leak(first, second, cs) for first, second in pairs], axis=0)
+
+
+def reaches(
+    pairs: Iterator[tuple[Law, Law]] | Sequence[tuple[Law, Law]], epsilon: float, delta: float
+) -> bool:
+    """True if some pair has a divergence of delta at e^epsilon, so that no valid bound is below epsilon."""
+    return bool(most(pairs, np.array([exp(epsilon)]))[0] * (1 + 1e-11) >= delta)
+
+
+def worst(channel: np.ndarray, rates: Sequence[float], cs: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The largest divergence at each c over all data sets of `rounds`, the last client being the target."""
+    return most(rounds(channel, rates), np.asarray(cs, float))
 
 
 def composed(first: Law, second: Law, times: int) -> tuple[Law, Law]:

@@ -5,9 +5,9 @@ after k steps it is paid (s + sum (z - c z'))_+. Everything is from this definit
 linear equations for every set of corners.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from math import comb, gcd, inf, lcm
 
@@ -45,6 +45,7 @@ def _solve(points: Sequence[Point]) -> list[Number] | None:
     return weights if all(w > 1e-12 for w in weights) else None
 
 
+@lru_cache(maxsize=64, typed=True)
 def vertex_laws(p: Number) -> list[Law]:
     """All extreme laws on the corners with mean (1, 1); exact for a Fraction."""
     found = []
@@ -71,6 +72,26 @@ def game_value(p: Number, c: Number, steps: int, s: Number, choices: Sequence[La
         return max(sum(w * value(left - 1, at + step) for step, w in law) for law in laws)
 
     return value(steps, s)
+
+
+def weighted_game(
+    p: float, c: float, weights: Sequence[float], choices: Sequence[Law] | None = None
+) -> Callable[[float], float]:
+    """s -> the largest E(s + sum w (z - c z'))_+, a law chosen step by step, the first weight first; float64.
+
+    Sums that agree to twelve places are one. choices: as for `game_value`.
+    """
+    chosen = vertex_laws(p) if choices is None else choices
+    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in chosen]
+
+    @cache
+    def value(step: int, at: float) -> float:
+        if step == len(weights):
+            return max(at, 0.0)
+        after = [[(round(at + weights[step] * d, 12), w) for d, w in law] for law in laws]
+        return max(sum(w * value(step + 1, there) for there, w in law) for law in after)
+
+    return lambda s: value(0, round(s, 12))
 
 
 def hidden_by_nobody(num_clients: int, p: Number, c: Number) -> Number:

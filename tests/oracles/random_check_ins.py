@@ -140,6 +140,29 @@ def neighbours(
                     yield (*rest[:i], x, *rest[i:]), (*rest[:i], other, *rest[i:])
 
 
+def divergences(
+    used: Used,
+    tree: Tree,
+    num_records: int,
+    num_clients: int,
+    cs: Sequence[Number],
+    exchangeable: bool = True,
+) -> list[list[Number]]:
+    """One row of divergences for every neighbouring pair of data sets, one column for each c."""
+    laws: dict[tuple, np.ndarray] = {}
+
+    def law(records: tuple[int, ...]) -> np.ndarray:
+        key = tuple(sorted(records)) if exchangeable else records
+        if key not in laws:
+            laws[key] = output_law(used, key, tree)
+        return laws[key]
+
+    return [
+        [hockey_stick(law(data), law(other), c) for c in cs]
+        for data, other in neighbours(num_records, num_clients, exchangeable)
+    ]
+
+
 def averaged_law(
     choices: Mapping[tuple, Number],
     records: Sequence[int],
@@ -256,6 +279,7 @@ def sliding_window_use(num_clients: int, window: int) -> Fraction:
     return Fraction(slots, window) * (1 - (1 - Fraction(1, window)) ** window)
 
 
+@lru_cache(maxsize=16, typed=True)
 def hexagon_laws(p: float) -> tuple[np.ndarray, np.ndarray]:
     """T1+: the six corners (z, z'), and all laws on three of them with mean (1, 1), one a row."""
     corners = np.array([(p, 1), (1, p), (p, p), (1 / p, 1 / p), (1, 1 / p), (1 / p, 1)])
@@ -333,3 +357,19 @@ def largest_over_randomizers(weights: np.ndarray, p: float) -> float:
         return np.array([(masses @ each).max() for each in values])
 
     return float(value(weights.reshape(1, -1), weights.ndim)[0])
+
+
+def every_randomizer(used: Used, target: int, groups: Sequence[int], p: float, c: float) -> float:
+    """The largest H over all adaptive eps0-LDP randomizers, the target's record being replaced.
+
+    groups: of the clients before the target, the last one; those of one group hold one record. The dummy has its own.
+    """
+    weights = np.zeros((4 + max(groups),) * len(next(iter(used))))
+    for clients, mass in used.items():
+        shown = tuple(0 if who is EMPTY else 1 if who == target else 3 + groups[who] for who in clients)
+        if 1 in shown:
+            weights[shown] += mass
+            weights[tuple(2 if record == 1 else record for record in shown)] -= c * mass
+        else:
+            weights[shown] += (1.0 - c) * mass
+    return largest_over_randomizers(weights, p)

@@ -5,24 +5,22 @@ one of the others, who joins the spared ones, whose messages are shuffled.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 from scipy.special import gammaln, ndtr
 from scipy.stats import binom
 
+from .exact_rounds import most
 from .t_star import Channel, Profile, finite_law
 
 
 def shuffled(laws: Sequence[np.ndarray]) -> np.ndarray:
     """Law of the messages of these clients in uniform order; axis j: the j-th message."""
-    total = np.zeros((len(laws[0]),) * len(laws))
-    for order in permutations(laws):
-        term = np.ones(())
-        for law in order:
-            term = np.multiply.outer(term, law)
-        total += term
-    return total / len(list(permutations(laws)))
+    in_turn = reduce(np.multiply.outer, laws)
+    orders = list(permutations(range(len(laws))))
+    return np.sum([in_turn.transpose(order) for order in orders], axis=0) / len(orders)
 
 
 def hockey_stick(p: np.ndarray, q: np.ndarray, c: float) -> float:
@@ -64,15 +62,14 @@ def seen(channel: Channel, spared: Sequence[int], others: Sequence[int], target:
     return total / len(others)
 
 
-def worst_seen(channel: Channel, spared: int, others: int, c: float) -> float:
-    """The largest divergence of `seen` over all data sets and both orders."""
-    records, found = range(len(channel)), 0.0
+def worst_seen(channel: Channel, spared: int, others: int, cs: np.ndarray) -> np.ndarray:
+    """The largest divergence of `seen` at each c over all data sets and both orders."""
+    records, pairs = range(len(channel)), []
     for first, rest in product(
         combinations_with_replacement(records, spared), combinations_with_replacement(records, others)
     ):
-        laws = [seen(channel, first, rest, target) for target in records]
-        found = max(found, *(hockey_stick(p, q, c) for p, q in permutations(laws, 2)))
-    return found
+        pairs += permutations([seen(channel, first, rest, target).ravel() for target in records], 2)
+    return most(pairs, cs)
 
 
 def kept_sum(profile: Profile, kinks: np.ndarray, kept: int, c: float) -> float:

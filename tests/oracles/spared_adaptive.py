@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement, permutations, product
 import numpy as np
 
 from . import spared_pure
-from .spared import hockey_stick
+from .exact_rounds import most
 from .t_star import Channel, Profile, finite_law
 
 # Messages so far -> what each record is taken for.
@@ -28,12 +28,20 @@ def renamings(rng: np.random.Generator, records: int, letters: int, length: int)
 def in_order(channel: Channel, renamed: Renamed, held: Sequence[int]) -> np.ndarray:
     """Law of the messages in order, of clients with these records in uniform order; axis j: the j-th message."""
     rows = np.asarray(channel, dtype=float)
-    total = np.zeros((rows.shape[1],) * len(held))
+    records, letters = rows.shape
+    # [records, earlier messages, message], an axis a message.
+    after = [
+        np.stack([rows[renamed[past]] for past in product(range(letters), repeat=j)], axis=1)
+        for j in range(len(held))
+    ]
+    after = [each.reshape(records, *(letters,) * (j + 1)) for j, each in enumerate(after)]
     orders = set(permutations(held))
-    for seen in product(range(rows.shape[1]), repeat=len(held)):
-        for order in orders:
-            each = (rows[renamed[seen[:j]][record], seen[j]] for j, record in enumerate(order))
-            total[seen] += np.prod(list(each))
+    total = np.zeros((letters,) * len(held))
+    for order in orders:
+        term = np.ones(())
+        for each, record in zip(after, order):
+            term = term[..., None] * each[record]
+        total += term
     return total / len(orders)
 
 
@@ -47,13 +55,12 @@ def told(channel: Channel, renamed: Renamed, others: int) -> Profile:
     return lambda c: np.maximum(p - np.asarray(c)[..., None, None] * q, 0.0).sum(axis=-1).max(axis=-1)
 
 
-def worst(channel: Channel, renamed: Renamed, clients: int, c: float) -> float:
-    """The largest divergence of the messages in order over all data sets and both orders."""
-    records, found = range(len(channel)), 0.0
+def worst(channel: Channel, renamed: Renamed, clients: int, cs: np.ndarray) -> np.ndarray:
+    """The largest divergence at each c of the messages in order over all data sets and both orders."""
+    records, pairs = range(len(channel)), []
     for rest in combinations_with_replacement(records, clients - 1):
-        laws = [in_order(channel, renamed, (own, *rest)) for own in records]
-        found = max(found, *(hockey_stick(p, q, c) for p, q in permutations(laws, 2)))
-    return found
+        pairs += permutations([in_order(channel, renamed, (own, *rest)).ravel() for own in records], 2)
+    return most(pairs, cs)
 
 
 def terms(

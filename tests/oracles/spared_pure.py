@@ -13,11 +13,12 @@ from itertools import product
 import numpy as np
 
 from . import krr, pairs
-from .hexagon import vertex_laws
+from .hexagon import weighted_game
 
 Profile = Callable[[np.ndarray], np.ndarray]
 
 
+@cache
 def t1_profile(clients: int, p: float) -> tuple[Profile, np.ndarray]:
     """T1 for so many shuffled messages at c > 0, and its bends, rising."""
     pair = pairs.enumerate_pair(pairs.t1_labels(p, 1.0), clients)
@@ -97,19 +98,9 @@ def adversary(
 
 
 def game(weights: Sequence[float], p: float, c: float, one_law: bool = False) -> Callable[[float], float]:
-    """V_w(s), by backward induction over the hexagon's extreme laws, or with T1's law alone."""
+    """V_w(s), the last weight first, with the hexagon's extreme laws, or with T1's law alone."""
     of_t1 = {(p, 1.0): 1.0 / (p + 1.0), (1.0, p): 1.0 / (p + 1.0), (0.0, 0.0): (p - 1.0) / (p + 1.0)}
-    chosen = [of_t1] if one_law else vertex_laws(p)
-    laws = [[(z - c * y, w) for (z, y), w in law.items()] for law in chosen]
-
-    @cache
-    def value(left: int, at: float) -> float:
-        if not left:
-            return max(at, 0.0)
-        step = weights[left - 1]
-        return max(sum(w * value(left - 1, round(at + step * d, 11)) for d, w in law) for law in laws)
-
-    return lambda s: value(len(weights), round(s, 11))
+    return weighted_game(p, c, weights[::-1], [of_t1] if one_law else None)
 
 
 def theorem(

@@ -1,34 +1,15 @@
-"""Brute force of shuffled check-in where clients have rates of their own, and T1h, T1m, ... by enumeration.
+"""T1h, T1m, ... of shuffled check-in where clients have rates of their own, by enumeration.
 
 Written from the statements of docs/theory_rates.md alone: nothing of the library is used. float64, positive terms only.
 """
 
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import product
 from math import factorial, prod
 
 import numpy as np
 
 from . import krr, pairs
-
-
-def law(records: Sequence[int], rates: Sequence[float], channel: krr.Channel) -> krr.Law:
-    """The law of the histogram of messages when client j holds records[j] and comes with probability rates[j]."""
-    found: krr.Law = {(0,) * len(channel[0]): 1.0}
-    for record, rate in zip(records, rates):
-        found = krr.add_client(found, channel[record], rate)
-    return found
-
-
-def worst(channel: krr.Channel, rate: float, others: Sequence[float], cs: np.ndarray) -> np.ndarray:
-    """For each c the largest divergence: all records of the others, all ordered pairs of the target's."""
-    records = range(len(channel))
-    top = np.zeros(len(cs))
-    for held in product(records, repeat=len(others)):
-        laws = [law((*held, x), (*others, rate), channel) for x in records]
-        for x, y in permutations(records, 2):
-            top = np.maximum(top, [float(krr.hockey_stick(laws[x], laws[y], c)) for c in cs])
-    return top
 
 
 def counts_law(probs: Sequence[float]) -> np.ndarray:

@@ -35,28 +35,25 @@ def throws(window: int, meant: int) -> dict[tuple[int, ...], float]:
     return law
 
 
-def most(
-    held: tuple[int, ...], slot: int, first: np.ndarray, second: np.ndarray, u: float, c: float
-) -> float:
-    """The largest divergence from this slot on; first, second: masses by the slot of the client."""
+def most(held: tuple[int, ...], slot: int, masses: np.ndarray, u: float, c: float) -> np.ndarray:
+    """The largest divergence from this slot on, for each [..., both records, slot of the client] of masses."""
     if slot == len(held):
-        return max(float(first.sum() - c * second.sum()), 0.0)
-    count, best = held[slot], 0.0
+        first, second = np.moveaxis(masses.sum(axis=-1), -1, 0)
+        return np.maximum(first - c * second, 0.0)
+    count, best = held[slot], np.zeros(())
     # An empty slot shows a dummy of either record, which nobody knows.
     for record in itertools.combinations_with_replacement((u, 1.0 - u), max(count, 1)):
-        total = 0.0
+        seen = []
         for sent in itertools.product((0, 1), repeat=count):
             known = math.prod(p if one else 1.0 - p for p, one in zip(record, sent))
             for shown in (0, 1):
                 without = sent.count(shown) / count if count else (record[0] if shown else 1.0 - record[0])
-                masses = []
-                for before, ones in ((first, u), (second, 1.0 - u)):
-                    after = before * known * without
-                    client = ones if shown else 1.0 - ones
-                    after[slot] = before[slot] * known * (sent.count(shown) + client) / (count + 1)
-                    masses.append(after)
-                total += most(held, slot + 1, *masses, u, c)
-        best = max(best, total)
+                chances = np.full(masses.shape[-2:], known * without)
+                for mine, ones in zip(chances, (u, 1.0 - u)):
+                    mine[slot] = known * (sent.count(shown) + (ones if shown else 1.0 - ones)) / (count + 1)
+                seen.append(chances)
+        after = masses[..., None, :, :] * np.array(seen)
+        best = np.maximum(best, most(held, slot + 1, after, u, c).sum(axis=-1))
     return best
 
 
@@ -66,7 +63,8 @@ def leak(window: int, meant: int, u: float, c: float) -> float:
     place = np.zeros(window + 1)
     for offset, seen in enumerate(shown):
         place[meant + offset - (window - 1) if seen else window] += 1.0 / window
-    return sum(mass * most(held, 0, place, place, u, c) for held, mass in throws(window, meant).items())
+    both = np.stack([place, place])
+    return sum(mass * float(most(held, 0, both, u, c)) for held, mass in throws(window, meant).items())
 
 
 @pytest.mark.parametrize("epsilon0", [0.3, 1.0])

@@ -34,8 +34,8 @@ def cases(seed: int, count: int, cut: float = 0.0):
             continue
         for spared, others in ((0, 2), (0, 3), (1, 1), (1, 2), (2, 2)):
             told = oracle.shuffled_profile(channel, spared)
-            for c in np.concatenate([[1.0], 1.0 + (kinks[-1] - 1.0) * rng.random(3)]):
-                truth = oracle.worst_seen(channel, spared, others, float(c))
+            cs = np.concatenate([[1.0], 1.0 + (kinks[-1] - 1.0) * rng.random(3)])
+            for c, truth in zip(cs, oracle.worst_seen(channel, spared, others, cs)):
                 for kept in range(1, others + 1):
                     first = oracle.kept_sum(profile, kinks, kept, float(c))
                     second = (
@@ -74,7 +74,7 @@ def test_cut_weights_are_above_an_adversary_that_sees_the_slots(seed):
         for spared, others in ((0, 3), (1, 2), (2, 2)):
             told = oracle.shuffled_profile(channel, spared)
             c = 1.0 + (kinks[-1] - 1.0) * math.exp(rng.uniform(-7.0, -1.0))
-            truth = oracle.worst_seen(channel, spared, others, c)
+            (truth,) = oracle.worst_seen(channel, spared, others, np.array([c]))
             terms = oracle.cut_weights_terms(profile, kinks, told, others, c)
             best = terms[:, terms.sum(axis=0).argmin()]
             ratios.append(truth / best.sum())
@@ -152,9 +152,9 @@ def adaptive_cases(seed: int, count: int):
         clients = spared + 1 + others
         renamed = adapted.renamings(rng, *channel.shape, clients)
         pool = adapted.told(channel, renamed, spared) if spared else profile
-        for c in 1.0 + (kinks[-1] - 1.0) * rng.random(3):
-            terms = adapted.terms(profile, kinks, pool, spared, others, float(c))
-            yield terms, adapted.worst(channel, renamed, clients, float(c))
+        cs = 1.0 + (kinks[-1] - 1.0) * rng.random(3)
+        for c, truth in zip(cs, adapted.worst(channel, renamed, clients, cs)):
+            yield adapted.terms(profile, kinks, pool, spared, others, float(c)), truth
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -172,6 +172,6 @@ def test_the_target_may_be_one_of_the_pool_where_messages_adapt():
     alike = dict.fromkeys(adapted.renamings(np.random.default_rng(0), 2, 2, 4), range(2))
     pool = adapted.told(channel, alike, 2)
     terms = adapted.terms(channel_profile(channel), channel_kinks(channel), pool, 2, 1, c)
-    truth = adapted.worst(channel, alike, 4, c)
+    (truth,) = adapted.worst(channel, alike, 4, np.array([c]))
     assert terms[:2].sum(axis=0).min() < 0.6 * truth
     assert truth <= terms.sum(axis=0).min()

@@ -9,55 +9,10 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from conftest import ORACLE_ROUNDING
+from oracles import exact_rounds, krr, pairs
 from oracles import known_messages as known
-from oracles import krr, pairs
 from oracles import random_check_ins as rci
-
-MANY = pytest.mark.slow
-TINY = 1e-12
-
-
-def sizes(quick, many):
-    """The number of random mechanisms: a sample, or the large run."""
-    return pytest.mark.parametrize("trials", [quick, pytest.param(many, marks=MANY)])
-
-
-class Comparison:
-    """Counts comparisons of actual divergences with a bound; keeps the largest ratio."""
-
-    def __init__(self):
-        self.count, self.largest, self.above = 0, 0.0, 0
-
-    def look(self, actual, bounds):
-        """`actual`: one row for each neighbouring pair, one column for each c."""
-        actual = np.atleast_2d(np.asarray(actual, float))
-        self.above += int((actual > bounds * (1 + 1e-9) + TINY).sum())
-        self.count += actual.size
-        seen = bounds > 1e-9
-        if seen.any():
-            self.largest = max(self.largest, float((actual.max(axis=0)[seen] / bounds[seen]).max()))
-
-    def below(self, actual, bounds):
-        actual = np.atleast_2d(np.asarray(actual, float))
-        assert (actual <= bounds * (1 + ORACLE_ROUNDING) + 1e-15).all(), (actual, bounds)
-        self.look(actual, bounds)
-
-
-def divergences(used, tree, num_records, num_clients, cs):
-    """One row of divergences for every neighbouring pair of data sets, one column for each c."""
-    laws = {}
-
-    def law(records):
-        key = tuple(sorted(records))
-        if key not in laws:
-            laws[key] = rci.output_law(used, key, tree)
-        return laws[key]
-
-    return [
-        [rci.hockey_stick(law(data), law(other), c) for c in cs]
-        for data, other in rci.neighbours(num_records, num_clients)
-    ]
+from oracles.comparison import Comparison, sizes
 
 
 def cs_of(p):
@@ -104,7 +59,8 @@ class TestTotalVariation:
             tree = rci.random_tree(relabelled(rng, channel), k)
             labels = known.beta_labels(p, known.total_variation(channel))
             seen.below(
-                divergences(rci.ordered_sample(n, k), tree, len(channel), n, cs), profile_of(labels, n, k, cs)
+                rci.divergences(rci.ordered_sample(n, k), tree, len(channel), n, cs),
+                profile_of(labels, n, k, cs),
             )
         assert seen.largest > 0.95
 
@@ -120,7 +76,7 @@ class TestTotalVariation:
             rows = np.vstack([channel, channel[rng.integers(len(channel))][None]])
             tree = rci.random_tree(relabelled(rng, rows), m)
             labels = known.beta_labels(p, known.total_variation(channel))
-            actual = divergences(rci.fixed_window(n, m, p0), tree, len(channel), n, cs)
+            actual = rci.divergences(rci.fixed_window(n, m, p0), tree, len(channel), n, cs)
             t2.below(actual, pairs.profile(rci.slots_pair(labels, m, p0), cs))
             occupied = rci.occupied_pair(labels, n, rci.occupancy(n, m, p0))
             t2_prime.below(actual, pairs.profile(occupied, cs))
@@ -137,7 +93,7 @@ class TestTotalVariation:
             assert beta == pytest.approx((p - 1) / (p + k - 1))
             for n, count in [(2, 1), (2, 2), (3, 2), (3, 3)]:
                 tree = rci.constant_tree(channel, count)
-                actual = divergences(rci.ordered_sample(n, count), tree, k, n, cs)
+                actual = rci.divergences(rci.ordered_sample(n, count), tree, k, n, cs)
                 right.below(actual, profile_of(known.beta_labels(p, beta), n, count, cs))
                 wrong = known.beta_labels(p, beta * (p - 1) / p)
                 seen.look(actual, profile_of(wrong, n, count, cs))
@@ -156,7 +112,7 @@ class TestKary:
             for n in (1, 2, 3):
                 for count in range(1, n + 1):
                     tree = rci.constant_tree(krr.krr_channel(k, p), count)
-                    actual = divergences(rci.ordered_sample(n, count), tree, k, n, cs)
+                    actual = rci.divergences(rci.ordered_sample(n, count), tree, k, n, cs)
                     exact = rci.exact_slots_pair(known.kary_labels(p, k), count, F(count, n))
                     bound = [pairs.exact_profile(exact, c) for c in cs]
                     assert all(max(column) <= b for column, b in zip(zip(*actual), bound))
@@ -176,7 +132,7 @@ class TestKary:
             count, cs = int(rng.integers(1, n + 1)), cs_of(p)
             tree = rci.random_tree(relabelled(rng, np.array(krr.krr_channel(k, p))), count)
             bound = profile_of(known.kary_labels(p, k), n, count, cs)
-            seen.below(divergences(rci.ordered_sample(n, count), tree, k, n, cs), bound)
+            seen.below(rci.divergences(rci.ordered_sample(n, count), tree, k, n, cs), bound)
         assert seen.largest > 0.95
 
     def test_total_variation_is_t_k_with_one_one_spread_out(self):
@@ -215,7 +171,7 @@ class TestOneBit:
             tree = rci.random_tree(pool_of(rng, p, 2), k)
             bound = np.array([known.two_law_value(k, (n - k) * (1 - c), c, p) / n for c in cs])
             assert (bound <= profile_of(rci.clone_labels(p), n, k, cs) * (1 + 1e-12)).all()
-            seen.below(divergences(rci.ordered_sample(n, k), tree, 2, n, cs), bound)
+            seen.below(rci.divergences(rci.ordered_sample(n, k), tree, 2, n, cs), bound)
         assert seen.largest > 0.9
 
     @sizes(80, 3000)
@@ -229,7 +185,7 @@ class TestOneBit:
             p0, cs = float(rng.choice([0.3, 0.7, 1.0])), cs_of(p)
             tree = rci.random_tree(pool_of(rng, p, 3), m)
             bound = np.array([p0 / m * known.two_law_value(m, (m / p0 - m) * (1 - c), c, p) for c in cs])
-            seen.below(divergences(rci.fixed_window(n, m, p0), tree, 2, n, cs), bound)
+            seen.below(rci.divergences(rci.fixed_window(n, m, p0), tree, 2, n, cs), bound)
         assert seen.largest > 0.9
 
     @sizes(60, 2500)
@@ -241,7 +197,7 @@ class TestOneBit:
             rate, cs = float(rng.choice([0.1, 0.5, 0.9])), cs_of(p)
             channel = bits_of(rng, p, 2 if n == 4 else 3)
             bound = np.array([known.b0(n, rate, p, float(c)) for c in cs])
-            seen.below([krr.worst_hockey_stick(channel, n, rate, cs)], bound)
+            seen.below(exact_rounds.worst(channel, [rate] * n, cs), bound)
         assert seen.largest > 0.9
 
     def test_binary_response_comes_close_to_b0(self):
@@ -289,7 +245,7 @@ class TestOneBit:
         worst = Comparison()
         for p, n, other in ((3.0, 3, 1.0345), (1.5, 3, 1.026), (3.0, 4, 1.031)):
             channel = np.array(krr.krr_channel(2, p))
-            actual = divergences(rci.ordered_sample(n, n), rci.constant_tree(channel, n), 2, n, [1.0])
+            actual = rci.divergences(rci.ordered_sample(n, n), rci.constant_tree(channel, n), 2, n, [1.0])
             game = np.array([known.two_law_value(n, 0.0, 1.0, p) / n])
             ratio = np.max(np.asarray(actual, float)) / game[0]
             assert ratio == pytest.approx(other, abs=2e-3)
@@ -308,7 +264,7 @@ class TestOneBit:
             for m in (1, 2, 3):
                 # The dummy's record is the third.
                 tree = rci.constant_tree(np.vstack([channel, channel[2:]]), m)
-                actual = divergences(rci.fixed_window(1, m, 0.7), tree, 3, 1, cs)
+                actual = rci.divergences(rci.fixed_window(1, m, 0.7), tree, 3, 1, cs)
                 bound = [0.7 / m * known.two_law_value(m, (m / 0.7 - m) * (1 - c), c, p) for c in cs]
                 seen.look(actual, np.array(bound))
         assert seen.above > 0

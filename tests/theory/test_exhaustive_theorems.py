@@ -12,36 +12,11 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import krr, pairs, windows
 from oracles import random_check_ins as rci
+from oracles.comparison import Comparison, sizes
 
 F = Fraction
 CS = [F(c) for c in ("1/3", "9/10", "1", "11/10", "5/4", "3/2", "2", "12/5")]
 KINDS = ["extremal", "rotated", "atomic", "smooth"]
-MANY = pytest.mark.slow
-
-
-def sizes(quick, many):
-    """The number of random mechanisms: a sample, or the large run."""
-    return pytest.mark.parametrize("trials", [quick, pytest.param(many, marks=MANY)])
-
-
-class Comparison:
-    """Counts comparisons of actual divergences with a bound; keeps the largest ratio at eps >= 0."""
-
-    def __init__(self):
-        self.count, self.largest = 0, 0.0
-
-    def below(self, actual, bounds, cs):
-        """`actual`: one row for each neighbouring pair, one column for each c."""
-        actual = np.atleast_2d(np.asarray(actual, float))
-        assert (actual <= bounds * (1 + ORACLE_ROUNDING) + 1e-15).all(), (actual, bounds, cs)
-        self.count += actual.size
-        seen = (cs >= 1) & (bounds > 1e-9)
-        self.largest = max([self.largest, *(actual.max(axis=0)[seen] / bounds[seen])])
-
-    def was_close(self, trials, ratio=0.9):
-        """The comparisons were many and came close, so they mean something."""
-        assert self.count >= 10 * trials
-        assert self.largest > ratio
 
 
 def random_setting(rng):
@@ -63,22 +38,6 @@ def trees_of(rng, num_records, num_slots, p):
     return rci.random_tree(draw, num_slots), rci.random_tree(lambda: rci.flag_empty(draw()), num_slots)
 
 
-def divergences(used, tree, num_records, num_clients, cs, exchangeable=True):
-    """One row of divergences for every neighbouring pair of data sets, one column for each c."""
-    laws = {}
-
-    def law(records):
-        key = tuple(sorted(records)) if exchangeable else records
-        if key not in laws:
-            laws[key] = rci.output_law(used, key, tree)
-        return laws[key]
-
-    return [
-        [rci.hockey_stick(law(data), law(other), c) for c in cs]
-        for data, other in rci.neighbours(num_records, num_clients, exchangeable)
-    ]
-
-
 def below_largest_ratio(p, num_slots, rho):
     """A c between the two largest values of P/Q in T2's pair."""
     largest, second = ((1 - rho + share * p) / (1 - rho + share) for share in (rho, rho - rho / num_slots))
@@ -95,7 +54,7 @@ class TestTheoremU:
             k = int(rng.integers(1, n + 1))
             tree = rci.random_tree(channels_of(rng, num_records, p), k)
             bound = pairs.profile(rci.slots_pair(rci.clone_labels(p), k, k / n), cs)
-            seen.below(divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), bound, cs)
+            seen.below(rci.divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), bound, cs)
         seen.was_close(trials)
 
     @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 4)])
@@ -107,7 +66,7 @@ class TestTheoremU:
             rci.exact_slots_pair(rci.clone_labels(p), k, F(k, n)),
         )
         for c in [(1 + 3 * p) / 4] if k == n else [1, below_largest_ratio(p, k, F(k, n))]:
-            rows = divergences(rci.ordered_sample(n, k), tree, 2, n, [c])
+            rows = rci.divergences(rci.ordered_sample(n, k), tree, 2, n, [c])
             assert max(rows) == [pairs.exact_profile(atoms, c)]
 
 
@@ -124,12 +83,12 @@ class TestHexagon:
             tree = rci.random_tree(channels_of(rng, num_records, p), k)
             sharp = np.array([rci.hexagon_value(k, (n - k) * (1 - c), c, p) / n for c in cs])
             assert (sharp <= pairs.profile(rci.slots_pair(labels, k, k / n), cs) * (1 + 1e-11) + 1e-15).all()
-            fewer.below(divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), sharp, cs)
+            fewer.below(rci.divergences(rci.ordered_sample(n, k), tree, num_records, n, cs), sharp, cs)
             n, m, p0 = int(rng.integers(1, 4)), int(rng.integers(1, 5)), float(rng.choice([0.3, 0.7, 1.0]))
             tree, _ = trees_of(rng, num_records, m, p)
             sharp = np.array([p0 / m * rci.hexagon_value(m, (m / p0 - m) * (1 - c), c, p) for c in cs])
             assert (sharp <= pairs.profile(rci.slots_pair(labels, m, p0), cs) * (1 + 1e-11) + 1e-15).all()
-            slots.below(divergences(rci.fixed_window(n, m, p0), tree, num_records, n, cs), sharp, cs)
+            slots.below(rci.divergences(rci.fixed_window(n, m, p0), tree, num_records, n, cs), sharp, cs)
         fewer.was_close(trials)
         slots.was_close(trials)
 
@@ -146,10 +105,10 @@ class TestFixedWindow:
             prime = pairs.profile(rci.occupied_pair(labels, n, rci.occupancy(n, m, p0)), cs)
             simple = pairs.profile(rci.slots_pair(labels, min(m, n), min(m, n) / n), cs)
             assert (prime <= simple * (1 + ORACLE_ROUNDING)).all()
-            actual = divergences(used, hidden, num_records, n, cs)
+            actual = rci.divergences(used, hidden, num_records, n, cs)
             t2.below(actual, pairs.profile(rci.slots_pair(labels, m, p0), cs), cs)
             t2_prime.below(actual, prime, cs)
-            t2_prime.below(divergences(used, visible, num_records, n, cs), prime, cs)
+            t2_prime.below(rci.divergences(used, visible, num_records, n, cs), prime, cs)
         t2.was_close(trials)
         t2_prime.was_close(trials)
 
@@ -164,7 +123,7 @@ class TestFixedWindow:
             used = rci.one_of_each_slot(rci.fixed_window_choices(n, m, rates), range(m))
             tree, _ = trees_of(rng, num_records, m, p)
             bound = pairs.profile(rci.slots_pair(rci.clone_labels(p), m, max(rates)), cs)
-            seen.below(divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
+            seen.below(rci.divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
         seen.was_close(trials, 0.5)
 
     def test_t2_is_attained_by_a_lone_client(self):
@@ -214,7 +173,7 @@ class TestSlidingWindow:
             bound = pairs.profile(rci.slots_pair(labels, v, v / window), cs)
             assert (bound <= pairs.profile(rci.slots_pair(labels, window, 1.0), cs) * (1 + 1e-12)).all()
             used = rci.sliding_window(n, window)
-            seen.below(divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
+            seen.below(rci.divergences(used, tree, num_records, n, cs, exchangeable=False), bound, cs)
         seen.was_close(trials)
 
     @pytest.mark.parametrize(("n", "window"), [(3, 1), (4, 2), (5, 3), (4, 3), (6, 4)])

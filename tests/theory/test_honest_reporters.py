@@ -4,7 +4,7 @@ All data sets of few clients, and every choice of the others who report; docs/th
 """
 
 import math
-from itertools import combinations, permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def choices(least):
 
 def floor_pairs(channel, rate, least):
     """Neighbouring pairs: at least `least` others in the client's batch, any others where it stays away."""
-    for held in product(range(len(channel)), repeat=OTHERS):
+    for held in combinations_with_replacement(range(len(channel)), OTHERS):
         for beside, without in product(choices(least), [(), (0, 1, 2)]):
             laws = [
                 (1 - rate) * batch(channel, held, without) + rate * batch(channel, held, beside, channel[x])

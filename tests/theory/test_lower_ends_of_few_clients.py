@@ -5,7 +5,6 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds as exact
 from oracles import known_messages as known
 from oracles import krr, sums
@@ -24,11 +23,6 @@ CHANNELS = {
 DELTAS = (0.03, 3e-3)
 
 
-def reaches(pairs, epsilon: float, delta: float) -> bool:
-    """True if some pair has a divergence of delta at e^epsilon, so that no valid bound is below epsilon."""
-    return exact.most(pairs, np.array([math.exp(epsilon)]))[0] * (1.0 + ORACLE_ROUNDING) >= delta
-
-
 @pytest.mark.parametrize("name", ["3-ary", "l2"])
 def test_a_client_between_two_rates_leaks_as_the_slower_of_them(name):
     randomizer, channel = CHANNELS[name]
@@ -37,8 +31,10 @@ def test_a_client_between_two_rates_leaks_as_the_slower_of_them(name):
     for delta in DELTAS[:1]:
         g = cj.account(run, randomizer, delta=delta, client_rate=0.7)
         assert g.lower > 0.0
-        assert reaches(pairs, g.lower, delta)
-        assert not reaches(pairs, cj.account(run, randomizer, delta=delta, client_rate=0.9).lower, delta)
+        assert exact.reaches(pairs, g.lower, delta)
+        assert not exact.reaches(
+            pairs, cj.account(run, randomizer, delta=delta, client_rate=0.9).lower, delta
+        )
 
 
 def test_rounds_of_a_log_have_the_clients_and_the_coins_of_their_lines():
@@ -51,9 +47,9 @@ def test_rounds_of_a_log_have_the_clients_and_the_coins_of_their_lines():
     for delta in DELTAS:
         g = cj.account(cj.from_availability([3, 2], [0.6, 0.3]), randomizer, delta=delta)
         assert g.lower > 0.0
-        assert reaches(both, g.lower, delta)
+        assert exact.reaches(both, g.lower, delta)
         wrong = cj.account(cj.from_availability([2, 2], [0.6, 0.6]), randomizer, delta=delta)
-        assert not reaches(both, wrong.lower, delta)
+        assert not exact.reaches(both, wrong.lower, delta)
 
 
 @pytest.mark.parametrize(("clients", "window"), [(4, 3), (3, 3)])
@@ -107,9 +103,9 @@ def test_sums_among_visible_empty_slots(name):
         run = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=0.3, minibatch=2, empty_slots=empty)
         ends[empty] = cj.account(run, randomizer, delta=delta, view="aggregate").lower
         assert ends[empty] > 0.0
-        assert reaches(all_pairs, ends[empty], delta)
+        assert exact.reaches(all_pairs, ends[empty], delta)
     # Hidden dummies are in the sums, too.
-    assert not reaches(pairs["dummy"], ends["visible"], delta)
+    assert not exact.reaches(pairs["dummy"], ends["visible"], delta)
 
 
 def renyi(first: np.ndarray, second: np.ndarray, order: float) -> float:

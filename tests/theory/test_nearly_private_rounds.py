@@ -52,7 +52,7 @@ def ratios(seed: int, count: int, counted=ALL, one_law: bool = True, cut_all: bo
         if rng.random() < 0.4:
             renamed = dict.fromkeys(renamed, range(len(channel)))
         c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2
-        truth = adapted.worst(channel, renamed, clients, c)
+        (truth,) = adapted.worst(channel, renamed, clients, np.array([c]))
         for spared in range(clients - 1):
             of_t1 = delta0 * (1.0 + p) * (1.0 + 2.0 * spared / p) if spared else delta0
             floor = excess(channel, renamed, spared, p)

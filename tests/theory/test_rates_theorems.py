@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import hexagon, krr
+from oracles import exact_rounds, hexagon, krr
 from oracles import unequal_rates as brute
 from scipy.stats import binom
 
@@ -58,7 +58,7 @@ def test_t1h_is_above_every_mechanism_and_attained(trials):
     """Every theta is valid; the library's values are above the statement's, and those above the truth."""
     rng, closest = np.random.default_rng(7), 0.0
     for epsilon0, channel, rate, others, cs in fleets(rng, trials):
-        truth = brute.worst(channel, rate, others, cs)
+        truth = exact_rounds.worst(channel, [*others, rate], cs)
         for theta in {0.1, 0.5, 0.9, *(x for x in (rate, *others) if x < 1)}:
             exact = brute.t1h(others, theta, rate, math.exp(epsilon0), cs)
             not_below(exact, truth)
@@ -76,7 +76,7 @@ def test_limits_alone_are_enough():
         if theta < 1:
             not_below(
                 t1h(others, theta, rate, epsilon0, np.log(cs), known=False),
-                brute.worst(channel, rate, others, cs),
+                exact_rounds.worst(channel, [*others, rate], cs),
             )
 
 
@@ -108,7 +108,7 @@ def exceeded(candidate, trials=60, seed=3):
     for epsilon0, channel, rate, others, cs in fleets(rng, trials):
         bound = candidate(epsilon0, rate, others, cs)
         if bound is not None:
-            truth = brute.worst(channel, rate, others, cs)
+            truth = exact_rounds.worst(channel, [*others, rate], cs)
             seen = truth > 1e-9
             top = max([top, *(truth[seen] / np.maximum(bound[seen], 1e-300))])
     return top
@@ -150,9 +150,11 @@ def test_enough_fast_others_are_not_enough():
     """There is no monotony in the others' rates: "at least n0 others with rate >= lo" is no bound."""
     p, rate, cs = 3.0, 0.1, np.array([1.5])
     claimed = t1h([0.3] * 4, 0.3, rate, math.log(p), np.log(cs))
-    truth = brute.worst(krr.krr_channel(2, p), rate, [1.0] * 4, cs)
+    truth = exact_rounds.worst(krr.krr_channel(2, p), [*[1.0] * 4, rate], cs)
     assert truth[0] > 20 * claimed[0]
-    leaks = [brute.worst(krr.krr_channel(2, p), rate, [x] * 4, cs)[0] for x in (0.05, 0.3, 0.5, 0.9)]
+    leaks = [
+        exact_rounds.worst(krr.krr_channel(2, p), [*[x] * 4, rate], cs)[0] for x in (0.05, 0.3, 0.5, 0.9)
+    ]
     assert leaks[0] > leaks[1] < leaks[2] < leaks[3]
 
 
@@ -170,14 +172,14 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
         (found[0], krr.krr_channel(3, p), 2, (0, 1)),
         (found[1], krr.krr_channel(2, p), 1, (0, 1)),
     ):
-        laws = [brute.law((*[held] * 4, x), (*others, rate), channel) for x in pair]
+        laws = [exact_rounds.histogram([*[channel[held]] * 4, channel[x]], [*others, rate]) for x in pair]
         for side, (first, second) in enumerate((laws, laws[::-1])):
             difference, far = (np.asarray(v) for v in witness.lower(losses)[side])
-            exact = np.array([krr.hockey_stick(first, second, c) for c in everywhere])
+            exact = exact_rounds.leak(first, second, everywhere)
             lines = difference[:, None] - (everywhere - 1)[None, :] * far[:, None]
             assert (lines <= exact * (1 + ORACLE_ROUNDING) + 1e-15).all()
             touched = difference - np.expm1(losses) * far
-            truth = np.array([krr.hockey_stick(first, second, c) for c in np.exp(losses)])
+            truth = exact_rounds.leak(first, second, np.exp(losses))
             # Far out the witness is merged (Jensen), which such small fleets feel.
             np.testing.assert_allclose(touched[:1], truth[:1], rtol=0.02, atol=3e-8)
 
@@ -185,18 +187,17 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
 def test_l1h_as_stated_is_the_mechanism():
     p, rate, others = 3.0, 0.2, [0.05, 0.3, 0.9, 1.0]
     channel = krr.krr_channel(3, p)
-    laws = [brute.law((2, 2, 2, 2, x), (*others, rate), channel) for x in (0, 1)]
+    laws = [exact_rounds.histogram([*[channel[2]] * 4, channel[x]], [*others, rate]) for x in (0, 1)]
     for c in (1.0, 1.4, 2.5):
         jumps = [(p - c, 1 / (p + 2)), (1 - c * p, 1 / (p + 2)), ((1 - c) / p, p / (p + 2))]
-        assert brute.l1h(others, rate, jumps, c) == pytest.approx(
-            krr.hockey_stick(laws[0], laws[1], c), rel=1e-12
-        )
+        (leak,) = exact_rounds.leak(*laws, np.array([c]))
+        assert brute.l1h(others, rate, jumps, c) == pytest.approx(leak, rel=1e-12)
 
 
 def test_counter_example_of_the_first_edition():
     """n = 4, target 1/2, others 1/100, p = 3, c = 5/2: T1 at 1/2 is 16.8 times too small, T1h 1.6% above."""
     cs, others = np.array([2.5]), [0.01] * 3
-    truth = brute.worst(krr.krr_channel(2, 3.0), 0.5, others, cs)[0]
+    truth = exact_rounds.worst(krr.krr_channel(2, 3.0), [*others, 0.5], cs)[0]
     assert truth == pytest.approx(0.055577, rel=1e-4)
     assert truth > 16.7 * np.asarray(Clones(Shuffled(4, 0.5), math.log(3.0), MASS).upper(np.log(cs)))[0]
     assert t1h(others, 0.01, 0.5, math.log(3.0), np.log(cs))[0] == pytest.approx(0.056450, rel=1e-4)

@@ -164,7 +164,7 @@ def adaptive_ratios(seed: int, count: int, tells: bool = True) -> list[float]:
         clients = int(rng.integers(3, 5)) if len(channel[0]) < 4 else 3
         renamed = adapted.renamings(rng, records, len(channel[0]), clients)
         c = 1.0 if rng.random() < 0.3 else 1.0 + (p - 1.0) * rng.random() ** 2
-        truth = adapted.worst(channel, renamed, clients, c)
+        (truth,) = adapted.worst(channel, renamed, clients, np.array([c]))
         for spared in range(clients - 1):
             game, cut, *_ = adapted.capped(p, spared, clients - spared - 1, c, tells)
             ratios.append(truth / max(float((game + tells * cut).min()), 1e-12))

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
-from oracles import krr
+from oracles import exact_rounds, krr
 from oracles import unequal_rates as brute
 from scipy.stats import norm
 
@@ -37,7 +37,7 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         channel = krr.krr_channel(2, p) if trial % 2 else brute.random_vertex(rng, 2, p)
         rate, theta = float(rng.choice([0.05, 0.3, 0.9, 1.0])), float(rng.choice([0.1, 0.5, 0.9]))
         pool, sure = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-        truth = brute.worst(channel, rate, [theta] * pool + [1.0] * sure, cs)
+        truth = exact_rounds.worst(channel, [*[theta] * pool, *[1.0] * sure, rate], cs)
         losses = np.log(cs)
         not_below(
             AlwaysPresentOthers(
@@ -55,7 +55,7 @@ def test_t1m_without_the_spread_of_w_is_false():
     for theta, pool, sure, rate in product((0.1, 0.5), (1, 2), (1, 2, 3), (0.1, 0.5, 0.9)):
         others = [theta] * pool + [1.0] * sure
         cs = p ** np.array([0.3, 0.6, 0.8, 0.9])
-        truth = brute.worst(krr.krr_channel(2, p), rate, others, cs)
+        truth = exact_rounds.worst(krr.krr_channel(2, p), [*others, rate], cs)
         pmf = np.append(brute.counts_law([theta] * pool), 0.0)
         for c, leak in zip(cs, truth):
             claimed = rate * theta**pool * brute.psi(pool + 1 + sure, pool + 1 + sure, p, c)
