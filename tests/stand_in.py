@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from checkin_jax.accounting import guarantee as genuine
 from checkin_jax.protocols import REPLACE
 from checkin_jax.reports import evidence
+from checkin_jax.training import Dataset, Model
 from checkin_jax.training.examples.images import ImageTraining
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
@@ -62,6 +68,24 @@ def image_training(**settings) -> ImageTraining:
     """Settings of a run on images, those of the private run among them."""
     names = {field.name for field in dataclasses.fields(PrivateRun)} & {*settings}
     return ImageTraining(run=PrivateRun(**{name: settings.pop(name) for name in names}), **settings)
+
+
+@functools.cache
+def two_clouds(number: int) -> tuple[Model, Dataset]:
+    """A linear model, and as many points of two clouds for it."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(2, size=number).astype(np.int32)
+    place = (rng.normal(size=(number, 2)) + 4.0 * (label[:, None] - 0.5)).astype(np.float32)
+    records = {"place": place, "label": label}
+
+    def loss(parameters, record):
+        return -jax.nn.log_softmax(record["place"] @ parameters)[record["label"]]
+
+    def metrics(parameters, record):
+        return {"accuracy": (jnp.argmax(record["place"] @ parameters) == record["label"]).astype(jnp.float32)}
+
+    model = Model(init=lambda key: jnp.zeros((2, 2), jnp.float32), loss=loss, metrics=metrics)
+    return model, Dataset(records=records, test=records, name="two clouds")
 
 
 def audited(run: RecordedRun, **found) -> Path:

@@ -35,7 +35,6 @@ from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.largest_message import LargestAverage
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
-from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import (
     MOST_SHIFT,
     GaussianProfile,
@@ -470,7 +469,7 @@ def _in_occupied_slots(
     step_cover: Occupied,
     profile: Profile,
     mass: float,
-    of_messages: Callable[[HiddenSum], LabelsAtOneRecord | GaussianAtOneRecord],
+    of_messages: Callable[[HiddenMessages | HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
 ) -> list[Witness]:
     """The witness of the messages in occupied slots.
 
@@ -493,7 +492,7 @@ def _by_number(
     clients: int,
     profile: Profile,
     mass: float,
-    of_slots: Callable[[HiddenSum], LabelsAtOneRecord | GaussianAtOneRecord],
+    of_slots: Callable[[HiddenMessages | HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
 ) -> list[Witness]:
     """The witness of the messages of equally likely clients, by their number; some messages are dropped.
 

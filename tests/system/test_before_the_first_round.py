@@ -21,10 +21,14 @@ RUN = cj.training.PrivateRun(
 RECORDS = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
 
 
+def _loss(parameters, record):
+    return jnp.sum((parameters["layer"]["w"] + record) ** 2)
+
+
 def _train(folder, initial=0.0, **options):
+    # The same loss each time, which compiles once.
     model = cj.training.Model(
-        init=lambda key: {"layer": {"w": jnp.zeros(3), "b": jnp.full(3, initial)}},
-        loss=lambda parameters, record: jnp.sum((parameters["layer"]["w"] + record) ** 2),
+        init=lambda key: {"layer": {"w": jnp.zeros(3), "b": jnp.full(3, initial)}}, loss=_loss
     )
     settings = {"eval_every": 2, "seed": 1, "account_fn": quick_account, **options}
     return cj.training.train(RUN, model, cj.training.Dataset(records=RECORDS), folder, **settings)
@@ -62,12 +66,12 @@ def test_what_evaluate_must_not_return_is_refused_before_the_first_round(tmp_pat
         _train(tmp_path / "run", evaluate=lambda parameters: returned, on_round=rounds.append)
     assert not rounds
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == b""
-    _train(tmp_path / "run", evaluate=lambda parameters: {"x": 0.5})  # no round was spent: it may begin
 
 
 def test_a_target_that_evaluate_does_not_measure_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"target_accuracy=0\.5: expected an 'accuracy'"):
         _train(tmp_path / "run", evaluate=lambda parameters: {"x": 0.5}, target_accuracy=0.5)
+    # No round was spent: the run may begin.
     found = _train(tmp_path / "run", evaluate=lambda parameters: {"accuracy": 0.5}, target_accuracy=0.5)
     assert found.rounds == 2
 
@@ -88,20 +92,24 @@ def test_settings_that_json_cannot_hold_are_refused_by_name(tmp_path, value):
     assert not (tmp_path / "run").exists()
 
 
+def _outcome(folder, **options):
+    _train(folder, **options)
+    return (folder / "metrics.jsonl").read_bytes(), cj.training.load(folder)["layer"]["w"].tobytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return _outcome(tmp_path_factory.mktemp("whole") / "run")
+
+
 @pytest.mark.parametrize("jump", [1.8e9, -1.8e9])
 @pytest.mark.parametrize("looks", [3, 60])
-def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, jump, looks):
+def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, whole, jump, looks):
     """A board without a battery begins in 1970 until a time server tells it the year; others jump back."""
-    _train(tmp_path / "whole")
     clock, count = time.time, itertools.count()
     monkeypatch.setattr(time, "time", lambda: clock() + jump * (next(count) >= looks))
-    _train(tmp_path / "run", checkpoint_every=1)
+    assert _outcome(tmp_path / "run", checkpoint_every=1) == whole
     assert next(count) > looks + 1
-    results = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "whole")]
-    assert results[0] == results[1]
-    assert cj.training.load(tmp_path / "run")["layer"]["w"].tobytes() == (
-        cj.training.load(tmp_path / "whole")["layer"]["w"].tobytes()
-    )
 
 
 def test_one_line_says_that_training_goes_on_unless_it_is_told_otherwise(tmp_path, monkeypatch, capsys):

@@ -180,19 +180,9 @@ def test_a_run_goes_on_with_other_parameters_and_one_ledger(tmp_path):
 
 def test_the_commands_halt_with_exit_code_0_and_read_the_ledger(tmp_path, capsys):
     folder = tmp_path / "run"
-    options = [
-        "--num-clients",
-        "1000",
-        "--num-rounds",
-        "40",
-        "--check-in-prob",
-        "0.05",
-        "--epsilon0",
-        "1",
-        "--mechanism",
-    ]
-    options += ["any", "--target-view", "local", "--seed", "1"]
-    cli.main(["train", "digits", "--run-dir", str(folder), *options, "--target-epsilon", "4"])
+    options = "--num-clients 1000 --num-rounds 40 --check-in-prob .05 --epsilon0 1 --mechanism any"
+    train = ["train", "digits", *options.split(), "--target-view", "local", "--seed", "1"]
+    cli.main([*train, "--run-dir", str(folder), "--target-epsilon", "4"])
     shown = capsys.readouterr().out
     assert "would exceed epsilon 4 in view 'local'" in shown
     cli.main(["budget", str(folder)])
@@ -203,9 +193,7 @@ def test_the_commands_halt_with_exit_code_0_and_read_the_ledger(tmp_path, capsys
     assert 0 <= found["left"] < 1
     assert found["spent"]["local"] <= 4
     with pytest.raises(SystemExit) as stop:
-        cli.main(
-            ["train", "digits", "--run-dir", str(tmp_path / "none"), *options, "--target-epsilon", "0.1"]
-        )
+        cli.main([*train, "--run-dir", str(tmp_path / "none"), "--target-epsilon", "0.1"])
     assert stop.value.code == 2
     assert "the epsilon of one round in view 'local'" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

@@ -104,6 +104,7 @@ def accuracy(logits, record):
     return {"accuracy": (jnp.argmax(logits) == record["label"]).astype(jnp.float32)}
 
 
+@functools.cache
 def plain_model() -> cj.training.Model:
     """Pure functions: no framework at all."""
 
@@ -124,6 +125,7 @@ def plain_model() -> cj.training.Model:
     )
 
 
+@functools.cache
 def nnx_model() -> cj.training.Model:
     """flax.nnx: a module is split into what it is and its parameters."""
 
@@ -145,6 +147,7 @@ def nnx_model() -> cj.training.Model:
     )
 
 
+@functools.cache
 def linen_model() -> cj.training.Model:
     """flax.linen: a module is a pair of pure functions already."""
     module = linen.Sequential([linen.Dense(8), linen.relu, linen.Dense(2)])
@@ -684,8 +687,5 @@ def test_the_likelihoods_of_the_audit_are_those_of_the_messages():
     assert towards / away == pytest.approx(math.exp(1.5))
     assert (towards + away) / 2 == pytest.approx(1.0)
     np.testing.assert_array_equal(pure.log_likelihood(np.array([-1.0, 1.0]), 0.0), 0.0)
-    assert one_run.affordable(gaussian_run(), "local") is not None
-
-
-def gaussian_run():
-    return cj.training.PrivateRun(protocol=ROUNDS, randomizer=GAUSSIAN)
+    run = cj.training.PrivateRun(protocol=ROUNDS, randomizer=GAUSSIAN)
+    assert one_run.affordable(run, "local") is not None

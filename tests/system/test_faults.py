@@ -41,19 +41,36 @@ def folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a run that met no fault."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("checkin_jax.accounting.account.account", quick_account)
-        patch.chdir(tmp_path_factory.mktemp("trained"))
-        cli.main(TRAIN.split())
-        return Path.cwd() / "run"
+    folder = tmp_path_factory.mktemp("trained")
+    _written(folder, TRAIN)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory, trained):
+    """Bytes that the same run with checkpoints writes."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    written = _written(folder, f"{TRAIN} {CHECKPOINTS}")
+    assert _outcome(folder / "run") == _outcome(trained)
+    return written
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The rows of a sweep that met no fault."""
-    out = tmp_path_factory.mktemp("swept") / "rows.csv"
-    cli.main([*SWEEP.split(), str(out)])
-    return _rows(out)
+    """The file of a sweep that met no fault, and the bytes that it wrote for it."""
+    folder = tmp_path_factory.mktemp("swept")
+    written = _written(folder, f"{SWEEP} rows.csv")
+    return folder / "rows.csv", written
+
+
+def _written(folder: Path, command: str) -> int:
+    """Bytes that a command writes in a folder; with an instant accountant."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("checkin_jax.accounting.account.account", quick_account)
+        patch.chdir(folder)
+        disk = Disk(patch, folder)
+        cli.main(command.split())
+    return disk.used
 
 
 def _rows(path: Path) -> dict[str, list[str]]:
@@ -146,20 +163,17 @@ SHARES = [
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_sweep_goes_on_once_there_is_space(folder, capsys, monkeypatch, swept, share):
+    whole, written = swept
+    shutil.copy(whole, folder)
     with monkeypatch.context() as patch:
-        disk = Disk(patch, folder)
-        cli.main(f"{SWEEP} rows.csv".split())
-    used = disk.used
-    before = (folder / "rows.csv").read_bytes()
-    with monkeypatch.context() as patch:
-        Disk(patch, folder, size=int(share * used))
+        Disk(patch, folder, size=int(share * written))
         said = _refused(capsys, f"{SWEEP} rows.csv")
     assert re.fullmatch(
         r"checkin: No space left on device: .*rows.csv.*; finished blocks .* --resume\n", said
     )
-    assert (folder / "rows.csv").read_bytes() == before
+    assert (folder / "rows.csv").read_bytes() == whole.read_bytes()
     cli.main(f"{SWEEP} rows.csv".split())
-    assert _rows(folder / "rows.csv") == swept
+    assert _rows(folder / "rows.csv") == _rows(whole)
     assert [path.name for path in folder.iterdir()] == ["rows.csv"]
 
 
@@ -167,14 +181,9 @@ def test_a_sweep_goes_on_once_there_is_space(folder, capsys, monkeypatch, swept,
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.turns(2)
-def test_a_run_goes_on_once_there_is_space(folder, capsys, monkeypatch, trained, share):
+def test_a_run_goes_on_once_there_is_space(folder, capsys, monkeypatch, trained, space, share):
     with monkeypatch.context() as patch:
-        disk = Disk(patch, folder)
-        cli.main(f"{TRAIN} {CHECKPOINTS}".split())
-    assert _outcome(folder / "run") == _outcome(trained)
-    shutil.rmtree(folder / "run")
-    with monkeypatch.context() as patch:
-        Disk(patch, folder, size=int(share * disk.used))
+        Disk(patch, folder, size=int(share * space))
         assert "No space left on device" in _refused(capsys, f"{TRAIN} {CHECKPOINTS}")
     cli.main(f"{TRAIN} {CHECKPOINTS}".split())
     assert _outcome(folder / "run") == _outcome(trained)
@@ -316,7 +325,7 @@ def clock(request, monkeypatch):
 @pytest.mark.usefixtures("clock")
 def test_clocks_that_jump_change_nothing(folder, monkeypatch, capsys, trained, swept):
     cli.main(f"{SWEEP} rows.csv".split())
-    assert _rows(folder / "rows.csv") == swept
+    assert _rows(folder / "rows.csv") == _rows(swept[0])
 
     def kill(self, line) -> None:
         if line["round"] == 8:

@@ -18,114 +18,91 @@ SLOTS = (
     "cj.account(cj.FixedWindow(num_clients=10_000, num_slots=1_000), cj.Gaussian(noise_multiplier=4.0),"
     " delta=1e-6, neighboring_relation='add-or-remove-one')"
 )
-# Asks for compiled programs; one that JAX finds in its own cache counts too.
+SWEEP = (
+    "cj.sweep(num_clients=[500, 600], check_in_prob=0.1, num_rounds=20, epsilon0=2.0, delta=1e-6,"
+    " protocol=cj.ShuffledCheckIn, bounds='fast')"
+)
+# Counts events of JAX; prints how many each question has caused, and both ends.
 COUNT = """
 import jax.monitoring
 asked = []
 def listen(name, *_, **__):
-    if name == "/jax/core/compile/backend_compile_duration":
+    if name.endswith("{event}"):
         asked.append(name)
-jax.monitoring.register_event_duration_secs_listener(listen)
+jax.monitoring.register_event_{kind}(listen)
 import checkin_jax as cj
-g = {question}
-print(len(asked), repr(g.lower), repr(g.epsilon))
+for question in {questions}:
+    asked.clear()
+    g = eval(question)
+    ends = (g["lower"], g["epsilon"]) if isinstance(g, cj.Sweep) else ([g.lower], [g.epsilon])
+    print(len(asked), *(repr(float(sum(end))) for end in ends))
 """
 
 
 def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return done.stdout.splitlines()
 
 
 TOPS = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
-USE = "import sys, checkin_jax as cj; cj.account, cj.calibrate, cj.sweep, cj.ShuffledCheckIn, cj.PureLDP"
+USE = "cj.account, cj.calibrate, cj.ShuffledCheckIn, cj.PureLDP"
+HEAVY = {"dp_accounting", "optax", "rich", "cyclopts", "flax", "orbax", "matplotlib", "pandas", "sklearn"}
 
 
 def test_the_package_imports_nothing_that_only_some_need():
-    assert not {"jax", "numpy", "scipy"} & set(run(f"import sys, checkin_jax; {TOPS}"))
-    heavy = {
-        "dp_accounting",
-        "optax",
-        "rich",
-        "cyclopts",
-        "flax",
-        "orbax",
-        "matplotlib",
-        "pandas",
-        "sklearn",
-    }
-    assert not heavy & set(run(f"{USE}; {TOPS}"))
-    assert not {"pyarrow", "loky"} & set(run(f"{USE.replace('cj.sweep, ', '')}; {TOPS}"))
-    unused = {"scipy.special", "scipy.signal", "scipy.stats", "scipy.optimize", "scipy.sparse"}
-    assert not unused & set(
-        run(f"{USE}; print(*(name for name in sys.modules if name.startswith('scipy.')))")
-    )
+    scipys = "print(*(name for name in sys.modules if name.startswith('scipy.')))"
+    code = f"import sys, checkin_jax as cj; {TOPS}; {USE}; {TOPS}; cj.sweep; {TOPS}; {scipys}"
+    alone, used, swept, scipy = (set(line.split()) for line in run(code))
+    assert not {"jax", "numpy", "scipy"} & alone
+    assert not {"pyarrow", "loky"} & used
+    assert not HEAVY & swept
+    assert not {"scipy.special", "scipy.signal", "scipy.stats", "scipy.optimize", "scipy.sparse"} & scipy
 
 
-@pytest.mark.parametrize("line", ["--help", "epsilon --help", "train digits --help", "epsilon --delta x"])
-def test_the_command_helps_and_refuses_without_jax(line):
+def test_the_command_helps_and_refuses_without_jax():
+    lines = ["--help", "epsilon --help", "train digits --help", "epsilon --delta x"]
     told = run(
         "import contextlib, sys; from checkin_jax import cli\n"
-        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):\n"
-        f"    cli.main({line.split()})\n"
-        "print({'jax', 'scipy'} & sys.modules.keys())"
+        f"for line in {lines}:\n"
+        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):\n"
+        "        cli.main(line.split())\n"
+        "    print({'jax', 'scipy'} & sys.modules.keys())"
     )
-    assert told == ["set()"]
+    assert told == ["set()"] * 4
 
 
 # More is a step back: every program costs a second or so, once a machine, and a tenth in every process.
-@pytest.mark.parametrize(("question", "most"), [(HEADLINE, 0), (HIDDEN, 1), (SLOTS, 0)])
-def test_a_bracket_compiles_few_programs(question, most, monkeypatch):
+def test_a_bracket_compiles_few_programs(monkeypatch):
     monkeypatch.setenv("CHECKIN_JAX_CACHE", "off")
-    asked, lower, upper = run(COUNT.format(question=question))
-    assert int(asked) <= most
-    assert float(lower) <= float(upper)
+    # Programs that are asked for; one that JAX finds in its own cache counts too.
+    code = COUNT.format(
+        event="/jax/core/compile/backend_compile_duration",
+        kind="duration_secs_listener",
+        questions=[HEADLINE, SLOTS, HIDDEN],
+    )
+    for line, most in zip(run(code), (0, 0, 1), strict=True):
+        asked, lower, upper = line.split()
+        assert int(asked) <= most
+        assert float(lower) <= float(upper)
 
 
-@pytest.fixture
-def kept(monkeypatch, tmp_path):
-    """A folder of the test, whatever JAX keeps elsewhere."""
+def test_later_processes_compile_nothing_and_say_the_same(monkeypatch, tmp_path):
+    """After two at once, which share a folder of the test, whatever JAX keeps elsewhere."""
     for name in [name for name in os.environ if name.startswith("JAX_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CHECKIN_JAX_CACHE", str(tmp_path))
-    return tmp_path
-
-
-def misses(question):
-    """Code that counts what is compiled because JAX's cache has not got it."""
-    return COUNT.format(question=question).replace(
-        "register_event_duration_secs_listener(listen)",
-        "register_event_listener(lambda name, **_: asked.append(name) if name.endswith('/cache_misses') else None)",
-    )
-
-
-def test_a_later_process_compiles_nothing_and_says_the_same(kept):
-    code = misses(HIDDEN)
-    first = run(code)
-    assert first[0] == "1"
-    assert run(code) == ["0", *first[1:]]
-
-
-def test_a_later_process_has_the_programs_of_sweeps_too(kept):
-    sweep = (
-        "cj.sweep(num_clients=[500, 600], check_in_prob=0.1, num_rounds=20, epsilon0=2.0, delta=1e-6,"
-        " protocol=cj.ShuffledCheckIn, bounds='fast')"
-    )
-    code = misses(sweep).replace("g.lower", "g['lower'].sum()").replace("g.epsilon", "g['epsilon'].sum()")
-    first = run(code)
-    assert run(code) == ["0", *first[1:]]
-
-
-def test_two_processes_at_once_share_a_folder(kept):
-    code = misses(HIDDEN)
+    code = COUNT.format(event="/cache_misses", kind="listener", questions=[HIDDEN, SWEEP])
     both = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    answers = [process.communicate()[0].split() for process in both]
-    assert answers[0][1:] == answers[1][1:]
-    assert run(code) == ["0", *answers[0][1:]]
-    assert not list(kept.rglob("*.tmp"))
+    answers = [[line.split() for line in process.communicate()[0].splitlines()] for process in both]
+    ends = [[line[1:] for line in answer] for answer in answers]
+    assert ends[0] == ends[1]
+    assert {"1"} <= {answer[0][0] for answer in answers} <= {"0", "1"}
+    later = [line.split() for line in run(code)]
+    assert later == [["0", *each] for each in ends[0]]
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("name", ["checkin", "notebook"])
@@ -138,6 +115,4 @@ def test_the_command_looks_for_garbage_only_while_it_works(name):
         "    cli.main()\n"
         "print(gc.get_freeze_count() > 0)"
     )
-    assert told == (
-        ["False", "True", "True", "True"] if name == "checkin" else ["True", "True", "False", "False"]
-    )
+    assert " ".join(told) == ("False True True True" if name == "checkin" else "True True False False")

@@ -6,12 +6,10 @@ import functools
 import json
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import jsonschema
-import numpy as np
 import optax
 import pytest
+from stand_in import two_clouds
 
 import checkin_jax as cj
 from checkin_jax.reports import formats
@@ -26,29 +24,19 @@ FAST = functools.partial(cj.account, bounds="fast")
 FLEET = cj.Rates([0.05, 0.2, 0.6], counts=[10, 10, 10])
 
 
-def two_clouds():
-    """A linear model and thirty records."""
-    rng = np.random.default_rng(0)
-    label = rng.integers(2, size=30).astype(np.int32)
-    place = (rng.normal(size=(30, 2)) + 4.0 * (label[:, None] - 0.5)).astype(np.float32)
-    records = {"place": place, "label": label}
-
-    def loss(parameters, record):
-        return -jax.nn.log_softmax(record["place"] @ parameters)[record["label"]]
-
-    def metrics(parameters, record):
-        return {"accuracy": (jnp.argmax(record["place"] @ parameters) == record["label"]).astype(jnp.float32)}
-
-    model = cj.training.Model(init=lambda key: jnp.zeros((2, 2), jnp.float32), loss=loss, metrics=metrics)
-    return model, cj.training.Dataset(records=records, test=records, name="two clouds")
-
-
 def trained(protocol, folder, **changes):
     run = cj.training.PrivateRun(
         protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=2.0), clip_norm=1.0, delta=1e-3
     )
     return cj.training.train(
-        run, *two_clouds(), folder, optimizer=optax.sgd(0.5), eval_every=4, seed=3, account_fn=FAST, **changes
+        run,
+        *two_clouds(30),
+        folder,
+        optimizer=optax.sgd(0.5),
+        eval_every=4,
+        seed=3,
+        account_fn=FAST,
+        **changes,
     )
 
 

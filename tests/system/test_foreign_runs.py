@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from stand_in import two_clouds
 
 import checkin_jax as cj
 from checkin_jax._rounding import up
@@ -98,31 +99,12 @@ class Nights(cj.training.Schedule):
         return clients
 
 
-def line_through_the_middle():
-    """Two clouds of points, and a model that separates them."""
-    rng = np.random.default_rng(0)
-    label = rng.integers(2, size=300).astype(np.int32)
-    place = (rng.normal(size=(300, 2)) + 4.0 * (label[:, None] - 0.5)).astype(np.float32)
-    records = {"place": place, "label": label}
-
-    def loss(parameters, record):
-        logits = record["place"] @ parameters
-        return -jax.nn.log_softmax(logits)[record["label"]]
-
-    def metrics(parameters, record):
-        found = jnp.argmax(record["place"] @ parameters)
-        return {"accuracy": (found == record["label"]).astype(jnp.float32)}
-
-    model = cj.training.Model(init=lambda key: jnp.zeros((2, 2), jnp.float32), loss=loss, metrics=metrics)
-    return model, cj.training.Dataset(records=records, test=records, name="two clouds")
-
-
 def test_what_is_trained_is_what_is_accounted_for_and_all_say_the_same(tmp_path):
     protocol = NightlyCheckIn(num_clients=300, coin=0.4, num_nights=6)
     run = cj.training.PrivateRun(
         protocol=protocol, randomizer=Gridded(noise_multiplier=1.5), clip_norm=1.0, delta=1e-4
     )
-    model, dataset = line_through_the_middle()
+    model, dataset = two_clouds(300)
     folder = tmp_path / "run"
     report = cj.training.train(run, model, dataset, folder, optimizer=optax.sgd(1.0), eval_every=3, seed=3)
     assert (report.rounds, report.units) == (6, 6)

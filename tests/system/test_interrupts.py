@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -120,14 +120,11 @@ def test_errors_are_not_replaced_and_ignored_signals_stay_ignored(folder, monkey
         ),
     ],
 )
-def test_user_errors_of_training_programs_are_one_line(folder, program, told):
+def test_user_errors_of_training_programs_are_one_line(folder, capsys, monkeypatch, program, told):
     (folder / "note.txt").write_text("mine")
     name, *options = program.split()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train" / name), *options],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{told}\n")
+    file = str(ROOT / "train" / name)
+    monkeypatch.setattr(sys, "argv", [file, *options])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(file, run_name="__main__")
+    assert (stop.value.code, *capsys.readouterr()) == (2, "", f"{told}\n")

@@ -55,6 +55,33 @@ def _outcome(folder) -> tuple[bytes, bytes]:
     return parameters, (folder / "metrics.jsonl").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[bytes, bytes]:
+    """The outcome of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    _train(folder)
+    return _outcome(folder)
+
+
+@pytest.fixture(scope="module")
+def _killed_after_eight(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    _killed(folder, 8)
+    assert _steps(folder) == [3, 6]
+    return folder
+
+
+@pytest.fixture
+def folder(_killed_after_eight, tmp_path) -> Path:
+    """A run that was killed after eight rounds, with checkpoints of rounds 3 and 6."""
+    return shutil.copytree(_killed_after_eight, tmp_path / "run")
+
+
+def _resumed(folder, **options) -> tuple[bytes, bytes]:
+    _train(folder, resume=True, **options)
+    return _outcome(folder)
+
+
 def _steps(folder) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
 
@@ -129,16 +156,15 @@ def test_the_first_checkpoint_is_written_before_the_first_round(tmp_path, monkey
 
 
 @pytest.mark.parametrize("left", [(), ("metrics.jsonl", ".lock"), ("metrics.jsonl", "config.json", ".lock")])
-def test_resume_begins_a_run_that_has_not_begun(tmp_path, left):
+def test_resume_begins_a_run_that_has_not_begun(tmp_path, whole, left):
     for name in left:  # of a run that was killed before its first round
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / name).touch()
     _train(tmp_path / "run", resume=True, checkpoint_every=5)
-    _train(tmp_path / "whole")
-    assert _outcome(tmp_path / "run") == _outcome(tmp_path / "whole")
+    assert _outcome(tmp_path / "run") == whole
 
 
-def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path):
+def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path, whole):
     def interrupt(line):
         if line["round"] == 7:
             raise KeyboardInterrupt
@@ -156,8 +182,7 @@ def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path):
     assert {path.name: path.read_bytes() for path in (folder / "interrupted").iterdir()} == results
     assert _train(folder, resume=True).rounds == 12
     assert not (folder / "interrupted").exists()
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _outcome(folder) == whole
 
 
 def test_a_target_reached_just_before_the_kill_still_ends_the_run(tmp_path):
@@ -204,23 +229,17 @@ def _damage(folder: Path, step: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["half of every file", "no arrays", "no note", "one bit", *_NOTES])
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, capsys, how):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
-    assert _steps(folder) == [3, 6]
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(folder, whole, capsys, how):
     _damage(folder, 6, how)
     _train(folder, resume=True, checkpoint_every=3)
     aside = re.escape(str(folder / "checkpoints" / "unused-6-1"))
     told = rf"\S+: the checkpoint of round 6 cannot be used \(.+\): it is kept as {aside}, .* from round 3\n"
     assert re.fullmatch(told, capsys.readouterr().err)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _outcome(folder) == whole
 
 
-def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_is_resumed(tmp_path):
+def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_is_resumed(folder, whole):
     """As a kill leaves it; nothing else in the folder goes."""
-    folder = tmp_path / "run"
-    _killed(folder, 8)
     checkpoints = folder / "checkpoints"
     shutil.move(checkpoints / "6", checkpoints / "6.orbax-checkpoint-tmp")
     (checkpoints / "unused-5-1").mkdir()
@@ -229,14 +248,10 @@ def test_a_half_written_checkpoint_is_none_and_goes_when_the_run_is_resumed(tmp_
         _train(folder, None, 8, resume=True, checkpoint_every=3)
     assert {path.name for path in checkpoints.iterdir()} == {"3", "6", "unused-5-1", "notes.txt"}
     assert _files(checkpoints / "6")
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _resumed(folder) == whole
 
 
-def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path, capsys):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(folder, whole, capsys):
     lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_bytes(b"".join(lines[:4]))
     before = _files(folder / "checkpoints" / "6")
@@ -244,14 +259,10 @@ def test_metrics_that_a_power_cut_lost_make_the_checkpoint_unusable(tmp_path, ca
         _train(folder, None, 5, resume=True)
     assert re.search(r"round 6 cannot be used .*metrics", capsys.readouterr().err)
     assert _files(folder / "checkpoints" / "unused-6-1") == before
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _resumed(folder) == whole
 
 
-def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(tmp_path):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(folder, tmp_path):
     for step in (3, 6):
         _damage(folder, step, "no arrays")
     with pytest.raises(ResumeError, match=r"\(round 6: .+; round 3: .+\), .* account for both"):
@@ -262,73 +273,48 @@ def test_without_a_usable_checkpoint_a_run_that_was_seen_cannot_go_on(tmp_path):
         _train(tmp_path / "none", resume=True)
 
 
-@pytest.mark.parametrize("left", [0, 1, 60])
-def test_cut_metrics_cost_no_checkpoint(tmp_path, left):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
-    before, metrics = _files(folder / "checkpoints"), folder / "metrics.jsonl"
-    whole = metrics.read_bytes()
-    metrics.write_bytes(whole[:left])
+# What becomes of the lines of metrics.jsonl, and how the refusal goes on.
+_LOST = r"has {} bytes.* nothing was deleted"
+_OTHERS = r"its first \d+ bytes are not those that were logged"
+_METRICS = {
+    "empty": (lambda lines: [], _LOST),
+    "one byte": (lambda lines: [lines[0][:1]], _LOST),
+    "sixty bytes": (lambda lines: [b"".join(lines)[:60]], _LOST),
+    "zeros": (lambda lines: [b"\0" * len(lines[0]), *lines[1:]], _OTHERS),
+    "a digit": (lambda lines: [lines[0].replace(b": ", b": 1", 1)[:-2] + b"\n", *lines[1:]], _OTHERS),
+    "a brace": (lambda lines: [b"[" + lines[0][1:], *lines[1:]], _OTHERS),
+    "swapped": (lambda lines: [lines[1], lines[0], *lines[2:]], _OTHERS),
+}
+
+
+@pytest.mark.parametrize("how", _METRICS)
+def test_changed_metrics_are_refused_and_cost_no_checkpoint(folder, whole, capsys, how):
+    metrics, (change, told) = folder / "metrics.jsonl", _METRICS[how]
+    logged, before = metrics.read_bytes(), _files(folder / "checkpoints")
+    changed = b"".join(change(logged.splitlines(keepends=True)))
+    assert changed != logged
+    assert (len(changed) == len(logged)) == (told == _OTHERS)
+    metrics.write_bytes(changed)
     for _ in range(2):
-        with pytest.raises(ResumeError, match=rf"metrics.jsonl has {left} bytes.* nothing was deleted"):
-            _train(folder, resume=True)
-    assert _files(folder / "checkpoints") == before
-    metrics.write_bytes(whole)
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
-
-
-def _changed(lines: list[bytes], how: str) -> list[bytes]:
-    first, *rest = lines
-    if how == "zeros":
-        return [b"\0" * len(first), *rest]
-    if how == "a digit":
-        return [first.replace(b'"check_ins": ', b'"check_ins": 1', 1)[: len(first) - 1] + b"\n", *rest]
-    if how == "a brace":
-        return [b"[" + first[1:], *rest]
-    return [rest[0], first, *rest[1:]]  # swapped
-
-
-@pytest.mark.parametrize("how", ["zeros", "a digit", "a brace", "swapped"])
-def test_changed_metrics_are_refused_and_cost_no_checkpoint(tmp_path, capsys, how):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
-    metrics = folder / "metrics.jsonl"
-    whole, before = metrics.read_bytes(), _files(folder / "checkpoints")
-    changed = _changed(whole.splitlines(keepends=True), how)
-    assert b"".join(changed) != whole
-    assert len(b"".join(changed)) == len(whole)
-    metrics.write_bytes(b"".join(changed))
-    with pytest.raises(
-        ResumeError, match=r"metrics\.jsonl'?: its first \d+ bytes are not those that were logged"
-    ):
-        _train(folder, resume=True, checkpoint_every=3)
+        with pytest.raises(ResumeError, match=r"metrics\.jsonl'?:? " + told.format(len(changed))):
+            _train(folder, resume=True, checkpoint_every=3)
     assert (_files(folder / "checkpoints"), capsys.readouterr().err) == (before, "")
-    metrics.write_bytes(whole)
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    metrics.write_bytes(logged)
+    assert _resumed(folder) == whole
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError(), ValueError("odd")])
-def test_an_error_while_reading_costs_no_checkpoint(tmp_path, monkeypatch, error):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_an_error_while_reading_costs_no_checkpoint(folder, whole, monkeypatch, error):
     before = _files(folder / "checkpoints")
     with monkeypatch.context() as patch:
         patch.setattr(ocp.CheckpointManager, "restore", lambda *args, **kwargs: (_ for _ in ()).throw(error))
         with pytest.raises(ResumeError, match="none of its checkpoints can be used"):
             _train(folder, resume=True)
     assert _files(folder / "checkpoints") == before
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _resumed(folder) == whole
 
 
-def test_checkpoints_that_make_room_are_kept_to_the_end(tmp_path):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_checkpoints_that_make_room_are_kept_to_the_end(folder):
     _damage(folder, 6, "one bit")
     damaged = _files(folder / "checkpoints" / "6")
     for number in (1, 2):
@@ -344,9 +330,7 @@ def test_checkpoints_that_make_room_are_kept_to_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("config", ["{}", "", "[]", None, "other"])
-def test_a_config_of_another_run_is_refused(tmp_path, config):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_a_config_of_another_run_is_refused(folder, config):
     path, before = folder / "config.json", _files(folder / "checkpoints")
     whole = path.read_text()
     path.unlink()
@@ -361,7 +345,7 @@ def test_a_config_of_another_run_is_refused(tmp_path, config):
     assert _train(folder, resume=True).rounds == 12
 
 
-def test_rounds_that_were_seen_stay_logged_while_they_are_repeated(tmp_path):
+def test_rounds_that_were_seen_stay_logged_while_they_are_repeated(tmp_path, whole):
     """Whoever reads the folder meanwhile accounts for all of them."""
     folder = tmp_path / "run"
     _killed(folder, 11, every=4)
@@ -370,14 +354,10 @@ def test_rounds_that_were_seen_stay_logged_while_they_are_repeated(tmp_path):
     with pytest.raises(_KilledError):
         _train(folder, None, 9, resume=True)
     assert recorded.read(folder).rounds == 11
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _resumed(folder) == whole
 
 
-def test_a_machine_that_repeats_a_round_otherwise_is_told(tmp_path):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_a_machine_that_repeats_a_round_otherwise_is_told(folder):
     metrics = folder / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     lines[6] = '{"round": 7, "check_ins": 9999}\n'
@@ -406,9 +386,7 @@ def test_a_run_that_was_killed_before_its_first_round_may_begin_again(tmp_path, 
         ({"seed": 2}, r"config\.seed was 1, is 2"),
     ],
 )
-def test_another_run_is_refused_and_nothing_is_lost(tmp_path, change, told):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_another_run_is_refused_and_nothing_is_lost(folder, change, told):
     before = (folder / "metrics.jsonl").read_bytes()
     with pytest.raises(ResumeError, match=told):
         _train(folder, _config(**change), resume=True)
@@ -416,9 +394,9 @@ def test_another_run_is_refused_and_nothing_is_lost(tmp_path, change, told):
     assert _steps(folder) == [3, 6]
 
 
-def test_another_version_machine_or_data_set_is_refused(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    _killed(folder, 8)
+def test_another_version_machine_data_set_or_precision_is_refused(folder, tmp_path, monkeypatch):
+    with jax.default_matmul_precision("highest"), pytest.raises(ResumeError, match="matmul_precision"):
+        _train(folder, resume=True)
     digits = data.digits()
     other = dataclasses.replace(digits, train_labels=digits.train_labels[::-1].copy())
     with pytest.raises(ResumeError, match=r"dataset\.digest was"):
@@ -434,12 +412,6 @@ def test_another_version_machine_or_data_set_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     with pytest.raises(ResumeError, match="xla_gpu_deterministic_ops"):
         _train(tmp_path / "gpu", checkpoint_every=1)
-
-
-def test_another_precision_is_refused(tmp_path):
-    _killed(tmp_path / "run", 8)
-    with jax.default_matmul_precision("highest"), pytest.raises(ResumeError, match="matmul_precision"):
-        _train(tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(
@@ -461,10 +433,10 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_a_full_disk_is_one_clear_error_and_keeps_what_was_saved(tmp_path, monkeypatch):
+def test_a_full_disk_is_one_clear_error_and_keeps_what_was_saved(tmp_path, whole, monkeypatch):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        whole = Checkpoints.save
+        unharmed = Checkpoints.save
 
         def save(self, number, *args, **kwargs):
             if number == 9:
@@ -472,15 +444,13 @@ def test_a_full_disk_is_one_clear_error_and_keeps_what_was_saved(tmp_path, monke
                 patch.setattr(
                     manager, "save", lambda *a, **k: (_ for _ in ()).throw(ValueError("No space left"))
                 )
-            whole(self, number, *args, **kwargs)
+            unharmed(self, number, *args, **kwargs)
 
         patch.setattr(Checkpoints, "save", save)
         with pytest.raises(OSError, match="the checkpoint of round 9 could not be written: No space left"):
             _train(folder, checkpoint_every=3)
     assert _steps(folder) == [3, 6]
-    _train(folder, resume=True)
-    _train(tmp_path / "whole")
-    assert _outcome(folder) == _outcome(tmp_path / "whole")
+    assert _resumed(folder) == whole
 
 
 def test_two_processes_cannot_write_to_one_folder(tmp_path):

@@ -47,6 +47,12 @@ print(written.rows, written.failed)
 """
 
 
+@pytest.fixture(scope="module")
+def right():
+    """The rows, of one process."""
+    return cj.sweep(**ARGUMENTS)
+
+
 def same(found, right):
     assert list(found.columns) == list(right.columns)
     for name, column in right.columns.items():
@@ -54,7 +60,7 @@ def same(found, right):
             np.testing.assert_array_equal(found[name], column)
 
 
-def test_four_processes_on_one_folder_with_kills(tmp_path):
+def test_four_processes_on_one_folder_with_kills(tmp_path, right):
     out, log = tmp_path / "sweep.parquet", tmp_path / "log"
     log.touch()
 
@@ -79,7 +85,7 @@ def test_four_processes_on_one_folder_with_kills(tmp_path):
         os.kill(killed[-1], signal.SIGKILL)
     told = {each.pid: each.communicate(timeout=120)[0] for each in processes}
     assert {told[each.pid] for each in processes if each.pid not in killed} == {"36 12\n"}
-    same(cj.finished_rows(out), cj.sweep(**ARGUMENTS))
+    same(cj.finished_rows(out), right)
     assert not (tmp_path / "sweep.parquet.blocks").exists()
     evaluated = collections.defaultdict(list)
     for line in log.read_text().splitlines():
@@ -134,8 +140,8 @@ def test_processes_do_not_join_where_files_have_no_locks(tmp_path, monkeypatch, 
         cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, **ARGUMENTS)
 
 
-def test_an_executor_gives_the_rows_of_one_process(tmp_path):
-    right, done = cj.sweep(**ARGUMENTS), []
+def test_an_executor_gives_the_rows_of_one_process(tmp_path, right):
+    done = []
     with ThreadPoolExecutor(3) as threads:
         written = cj.sweep_to_file(
             tmp_path / "threads.parquet",
@@ -167,7 +173,7 @@ class Fragile(Executor):
         return future
 
 
-def test_blocks_before_a_worker_s_failure_are_kept(tmp_path):
+def test_blocks_before_a_worker_s_failure_are_kept(tmp_path, right):
     out = tmp_path / "sweep.parquet"
     with pytest.raises(OSError, match="a worker is gone"):
         cj.sweep_to_file(out, executor=Fragile(), **ARGUMENTS)
@@ -175,7 +181,7 @@ def test_blocks_before_a_worker_s_failure_are_kept(tmp_path):
     again.calls = 10
     cj.sweep_to_file(out, executor=again, resume=True, **ARGUMENTS)
     assert again.calls == 10 + 18 - 2
-    same(cj.finished_rows(out), cj.sweep(**ARGUMENTS))
+    same(cj.finished_rows(out), right)
 
 
 def test_ways_to_share_exclude_each_other(tmp_path):
@@ -190,18 +196,15 @@ def test_ways_to_share_exclude_each_other(tmp_path):
         cj.sweep_to_file(tmp_path / "other.parquet", join=True, **ARGUMENTS)
 
 
-def test_other_libraries_read_a_sweep():
-    found = cj.sweep(**ARGUMENTS)
-    read = pyarrow.table(found)
-    assert read.column_names == list(found.columns)
+def test_other_libraries_read_a_sweep(right):
+    read = pyarrow.table(right)
+    assert read.column_names == list(right.columns)
     assert read["rdp"].null_count == 12
-    np.testing.assert_array_equal(read["rdp"].to_numpy(), found["rdp"])
-    assert read["error"].to_pylist() == found["error"].tolist()
+    np.testing.assert_array_equal(read["rdp"].to_numpy(), right["rdp"])
+    assert read["error"].to_pylist() == right["error"].tolist()
 
 
 def test_a_table_of_arrows_is_one_of_settings():
-    import pyarrow
-
     settings = {"num_clients": [1000, 3000], "order": [2.0, 4.0], "view": ["messages", "local"]}
     more = {"what": "rdp", "protocol": cj.Shuffle, "epsilon0": 1.0}
     found = cj.sweep(table=pyarrow.table(settings), **more)

@@ -375,8 +375,12 @@ def test_the_first_page_is_for_a_decider(subjects, run_dir, subject, declared, f
         assert part in told.replace("A suspicion", "a suspicion"), part
 
 
-def test_a_blank_links_to_its_place_and_names_its_key(subjects):
+def test_a_blank_links_to_its_place_and_names_its_key_and_no_word_of_a_table_is_broken(subjects):
     page = subjects("fleet.toml", "--format", "html")
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)[1]
+    anywhere = re.findall(r"([^{}]*){[^{}]*overflow-wrap:anywhere", style)
+    assert {selector.strip() for selector in anywhere} == {"code", "pre"}
+    assert "word-break" not in style
     keys = re.findall('<a href="#([a-z_]+)">', page[: page.index("What is promised</h2>")])
     assert {"contact", "message", "num_clients", "side_channels"} < set(keys)
     assert json.loads(subjects("fleet.toml", "--format", "json"))["blanks"] == keys
@@ -387,25 +391,16 @@ def test_a_blank_links_to_its_place_and_names_its_key(subjects):
 
 
 @pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
-def test_factors_above_a_thousand_are_words_and_a_gap_is_explained(subjects, subject):
-    page = as_read(subjects(*subject, "--format", "html"))
+def test_factors_above_a_thousand_are_words_a_gap_is_explained_and_a_report_is_the_same_page(
+    subjects, subject
+):
+    stated = subjects(*subject, "--format", "html")
+    cli.main(["report", *subject, "--bounds", "fast", "--out", "page.html"])
+    assert Path("page.html").read_text().strip() == stated.strip()
+    page = as_read(stated)
     found = re.findall(r'data-head="factor at most">([^<]*)<', page)
     assert len(found) >= 3
     if subject == ["fleet.toml"]:
         assert "above 1,000: hardly any protection" in found, "names on messages of epsilon0 = 4"
     assert all(each == "above 1,000: hardly any protection" or 1.0 <= float(each) <= 1000.0 for each in found)
     assert "A wide gap means that" in " ".join(page.split())
-
-
-@pytest.mark.parametrize("subject", [["fleet.toml"], ["year.json", "--deployment", "said.toml"]])
-def test_a_report_is_the_page_of_the_statement(subjects, subject):
-    stated = subjects(*subject, "--format", "html")
-    cli.main(["report", *subject, "--bounds", "fast", "--out", "page.html"])
-    assert Path("page.html").read_text().strip() == stated.strip()
-
-
-def test_no_word_of_a_table_is_broken(subjects):
-    style = re.search("<style>(.*?)</style>", subjects("fleet.toml", "--format", "html"), re.DOTALL)[1]
-    anywhere = re.findall(r"([^{}]*){[^{}]*overflow-wrap:anywhere", style)
-    assert {selector.strip() for selector in anywhere} == {"code", "pre"}
-    assert "word-break" not in style

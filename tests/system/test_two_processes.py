@@ -19,27 +19,6 @@ from checkin_jax.cli.options import HostOptions
 from checkin_jax.cli.programs import UsageError
 
 TESTS = Path(__file__).parents[1]
-PROGRAM = """
-import sys, time
-from pathlib import Path
-folder, rounds, late, number, port = sys.argv[1:]
-time.sleep(float(late))
-import jax
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-from stand_in import quick_account
-from checkin_jax.accounting import account
-account.account = quick_account
-import recipe
-from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.randomizers import Gaussian
-hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)}
-del sys.argv[1:]
-job = recipe.Recipe(run_dir=Path(folder), dataset="digits", **hosts)
-recipe.program(lambda: job.run({
-    "protocol": ShuffledCheckIn(num_clients=500, check_in_prob=0.1, num_rounds=int(rounds)),
-    "randomizer": Gaussian(noise_multiplier=2.0),
-}))
-"""
 # The command itself, of which every process leaves a sign once it has joined the others.
 COMMAND = """
 import sys
@@ -60,33 +39,31 @@ ROUNDS = "--seed 1 --num-clients 500 --check-in-prob .2 --momentum .5 --eval-eve
 LIMIT = 180.0
 
 
-def start(folder: Path, rounds: int, *, late: float = 0.0) -> list[subprocess.Popen[str]]:
-    """Two processes of one run, the second one so many seconds late."""
-    port = str(free_port())
-    return [
-        process(PROGRAM, str(folder), str(rounds), str(late * number), str(number), port) for number in (0, 1)
-    ]
+def command(folder: Path, rounds: int, hosts: int, late: float = 0.0) -> list[subprocess.Popen[str]]:
+    """The processes of `checkin train`, all of which have joined, the last one so many seconds late.
 
-
-def command(folder: Path, rounds: int, hosts: int) -> list[subprocess.Popen[str]]:
-    """The processes of `checkin train`, all of which have joined; resumes what is in the folder."""
+    Resumes what is in the folder.
+    """
     for sign in folder.glob("joined-*"):
         sign.unlink()
     words = f"train digits --run-dir run --resume {ROUNDS} {rounds} --coordinator 127.0.0.1:{free_port()}"
-    own = [f"--num-processes {hosts} --process-id {number}" for number in range(hosts)]
-    begun = [process(COMMAND, *words.split(), *each.split(), cwd=folder) for each in own]
+    begun = []
+    for number in range(hosts):
+        time.sleep(late * (number == hosts - 1))
+        own = f"{words} --num-processes {hosts} --process-id {number}"
+        begun.append(process(*own.split(), cwd=folder))
     wait_for(lambda: len(list(folder.glob("joined-*"))) == hosts, begun)
     return begun
 
 
-def process(program: str, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+def process(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), *sys.path]),
     }
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
     return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", COMMAND, *arguments],
         cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
@@ -128,42 +105,12 @@ def ended(processes):
             process.kill()
 
 
-def test_a_process_that_comes_late_is_waited_for(tmp_path):
-    folder = tmp_path / "run"
-    found = ended(start(folder, 4, late=8.0))
-    assert [code for _, _, code in found] == [0, 0], found
-    assert "Saved in" in found[0][0]
-    assert "Saved in" not in found[1][0]
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4]
-    assert (folder / "report.json").exists()
-
-
-def test_when_a_process_is_killed_the_other_stops_and_says_so(tmp_path):
-    folder = tmp_path / "run"
-    processes = start(folder, 100_000)
-    metrics = folder / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, processes)
-    assert [process.poll() for process in processes] == [None, None]
-    processes[1].send_signal(signal.SIGKILL)
-    (_, told, code), (_, _, killed) = ended(processes)
-    assert killed == -signal.SIGKILL
-    assert code == 2, told
-    assert "Traceback" not in told
-    # Rounds whose sum is known, each a whole line, and no report of a run that did not end.
-    lines = metrics.read_text()
-    assert lines.endswith("\n")
-    assert [json.loads(line)["round"] for line in lines.splitlines()] == list(range(1, lines.count("\n") + 1))
-    assert not (folder / "report.json").exists()
-    assert not (folder / "parameters.npz").exists()
-
-
 @pytest.mark.parametrize(("kills", "hosts"), [(2, 2), pytest.param(20, 3, marks=pytest.mark.slow)])
 def test_kills_of_any_process_change_nothing(tmp_path, kills, hosts):
     rounds, rng = (60, random.Random(3)) if kills == 2 else (300, random.Random(20))
 
-    def finished(folder: Path, damaged: int | None = None) -> list[bytes]:
-        found = ended(command(folder, rounds, hosts))
+    def finished(folder: Path, damaged: int | None = None, late: float = 0.0) -> list[bytes]:
+        found = ended(command(folder, rounds, hosts, late))
         told = f"the checkpoint of round {damaged} cannot be used"
         lines = [
             [line for line in said.splitlines() if not line.startswith("round ")] for _, said, _ in found
@@ -176,7 +123,7 @@ def test_kills_of_any_process_change_nothing(tmp_path, kills, hosts):
         return [(folder / "run" / name).read_bytes() for name in ("parameters.npz", "metrics.jsonl")]
 
     (tmp_path / "right").mkdir()
-    right, folder = finished(tmp_path / "right"), tmp_path / "killed"
+    right, folder = finished(tmp_path / "right", late=5.0), tmp_path / "killed"
     folder.mkdir()
     for victim in (number % hosts for number in range(kills)):
         processes, goal = command(folder, rounds, hosts), lines_of(folder) + rng.randint(1, 12) + 9
@@ -190,6 +137,11 @@ def test_kills_of_any_process_change_nothing(tmp_path, kills, hosts):
             continue
         assert killed
         assert time.monotonic() - began < 60
+        assert not (folder / "run" / "parameters.npz").exists()
+        if victim:  # the first process logs rounds whose sum is known, each in a whole line
+            *lines, rest = (folder / "run" / "metrics.jsonl").read_text().split("\n")
+            assert [json.loads(line)["round"] for line in lines] == list(range(1, len(lines) + 1))
+            assert not rest
         for number, (_, said, code) in enumerate(found):
             if number == victim:
                 continue
@@ -209,21 +161,10 @@ def test_kills_of_any_process_change_nothing(tmp_path, kills, hosts):
 
 
 def test_processes_of_another_run_are_refused(tmp_path):
-    port = free_port()
-    words = (
-        f"train digits --run-dir run --checkpoint-every 1 --coordinator 127.0.0.1:{port} --num-processes 2"
-    )
-    found = ended(
-        [
-            process(
-                COMMAND,
-                *words.split(),
-                *f"--process-id {number} --num-rounds {3 + number}".split(),
-                cwd=tmp_path,
-            )
-            for number in (0, 1)
-        ]
-    )
+    words = "train digits --run-dir run --checkpoint-every 1 --num-processes 2 --coordinator"
+    words = f"{words} 127.0.0.1:{free_port()}"
+    own = [f"{words} --process-id {number} --num-rounds {3 + number}" for number in (0, 1)]
+    found = ended([process(*each.split(), cwd=tmp_path) for each in own])
     assert [code for _, _, code in found] == [2, 2]
     for _, said, _ in found:
         assert said.startswith("checkin: process 1 of the run: config."), said
@@ -232,9 +173,8 @@ def test_processes_of_another_run_are_refused(tmp_path):
 
 
 def test_processes_that_nobody_can_find_are_refused(tmp_path):
-    ((_, said, code),) = ended(
-        [process(COMMAND, *["train", "digits", "--run-dir", "run", "--coordinator", "auto"], cwd=tmp_path)]
-    )
+    words = "train digits --run-dir run --coordinator auto"
+    ((_, said, code),) = ended([process(*words.split(), cwd=tmp_path)])
     assert code == 2
     assert said.startswith("checkin: --coordinator auto"), said
     assert "JAX finds no cluster here" in said

@@ -76,122 +76,59 @@ def test_idx_files_are_read_plain_or_gzipped(folder):
     assert mnist.test_labels.dtype == np.uint8
 
 
-def _truncate(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes()[:-1])
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"
 
 
-def _lengthen(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes() + b"\0")
+def _in_place_of(array: np.ndarray):
+    return lambda content: _idx(array)
 
 
-def _cut_header(folder):
-    (folder / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03\0\0")
-
-
-def _empty(folder):
-    (folder / "train-images-idx3-ubyte").write_bytes(b"")
-
-
-def _cut_gzip(folder):
-    path = folder / "train-labels-idx1-ubyte.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def _damage_gzip(folder):
-    path = folder / "train-labels-idx1-ubyte.gz"
-    content = bytearray(path.read_bytes())
-    content[14:20] = b"\xff" * 6
-    path.write_bytes(bytes(content))
-
-
-def _not_gzip(folder):
-    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"hello, this is text")
-
-
-def _magic(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes(b"\0\0\x0d\x03" + path.read_bytes()[4:])
-
-
-def _labels_for_images(folder):
-    (folder / "train-images-idx3-ubyte").write_bytes(_idx(np.zeros(20)))
-
-
-def _images_for_labels(folder):
-    (folder / "train-labels-idx1-ubyte").write_bytes(_idx(np.zeros((20, 28, 28))))
-
-
-def _wrong_size(folder):
-    (folder / "train-images-idx3-ubyte").write_bytes(_idx(np.zeros((20, 27, 28))))
-
-
-def _count(folder):
-    (folder / "train-labels-idx1-ubyte").write_bytes(_idx(np.zeros(19)))
-
-
-def _label(folder):
-    (folder / "train-labels-idx1-ubyte").write_bytes(_idx(np.full(20, 10)))
-
-
-def _no_records(folder):
-    (folder / "t10k-images-idx3-ubyte").write_bytes(_idx(np.zeros((0, 28, 28))))
-    (folder / "t10k-labels-idx1-ubyte").write_bytes(_idx(np.zeros(0)))
-
-
-def _folder_for_file(folder):
-    (folder / "train-images-idx3-ubyte").unlink()
-    (folder / "train-images-idx3-ubyte").mkdir()
-
-
-def _empty_gzip(folder):
-    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"")
-
-
-def _half_a_download(folder):
-    for name in ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"):
-        (folder / name).unlink()
-
-
+# A file, its content from what it was, and what is said of it.
 DAMAGES = [
-    (_truncate, "truncated or damaged IDX file, 15695 bytes where its header promises 15696"),
-    (_lengthen, "15697 bytes where its header promises 15696"),
-    (_cut_header, "truncated or damaged IDX file, 6 bytes where its header promises 16"),
-    (_empty, "train-images-idx3-ubyte: not an IDX file .*it begins with ''.; download it again"),
-    (_cut_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-    (_damage_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-    (_not_gzip, "train-labels-idx1-ubyte.gz: damaged or truncated gzip"),
-    (_magic, "train-images-idx3-ubyte: not an IDX file of images or labels"),
-    (_labels_for_images, "expected 28x28 images"),
-    (_images_for_labels, "expected a list of labels"),
-    (_wrong_size, "expected 28x28 images"),
-    (_count, "expected 20 uint8 labels"),
-    (_label, "10 found, expected 0..9"),
-    (_no_records, "there are none"),
-    (_empty_gzip, "train-labels-idx1-ubyte.gz: not an IDX file .*; download it again"),
+    (IMAGES, lambda content: content[:-1], "truncated or damaged .* 15695 bytes .* promises 15696"),
+    (IMAGES, lambda content: content + b"\0", "15697 bytes where its header promises 15696"),
+    (IMAGES, lambda content: b"\0\0\x08\x03\0\0", "6 bytes where its header promises 16"),
+    (IMAGES, lambda content: b"", f"{IMAGES}: not an IDX file .*it begins with ''.; download it again"),
+    (LABELS, lambda content: content[:-9], f"{LABELS}: damaged or truncated gzip"),
+    (
+        LABELS,
+        lambda content: content[:14] + b"\xff" * 6 + content[20:],
+        f"{LABELS}: damaged or truncated gzip",
+    ),
+    (LABELS, lambda content: b"hello, this is text", f"{LABELS}: damaged or truncated gzip"),
+    (IMAGES, lambda content: b"\0\0\x0d\x03" + content[4:], "not an IDX file of images or labels"),
+    (IMAGES, _in_place_of(np.zeros(20)), "expected 28x28 images"),
+    ("train-labels-idx1-ubyte", _in_place_of(np.zeros((20, 28, 28))), "expected a list of labels"),
+    (IMAGES, _in_place_of(np.zeros((20, 27, 28))), "expected 28x28 images"),
+    ("train-labels-idx1-ubyte", _in_place_of(np.zeros(19)), "expected 20 uint8 labels"),
+    ("train-labels-idx1-ubyte", _in_place_of(np.full(20, 10)), "10 found, expected 0..9"),
+    (LABELS, lambda content: b"", f"{LABELS}: not an IDX file .*; download it again"),
 ]
 
 
-@pytest.mark.parametrize(("damage", "match"), DAMAGES)
-def test_damaged_files_are_refused_in_one_line(folder, damage, match):
-    damage(folder)
-    with pytest.raises(ValueError, match=match) as caught:
-        data.mnist(folder)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("damage", "match"),
-    [
-        *DAMAGES,
-        (_folder_for_file, "train-images-idx3-ubyte: Is a directory"),
-        (_half_a_download, "neither t10k-images-idx3-ubyte nor .*; expected the four IDX files"),
-    ],
-)
-def test_the_command_refuses_them_before_it_writes(folder, capsys, damage, match):
-    damage(folder)
+@pytest.mark.parametrize(("name", "change", "match"), DAMAGES)
+def test_damaged_files_are_refused_in_one_line_before_anything_is_written(
+    folder, capsys, name, change, match
+):
+    file = folder / name
+    file.write_bytes(change(file.read_bytes() if file.exists() else b""))
     _refused(capsys, match, "--data-dir", str(folder), "--run-dir", str(folder / "run"))
+    assert not (folder / "run").exists()
+
+
+def test_a_folder_no_records_and_half_a_download_are_refused_too(folder, capsys):
+    options = ["--data-dir", str(folder), "--run-dir", str(folder / "run")]
+    (folder / IMAGES).rename(folder / "other")
+    (folder / IMAGES).mkdir()
+    _refused(capsys, f"{IMAGES}: Is a directory", *options)
+    (folder / IMAGES).rmdir()
+    (folder / "other").rename(folder / IMAGES)
+    for name, shape in (("t10k-images-idx3-ubyte", (0, 28, 28)), ("t10k-labels-idx1-ubyte", (0,))):
+        (folder / name).write_bytes(_idx(np.zeros(shape)))
+    _refused(capsys, "there are none", *options)
+    for file in folder.glob("t10k-*"):
+        file.unlink()
+    _refused(capsys, "neither t10k-images-idx3-ubyte nor .*; expected the four IDX files", *options)
     assert not (folder / "run").exists()
 
 

@@ -36,6 +36,7 @@ def test_an_error_ends_the_wait(capsys, monkeypatch):
 @pytest.mark.parametrize("verbose", [True, False])
 def test_calibrate_and_compare_have_their_line(capsys, monkeypatch, verbose):
     monkeypatch.setattr(_progress, "PATIENCE", 0.0)
+    monkeypatch.setattr("checkin_jax.accounting.compare.beside", lambda *args, **how: [])
     run = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.1)
     cj.compare(run, cj.PureLDP(epsilon0=1.0), delta=1e-5, verbose=verbose)
     assert capsys.readouterr().err.count("checkin: comparing") == verbose

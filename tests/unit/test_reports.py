@@ -74,29 +74,13 @@ def test_a_target_in_another_view_than_the_declared_one_is_warned_of(found, decl
 
 
 def test_what_guidelines_ask_is_on_the_page_in_order(found):
-    asked = (
-        "protected",
-        "adjacency",
-        "trusted",
-        "delta small enough",
-        "done to the data",
-        "are covered",
-        "not covered",
-    )
-    asked += (
-        "released",
-        "accounted for",
-        "assumptions hold",
-        "mathematics",
-        "Where the code is",
-        "utility, bias",
-        "side channels",
-        "answers for this",
-    )
+    asked = "protected|adjacency|trusted|delta small enough|done to the data|are covered|not covered|released"
+    asked += "|accounted for|assumptions hold|mathematics|Where the code is|utility, bias|side channels"
+    asked += "|answers for this"
     text = built([found])
     assert "<h1>Plan of fleet</h1>" in text
     text = text.split("What has to be disclosed")[1]
-    places = [text.index(each) for each in asked]
+    places = [text.index(each) for each in asked.split("|")]
     assert places == sorted(places)
 
 

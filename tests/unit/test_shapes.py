@@ -50,24 +50,19 @@ def test_signatures_state_shapes(kernel):
 
 
 @pytest.mark.turns(2)
-@pytest.mark.parametrize("traced", ["bounds/test_engines.py", "system/test_lowering.py"])
+@pytest.mark.parametrize(
+    "traced",
+    ["bounds/test_engines.py", "system/test_lowering.py::test_every_kernel_lowers_for_cuda_in_float64"],
+)
 @pytest.mark.thorough
 def test_kernels_keep_to_their_signatures_while_they_are_traced(traced):
-    """Of both engines, and of every kernel: a file that traces them, in a process that checks."""
+    """Of both engines, and of every kernel: by tests that trace them, in a process that checks."""
     if os.environ.get(VARIABLE):
         pytest.skip("checked in this process already")
     files = ["unit/test_shapes.py", traced]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-            *(str(TESTS / file) for file in files),
-        ],
+        [*command, *(str(TESTS / file) for file in files)],
         env={**os.environ, VARIABLE: "1"},
         capture_output=True,
         text=True,
