@@ -67,8 +67,8 @@ def account(
         number of messages (or each slot's update); for PureLDP the bound of "messages", by post-processing.
         "local": the client's own messages with its name, over all rounds.
       bounds: "best" (default): the smallest of all bounds that apply (`checkin_jax.accounting.bounds.table`).
-        "fast": only bounds that cost a few hundredths of a second once compiled, for sweeps. Or words, such as
-        "clones" or ("clones", "profile"): the smallest of these.
+        "fast": only bounds that cost a few hundredths of a second, or seconds where rates differ, for sweeps. Or
+        words, such as "clones" or ("clones", "profile"): the smallest of these.
       neighboring_relation: "replace-one" (default), or "add-or-remove-one" (one client is present or absent, other
         windows and the number of slots being the same) for FixedWindow with hidden dummies and SlidingWindow, not
         in the view "local". dp_accounting's NeighboringRelation is accepted, too.

@@ -303,8 +303,8 @@ class BoundsOption:
     """Bounds to use.
 
     Attributes:
-      bounds: bounds to use: best (all that apply), fast (those that take a few hundredths of a second), or words such
-        as clones,hexagon.
+      bounds: bounds to use: best (all that apply), fast (those that take a few hundredths of a second, or seconds where
+        rates differ), or words such as clones,hexagon.
     """
 
     bounds: Annotated[str, GUARANTEE] = "best"

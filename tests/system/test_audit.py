@@ -224,7 +224,10 @@ def share_keys_between_rounds(patch):
 
 
 def fix_who_checks_in(patch):
-    patch.setattr(draws, "participants", lambda entropy, p, index: np.arange(round(p.num_clients * p.rate)))
+    def fixed(entropy, protocol, index, fleet):
+        return np.arange(round(protocol.num_clients * protocol.rate))
+
+    patch.setattr(draws, "participants", fixed)
 
 
 def forget_how_many_messages_a_sum_has(patch):

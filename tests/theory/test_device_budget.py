@@ -161,7 +161,7 @@ def device():
             "expected a larger one at target_delta=1e-300",
         ),
         (lambda: device().may_send(MESSAGES[JOBS[0]], min_reports=0), ValueError, "min_reports=0"),
-        (lambda: device().send(cj.PureLDP(epsilon0=9.0)), ValueError, "of which 1 is left"),
+        (lambda: device().send(cj.PureLDP(epsilon0=9.0)), ValueError, "of which 100% is left"),
         (lambda: device().may_send(3), TypeError, "randomizer=3"),
         (
             lambda: device().may_send(cj.ApproximateLDP(epsilon0=1.0, delta0=1e-9)),
