@@ -83,18 +83,29 @@ def undamaged(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: damaged: {error}") from error
 
 
+def _text_of(path: Path, encoding: str = "utf-8") -> str:
+    """The text in a file.
+
+    Raises:
+      ValueError: it is in another encoding; the message names the file. OSError: it cannot be read.
+    """
+    with naming(path):
+        content = path.read_bytes()
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected a text in UTF-8") from error
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Tables of a TOML file.
 
     Raises:
       ValueError: no TOML; the message names the file and the line. OSError: it cannot be read.
     """
-    with naming(path):
-        content = path.read_bytes()
+    text = _text_of(path)
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected a text in UTF-8") from error
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
 
@@ -152,13 +163,9 @@ def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = 
       ValueError: a missing column, a line that is empty or not numbers, with its number in the file, or no lines.
       OSError: the file cannot be read.
     """
-    with naming(Path(path)):
-        content = Path(path).read_bytes()
-    try:
-        # Spreadsheets begin a file with a byte order mark.
-        header, *rows = [*csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))] or [[]]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected a text in UTF-8") from error
+    # Spreadsheets begin a file with a byte order mark.
+    text = _text_of(Path(path), "utf-8-sig")
+    header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
     header = [name.strip() for name in header]
     for name in (*needed, *more):
         if header.count(name) > 1:

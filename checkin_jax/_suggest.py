@@ -7,7 +7,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from checkin_jax._rounding import counted
 
@@ -100,14 +100,17 @@ class ByName:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        checks = {}
-        for kind in reversed(type(self).__mro__):
-            checks |= vars(kind).get("_legal", {})
-        for field in dataclasses.fields(cast(Any, self)):
-            if field.name in checks:
-                check, *ranges = checks[field.name]
-                value = check(*ranges, **{field.name: getattr(self, field.name)})
-                object.__setattr__(self, field.name, value)
+        for name, (check, *ranges) in _checks_of(type(self)).items():
+            object.__setattr__(self, name, check(*ranges, **{name: getattr(self, name)}))
+
+
+@functools.cache
+def _checks_of(kind: type) -> dict[str, tuple[Any, ...]]:
+    """Checks of a dataclass's fields, in their order: its own, and those of its bases."""
+    known: dict[str, tuple[Any, ...]] = {}
+    for each in reversed(kind.__mro__):
+        known |= vars(each).get("_legal", {})
+    return {each.name: known[each.name] for each in dataclasses.fields(kind) if each.name in known}
 
 
 @functools.cache

@@ -30,6 +30,8 @@ from checkin_jax.sweeps import brackets, curves, formulas
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.sweeps.settings import Settings
 
+# Rows of one call.
+_TOGETHER = 4
 # CPU seconds of work per process (this one included) from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
 # Calls at a time that each worker has, or that wait for it.
@@ -77,10 +79,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             made += 1
             each = (time.process_time() - started) / made
             self._begin(each * (len(calls) - made + len(calls) * self.blocks_left))
-        left, pending = (
-            collections.deque(range(made, len(calls))),
-            dict[concurrent.futures.Future[Any], int](),
-        )
+        left = collections.deque(range(made, len(calls)))
+        pending: dict[concurrent.futures.Future[Any], int] = {}
         while left or pending:
             while left and len(pending) < _AHEAD * self._most:
                 i = left.popleft()
@@ -141,10 +141,6 @@ def _follow(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-# Rows of one call.
-_TOGETHER = 4
 
 
 def evaluate(

@@ -232,11 +232,12 @@ class GaussianCurve(UnitCurve):
         """Exact divergence in the local view, messages sent with the unit's probability, over all units."""
         rate = self._unit(_MASS).rate
         with np.errstate(divide="ignore", over="ignore"):
-            size = 0.5 * orders * (orders - 1.0) * np.square(self.mu)
+            square = np.square(self.mu)
+            size = 0.5 * orders * (orders - 1.0) * square
             apart = np.logaddexp(np.log1p(-rate), np.log(rate) + size)
             moment = np.where(size < 1.0, np.log1p(rate * np.expm1(np.minimum(size, 1.0))), apart)
             # At larger sizes the rate makes no difference.
-            each = np.where(size < 1e300, moment / (orders - 1.0), 0.5 * orders * np.square(self.mu))
+            each = np.where(size < 1e300, moment / (orders - 1.0), 0.5 * orders * square)
         return each * (1.0 + 1e-12) * self.protocol.num_units
 
     def _unit(self, mass: float) -> Unit:
