@@ -117,9 +117,10 @@ def trusting(unit: Unit) -> Unit:
 def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
     """Witnesses of a sliding window most of whose other clients collude: the target's message in a shared slot.
 
-    The colluders know their own messages, so a different message in a slot of theirs is the target's. Slots without a
-    colluder are dropped, and so are those of honest clients, which are the last to meet the target's window on either
-    side: each of them is in one slot more than the one before. In common slots `_foreign_messages`.
+    A colluder is in every slot that no honest client reaches, and the others are where the target is not. The adversary
+    knows their messages, so a different one in such a slot is the target's, drawn half of the time. Slots that honest
+    clients reach are dropped: these are the last to meet the target's window on either side, each of them in one slot
+    more than the one before. In common slots `_foreign_messages`.
     """
     shown, randomizer = unit.slots, unit.randomizer
     if shown is None or not unit.replaced or unit.protocol.unequal_used_slot_choices is not None:
@@ -131,27 +132,18 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         return []
     if honest and shown.shown < 1.0:
         return []
-    alone = shown.use_prob * math.exp(shown.num_rivals * math.log1p(-shown.rival_prob)) * (1.0 + 1e-12)
-    kept = 1.0 - honest / shown.number
-    rate = (shown.use_prob_lower - alone) * kept
-    if not rate > 0.0:
-        return []
+    rate = 0.5 * shown.use_prob * (1.0 - honest / shown.number) * (1.0 - 1e-12)
     bound = one_message(randomizer, rate)
     if isinstance(bound, LocalGaussian):
         return [bound]
-    if not randomizer.messages_differ:
-        laws = list(randomizer.label_laws)
-        if BINARY in randomizer.included_mechanisms:
-            laws.append(_binary(randomizer.largest_loss))
-        laws = [_unlike_theirs(law, shown.num_rivals, shown.rival_prob) for law in laws]
-        return [LocalLabels(bound, shown.use_prob * kept, _named_beside(law)) for law in laws]
-    if BINARY in randomizer.included_mechanisms:
+    if randomizer.messages_differ and BINARY in randomizer.included_mechanisms:
         return [LocalPureLDP(rate, randomizer.largest_loss)]
-    return [
-        LocalLabels(bound, rate, _named_beside(law))
-        for law in randomizer.label_laws
-        if law.others is None and not law.revealed
-    ]
+    laws = [law for law in randomizer.label_laws if not (randomizer.messages_differ and law.revealed)]
+    if BINARY in randomizer.included_mechanisms:
+        laws.append(_binary(randomizer.largest_loss))
+    if not randomizer.messages_differ:
+        laws = list(map(_unlike_theirs, laws))
+    return [LocalLabels(bound, rate, _named_beside(law)) for law in laws]
 
 
 def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) -> list[tuple[int, float]]:
@@ -235,23 +227,10 @@ def _binary(epsilon0: float) -> LabelLaws:
     return LabelLaws(both, both[::-1], "binary randomized response", None, np.array([apart, -apart]))
 
 
-def _unlike_theirs(law: LabelLaws, num_rivals: int, rival_prob: float) -> LabelLaws:
-    """Labels of the target's message, drawn in a slot with colluders none of whom has this label; some mass is missing.
-
-    Each of `num_rivals` colluders is in the slot with probability `rival_prob`; all hold the record of all others, or
-    the second.
-    """
-    theirs = np.asarray(law.other if law.others is None else law.others, dtype=np.float64)
-    unlike = np.maximum(1.0 - theirs - 1e-15, 0.0)
-    alone = math.exp(num_rivals * math.log1p(-rival_prob)) if rival_prob < 1.0 else 0.0
-    # E u^C / (C + 1) for C ~ Bin(num_rivals, rival_prob), without C = 0.
-    every = (num_rivals + 1.0) * np.log1p(-rival_prob * (1.0 - unlike))
-    none = (num_rivals + 1.0) * math.log1p(-rival_prob) if rival_prob < 1.0 else -math.inf
-    seen = (np.exp(every) - math.exp(none)) / ((num_rivals + 1.0) * rival_prob * np.maximum(unlike, 1e-3))
-    seen = seen * (1.0 - 1e-11) - alone * (1.0 + 1e-11) - 1e-13
-    # Labels that are rarely told apart are left out, for their rounding.
-    seen = np.where((unlike > 1e-3) & (seen > 1e-4), seen, 0.0)
-    target, other, apart = (seen * np.asarray(part) for part in (law.target, law.other, law.difference))
+def _unlike_theirs(law: LabelLaws) -> LabelLaws:
+    """The laws without the label that tells least, which every colluder sends; its mass is missing."""
+    told = np.arange(law.difference.size) != int(np.argmin(np.abs(law.difference)))
+    target, other, apart = (np.where(told, part, 0.0) for part in (law.target, law.other, law.difference))
     return LabelLaws(target, np.maximum(other, 1e-300), law.name, None, apart)
 
 

@@ -341,8 +341,8 @@ class SlidingWindow(CheckInProtocol):
 
     @property
     def sliding_window(self) -> int | None:
-        """Length of the windows; None if clients collude, since they recognise their own messages."""
-        return None if self.num_colluding else self.window
+        """Length of the windows."""
+        return self.window
 
     @property
     def known_slots(self) -> KnownSlots | None:

@@ -194,9 +194,3 @@ def test_few_slots_much_noise_and_long_sums_are_left_to_others():
         assert overlapping_windows.r5(unit) is None
     assert overlapping_windows.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
     assert overlapping_windows.r5(Unit(long, noisy, "messages", "add-or-remove-one", MASS)) is None
-
-
-def test_colluders_tell_the_others_apart():
-    run = cj.SlidingWindow(num_clients=400, window=200, num_colluding=1)
-    assert run.sliding_window is None
-    assert cj.SlidingWindow(num_clients=400, window=200).sliding_window == 200

@@ -234,7 +234,11 @@ def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
-    shown = unit.slots
+    shown, known = unit.slots, unit.protocol.known_slots
+    if known is not None and unit.replaced and unit.protocol.sliding_window:
+        facts = *known[:2], steps, unit.neg_log_tail
+        beside = WeightedSlots(*facts, window=unit.protocol.sliding_window, colluding=known.colluding)
+        return beside if beside.gains else None
     if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
         return None
     if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):

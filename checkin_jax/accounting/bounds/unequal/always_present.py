@@ -183,16 +183,16 @@ class HiddenWithColluders:
 
     @functools.cached_property
     def _ranges(self) -> list[tuple[float, float, HiddenSlots | None]]:
-        """(coefficient of D, k, sum over the other slots) of ranges of y, whose ends are within a factor of two."""
-        found, least = [], 0
-        while least <= self.colluding:
-            most = min(2 * least, self.colluding)
+        """(coefficient of D, k, sum over the other slots) of ranges of y, which are longer for smaller y."""
+        found, most = [], self.colluding
+        while most >= 0:
+            least = max(2 * most - self.colluding, 0)
             met = 0.5 * self.use_prob * most / self.slots
             others, kept = self.slots - least, 1.0 - met
             chance = min(self.use_prob * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
             hidden = HiddenSlots(others, chance, self.profile, self.neg_log_tail) if others else None
             found.append((met, kept, hidden))
-            least = most + 1
+            most = least - 1
         return found
 
     def upper(self, loss: np.ndarray) -> np.ndarray:

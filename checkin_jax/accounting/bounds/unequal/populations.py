@@ -27,7 +27,8 @@ from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.numerics.counts import occupancy, pools
+from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
+from checkin_jax.numerics.counts import occupancy, pools, redrawn
 from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -224,7 +225,15 @@ def r3c(unit: Unit) -> UnitBound | None:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
-    return HiddenWithColluders(*known, profile_of(unit.randomizer), unit.neg_log_tail)
+    profile, neg_log_tail = profile_of(unit.randomizer), unit.neg_log_tail
+    found: list[UnitBound] = [HiddenWithColluders(*known, profile, neg_log_tail)]
+    window = unit.protocol.sliding_window
+    levels = redrawn.redrawn(known.number, window, neg_log_tail, 1, known.colluding) if window else None
+    if levels is not None:
+        found.append(
+            in_weighted_slots(*known[:2], redrawn_weights(known.number, levels), profile, neg_log_tail)
+        )
+    return least(found)
 
 
 def slots_shown(choices: UnequalSlotChoices, found: Population, used: float) -> tuple[int, float]:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.hexagon import StagedBound
+from checkin_jax.accounting.bounds.interface import LocalMessages, UnitBound
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, WeightLaw
+from checkin_jax.accounting.bounds.profiles import Profile
+from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import staged_clones
@@ -118,13 +122,16 @@ def independent_weights(
 
 def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
     """Levels of T2d [docs/theory_hexagon.md, 5] with independent weights as in `independent_weights`."""
-    most = np.array([levels.whole])
-    parts = [
-        _independent(mass * total * (1.0 + 1e-12), slots, most, np.array([1.0, share]), (1.0 + 1e-15) / total)
-        for mass, share, total in zip(
-            levels.masses.tolist(), levels.shares.tolist(), levels.totals[:, 0].tolist()
+    parts = []
+    for level, mass in enumerate(levels.masses.tolist()):
+        heavy, total = float(levels.heavy[level]), float(levels.totals[level, 0])
+        shares = np.array([1.0, float(levels.shares[level]) / heavy])
+        # The number of slots with a share, in all.
+        number = min(math.ceil(levels.whole[level] + levels.numbers[level, 0]), slots)
+        use = heavy * (1.0 + 1e-15) / total
+        parts.append(
+            _independent(mass * total * (1.0 + 1e-12), number, levels.whole[level : level + 1], shares, use)
         )
-    ]
     return [*parts, RivalEvent(levels.lost, 0.0, ALWAYS)]
 
 
@@ -153,6 +160,21 @@ class RivalledSlots(HiddenSlots):
     @property
     def step_weights(self) -> WeightLaw:
         return self.weights
+
+
+def in_weighted_slots(
+    slots: int, use_prob: float, events: Iterable[RivalEvent], profile: Profile, neg_log_tail: float
+) -> PublicMixture:
+    """R3 of these events; slots, use_prob: as in `HiddenSlots`, before the others are considered."""
+    parts: list[tuple[float, UnitBound]] = []
+    for event in events:
+        if not event.number:
+            parts.append((event.mass, LocalMessages(1.0, profile)))
+            continue
+        number = int(event.number)
+        used = use_prob * event.use * number / slots
+        parts.append((event.mass, RivalledSlots(number, used, profile, neg_log_tail, weights=event.weights)))
+    return PublicMixture(tuple(parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,17 +209,19 @@ class WeightedSlots(StagedBound):
     weight that the target has on average.
 
     Attributes:
-      slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`.
+      slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`, for T2+.
       window: length of the sliding windows of all clients, for T2d; None for T2+.
+      colluding: number of the slots that may hold a colluder, for T2d.
     """
 
     slots: int
     use_prob: float
     steps: Steps
     neg_log_tail: float
-    num_rivals: int
-    rival_prob: float
+    num_rivals: int = 0
+    rival_prob: float = 0.0
     window: int | None = None
+    colluding: int = 0
 
     @property
     def _observed_prob(self) -> float:
@@ -216,19 +240,21 @@ class WeightedSlots(StagedBound):
     def _redrawn(self, window: int) -> staged_clones.SlotWeights | None:
         """T2d: labels of the own slot are drawn anew.
 
-        A level whose larger share is a has steps of weights 1 and a. They are a/b times smaller ones of weights 1 and
-        b, b the share of the first level, from a start that is b/a times as far.
+        A level has steps of two weights, `heavy` and its share. These are at most r times smaller ones of weights 1 and
+        b, b the ratio of the first level's, from a start that is 1/r times as far.
         """
-        levels = redrawn.redrawn(self.slots, window, self.neg_log_tail, _CELLS)
+        levels = redrawn.redrawn(self.slots, window, self.neg_log_tail, _CELLS, self.colluding)
         if levels is None:
             return None
-        weight, scale = float(levels.shares[0]), self.slots / self.use_prob * (1.0 - 1e-13)
-        # The labels at no level are a last one, of weights 1.
+        weight = float(levels.shares[0] / levels.heavy[0])
+        larger = np.maximum(levels.heavy, levels.shares / weight) * (1.0 + 1e-15)
+        scale = self.slots / self.use_prob * (1.0 - 1e-13)
+        # The labels at no level are a last one: of weights 1, or beside colluders with the message alone.
         last = np.ones((1, _CELLS))
         return staged_clones.SlotWeights(
-            scale * weight / np.append(levels.shares, weight),
+            scale / np.append(larger, 1.0),
             np.concatenate([levels.totals, last]),
-            np.append(np.full(levels.masses.shape, levels.whole), float(self.slots)),
+            np.append(levels.whole, 0.0 if self.colluding else float(self.slots)),
             np.concatenate([levels.numbers, 0.0 * last]),
             np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,

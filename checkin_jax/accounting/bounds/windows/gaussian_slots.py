@@ -37,7 +37,7 @@ from checkin_jax.accounting.bounds.windows.allocated_sums import (
     G3Slots,
     R2TwoSteps,
 )
-from checkin_jax.accounting.bounds.windows.contention import RivalledSlots, rivalled
+from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
@@ -224,16 +224,9 @@ def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
         return whole
     if (way.number, way.use_prob, way.failure_prob) != (slots.number, slots.use_prob, 0.0):
         return whole
-    parts = []
     window = unit.protocol.sliding_window
-    for part in rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail, window):
-        if not part.number:
-            parts.append((part.mass, LocalMessages(1.0, profile)))
-            continue
-        number = int(part.number)
-        facts = number, way.use_prob * part.use * number / slots.number, profile, neg_log_tail
-        parts.append((part.mass, RivalledSlots(*facts, weights=part.weights)))
-    return PublicMixture(tuple(parts))
+    events = rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail, window)
+    return in_weighted_slots(slots.number, way.use_prob, events, profile, neg_log_tail)
 
 
 def g2_apart(unit: Unit) -> AllCut | None:
