@@ -117,6 +117,17 @@ def test_honest_clients_at_the_ends_leave_the_other_slots():
     assert found.rate <= 2 / 3 / 2
 
 
+def test_colluders_outside_the_slots_shown_hide_nobody():
+    """All other clients collude, most of them in slots that are not shown: a message not theirs is the target's."""
+    run = cj.SlidingWindow(num_clients=2499, window=2000, num_colluding=2498)
+    assert run.known_slots is not None
+    assert run.known_slots.colluding == run.slots_shown == 500
+    seen = 0.5 * run.known_slots.use_prob
+    for loss in (0.2, 0.5, 0.9):
+        truth = seen * (P - math.exp(loss)) / (P + 1)
+        assert profile(run, [math.exp(loss)])[0] >= truth * (1 - 1e-9)
+
+
 def test_counting_colluders_in_occupied_slots_is_false():
     """One honest client, one colluder, one visible slot: a message that is not the colluder's is the client's."""
     told = cj.FixedWindow(num_clients=2, num_slots=1, check_in_prob=0.5, empty_slots="visible")
