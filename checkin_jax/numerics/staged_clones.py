@@ -254,7 +254,8 @@ def weighted(step_counts: SlotWeights, steps: Steps, neg_log_tail: float) -> Gam
       step_counts: parts with fewer steps than the stages have count as one message alone.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
-    usual = step_counts.masses > 4.0 * math.exp(-neg_log_tail)
+    # A level without steps is one message alone, however large its mass.
+    usual = (step_counts.masses > 4.0 * math.exp(-neg_log_tail)) & (step_counts.whole > 0.0)
     clients = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     plans, squares = [], 0.0
     least = step_counts.part.min(axis=1)

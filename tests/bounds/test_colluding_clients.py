@@ -103,6 +103,20 @@ def test_a_profile_beside_colluders_is_above_the_window(slots, colluding):
         assert neighbour[0] < 0.6 * known_dummies(slots, 0.4, 0)[0]
 
 
+@pytest.mark.parametrize("often", [0.02, 0.1])
+def test_a_profile_beside_colluders_is_above_one_of_two(often):
+    """Two slots, two colluders, one of whom stays away; the dummy is on the second record."""
+    laws = cj.FiniteMechanism(probabilities=[[often, 1.0 - often], [often / 5.0, 1.0 - often / 5.0]])
+    run = cj.FixedWindow(num_clients=3, num_slots=2, num_colluding=2)
+    a, b = np.asarray(laws.probabilities)
+    for c in (2.4, 2.7, 3.0):
+        met = np.maximum(a - c * b, 0.0).sum() / 4.0
+        truth = met + np.maximum(a / 2.0 + b / 4.0 - c * 3.0 * b / 4.0, 0.0).sum()
+        with jax.enable_x64(True):
+            found = unit_bound(run, laws, "messages", 1.0, 1e-12).bound.upper(np.log([c]))[0]
+        assert found >= truth * (1 - 1e-9)
+
+
 def test_honest_clients_at_the_ends_leave_the_other_slots():
     """Window of three slots, four others that meet it, the last of them honest: it is in slot 2 at most.
 
@@ -115,6 +129,17 @@ def test_honest_clients_at_the_ends_leave_the_other_slots():
     assert isinstance(found, LocalPureLDP)
     assert found.rate == pytest.approx(2 / 3 / 2, rel=1e-9)
     assert found.rate <= 2 / 3 / 2
+
+
+def test_colluders_outside_the_slots_shown_hide_nobody():
+    """All other clients collude, most of them in slots that are not shown: a message not theirs is the target's."""
+    run = cj.SlidingWindow(num_clients=2499, window=2000, num_colluding=2498)
+    assert run.known_slots is not None
+    assert run.known_slots.colluding == run.slots_shown == 500
+    seen = 0.5 * run.known_slots.use_prob
+    for loss in (0.2, 0.5, 0.9):
+        truth = seen * (P - math.exp(loss)) / (P + 1)
+        assert profile(run, [math.exp(loss)])[0] >= truth * (1 - 1e-9)
 
 
 def test_counting_colluders_in_occupied_slots_is_false():

@@ -412,6 +412,14 @@ def test_levels_of_many_slots_beside_colluders():
     assert 0.99 <= one.totals[0, 0] + (share - lowest) * others / m <= 1.0
 
 
+@pytest.mark.parametrize("colluding", [5, 100])
+def test_rare_labels_do_not_take_the_game_from_the_others(colluding):
+    """Beside colluders the lost mass is several times e^-neg_log_tail, and has no steps."""
+    protocol = cj.SlidingWindow(num_clients=2000, window=1000, num_colluding=colluding)
+    unit = Unit(protocol, cj.PureLDP(epsilon0=1.0), "messages", "replace-one", 30.0)
+    assert theorems._weighted(unit, staged_clones.AnyMessage(1.0)) is not None
+
+
 def assert_majorized(
     samples: list[tuple[np.ndarray, np.ndarray]], shown: int, levels: redrawn.Redrawn, slack: float = 0.02
 ) -> None:

@@ -183,10 +183,13 @@ class HiddenWithColluders:
 
     @functools.cached_property
     def _ranges(self) -> list[tuple[float, float, HiddenSlots | None]]:
-        """(coefficient of D, k, sum over the other slots) of ranges of y, which are longer for smaller y."""
+        """(coefficient of D, k, sum over the other slots) of ranges of y, which are longer far from both ends.
+
+        Ends are within a factor of two: the m - y slots of the smallest y have no more than the largest y's k.
+        """
         found, most = [], self.colluding
         while most >= 0:
-            least = max(2 * most - self.colluding, 0)
+            least = max(2 * most - self.colluding, (most + 1) // 2)
             met = 0.5 * self.use_prob * most / self.slots
             others, kept = self.slots - least, 1.0 - met
             chance = min(self.use_prob * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
