@@ -125,7 +125,7 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
 
     Args:
       neg_log_tail: the lost mass is about exp(-neg_log_tail). cells: of each level.
-      colluding: number of colluders that may be in these slots, one a slot, from above; none of them hides anybody.
+      colluding: number of colluders, from above, each in one slot at most; none of them hides anybody.
     """
     tails = (
         _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0, colluding) if window >= SMALLEST else None

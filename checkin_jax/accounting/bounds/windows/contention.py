@@ -211,7 +211,7 @@ class WeightedSlots(StagedBound):
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`, for T2+.
       window: length of the sliding windows of all clients, for T2d; None for T2+.
-      colluding: number of the slots that may hold a colluder, for T2d.
+      colluding: number of colluders, for T2d.
     """
 
     slots: int
