@@ -56,7 +56,7 @@ class Slots(NamedTuple):
 class KnownSlots(NamedTuple):
     """Slots some of which may hold a colluding client's message; an empty slot shows a dummy, as in `Slots`.
 
-    number, use_prob: as in `Slots`. colluding: upper bound on the number of slots with a colluding client.
+    number, use_prob: as in `Slots`. colluding: number of colluding clients, from above; each is in one slot at most.
     """
 
     number: int

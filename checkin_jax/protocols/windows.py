@@ -189,7 +189,7 @@ class FixedWindow(CommonSlots):
         """Slots of the window if clients collude; each colluding client is in at most one slot."""
         if not self.num_colluding or self.empty_slots == "visible":
             return None
-        return KnownSlots(self.num_slots, self.rate, min(self.num_colluding, self.num_slots))
+        return KnownSlots(self.num_slots, self.rate, self.num_colluding)
 
     @property
     def slots(self) -> Slots | None:
@@ -350,7 +350,7 @@ class SlidingWindow(CheckInProtocol):
         if not self.num_colluding:
             return None
         number = min(self.window, self.slots_shown)
-        return KnownSlots(number, number / self.window, min(self.num_colluding, number))
+        return KnownSlots(number, number / self.window, self.num_colluding)
 
     @property
     def slots(self) -> Slots | None:

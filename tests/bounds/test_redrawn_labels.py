@@ -404,11 +404,13 @@ def test_levels_of_many_slots_beside_colluders():
     honest, others = 1.0 - known / m, m - known
     share = -math.expm1(-honest) / honest
     one, two = (redrawn.redrawn(m, m, 31.0, cells, known) for cells in (1, 2))
-    assert one is not None and two is not None
+    assert one is not None
+    assert two is not None
     assert one.whole[0] >= known * honest * share
     largest = one.numbers[0, 0] * one.shares[0] / others
     lowest = largest - 2.0 * (two.totals[0, 1] - two.totals[0, 0]) * m / others
-    assert lowest < share < one.shares[0] and one.heavy[0] >= 1.0 / honest
+    assert lowest < share < one.shares[0]
+    assert one.heavy[0] >= 1.0 / honest
     assert 0.99 <= one.totals[0, 0] + (share - lowest) * others / m <= 1.0
 
 

@@ -237,9 +237,7 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
     shown, known = unit.slots, unit.protocol.known_slots
     if known is not None and unit.replaced and unit.protocol.sliding_window:
         facts = *known[:2], steps, unit.neg_log_tail
-        beside = WeightedSlots(
-            *facts, window=unit.protocol.sliding_window, colluding=unit.protocol.num_colluding
-        )
+        beside = WeightedSlots(*facts, window=unit.protocol.sliding_window, colluding=known.colluding)
         return beside if beside.gains else None
     if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
         return None

@@ -158,7 +158,7 @@ class AlwaysPresentOthers(PooledClones):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HiddenWithColluders:
-    """R3c: hidden dummies, and colluders in at most `colluding` of the target's `slots` slots. Symmetric.
+    """R3c: hidden dummies, and `colluding` clients at most, each in one slot at most. Symmetric.
 
     Messages have the privacy profile D. A slot that a colluder is in shows the target's message at most half of the
     time. With y such slots and k = 1 - rho y/(2 m), H_c is at most
@@ -183,16 +183,15 @@ class HiddenWithColluders:
 
     @functools.cached_property
     def _ranges(self) -> list[tuple[float, float, HiddenSlots | None]]:
-        """(coefficient of D, k, sum over the other slots) of ranges of y, which are longer far from both ends.
-
-        Ends are within a factor of two: the m - y slots of the smallest y have no more than the largest y's k.
-        """
-        found, most = [], self.colluding
+        """(coefficient of D, k, sum over the other slots) of ranges of y, which are longer far from both ends."""
+        every = most = min(self.colluding, self.slots)
+        found = []
         while most >= 0:
-            least = max(2 * most - self.colluding, (most + 1) // 2)
+            least = max(2 * most - every, (most + 1) // 2)
             met = 0.5 * self.use_prob * most / self.slots
             others, kept = self.slots - least, 1.0 - met
-            chance = min(self.use_prob * others / (self.slots * kept) * (1.0 + 1e-14), 1.0)
+            # May exceed 1, since its factors are those of different y.
+            chance = self.use_prob * others / (self.slots * kept) * (1.0 + 1e-14)
             hidden = HiddenSlots(others, chance, self.profile, self.neg_log_tail) if others else None
             found.append((met, kept, hidden))
             most = least - 1

@@ -228,8 +228,7 @@ def r3c(unit: Unit) -> UnitBound | None:
     profile, neg_log_tail = profile_of(unit.randomizer), unit.neg_log_tail
     found: list[UnitBound] = [HiddenWithColluders(*known, profile, neg_log_tail)]
     window = unit.protocol.sliding_window
-    colluding = unit.protocol.num_colluding
-    levels = redrawn.redrawn(known.number, window, neg_log_tail, 1, colluding) if window else None
+    levels = redrawn.redrawn(known.number, window, neg_log_tail, 1, known.colluding) if window else None
     if levels is not None:
         found.append(
             in_weighted_slots(*known[:2], redrawn_weights(known.number, levels), profile, neg_log_tail)
