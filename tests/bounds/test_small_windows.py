@@ -156,6 +156,20 @@ def test_the_best_known_mechanism_is_not_above(window, epsilon0, number, relatio
     assert g.lower < g.epsilon < 1.3 * g.lower
 
 
+def test_all_numbers_of_empty_slots_count():
+    """Of many slots; Gaussian messages in slots with others may tell more than in empty ones."""
+    loads = loads_of(256)
+    empty = (1 - 1 / 256) ** 255
+    # The mean of a convex function that falls, over independent slots.
+    falls = np.exp(-3.0 * loads.counts[:, 0])
+    assert (1 - empty + empty * math.exp(-3.0)) ** 256 <= loads.mean(falls)
+    with float64():
+        parts = SmallWindow(12, GaussianProfile(1.0), MASS)._parts
+        sums, _ = parts.sums(SmallWindow(12, GaussianProfile(1.0), MASS)._steps(1.0))
+        shared, alone = sums.excess(np.array([[0, 12], [12, 0]]), np.zeros(2), 12 * math.expm1(1.0))
+    assert shared > 2.0 * alone
+
+
 def test_removal_has_two_sides():
     """Ratios p and 1/p, loads by enumeration; one side in the place of the other is false."""
     window, p = 3, 3.0

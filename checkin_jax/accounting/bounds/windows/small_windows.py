@@ -34,8 +34,6 @@ _LENGTH, _BELOW, _ADDED = 28.0, 4, 4e-3
 _DENSE, _WIDE, _NEAR = 24, 40, 30.0
 # Tilts that are tried, in units of one over the standard deviation of the sum.
 _TILTS = np.geomspace(0.3, 400.0, 28)
-# Numbers of empty slots are told apart within so many standard deviations of a Poisson number.
-_FAR = 8.0
 # Smallest mass of a lattice point.
 _LEAST = 1e-300
 # The table ends at a threshold of so many standard deviations of the sum.
@@ -167,8 +165,7 @@ class _Loads(NamedTuple):
     """Numbers of slots of each load, [cases, loads], and their probabilities; `negative`: of a law that is above.
 
     negative: None if the law is exact. Otherwise a slot is empty or not, the number of empty slots is below this law in
-    convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for each k from the second number on. The
-    last number stands for all that are larger, the first one for all that are smaller.
+    convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for each k between the ends.
     """
 
     counts: np.ndarray
@@ -180,9 +177,8 @@ class _Loads(NamedTuple):
         plain = float(self.masses @ value)
         if self.negative is None:
             return plain
-        # With these added, the function is convex in the number of empty slots. It grows, and counts as constant below
-        # the first number, and beyond the last but one.
-        value = np.append(value, value[-1])
+        # With these added, the function is convex in the number of empty slots. It need not grow: a Gaussian dummy is
+        # nearer to a record than another client's message is.
         bend = np.maximum(2.0 * value[1:-1] - value[2:] - value[:-2], 0.0)
         return plain + float(bend @ self.negative)
 
@@ -196,14 +192,10 @@ def loads_of(window: int, listed: int = MOST_LISTED) -> _Loads:
     empty = math.exp((window - 1.0) * math.log1p(-1.0 / window))
     number = np.arange(window + 1)
     probs = np.exp(np.asarray(binomial.log_pmf(number.astype(float), float(window), empty))) * (1.0 + 1e-11)
-    mean, far = window * empty, _FAR * math.sqrt(window * empty)
-    low, high = max(math.floor(mean - far), 0), min(math.ceil(mean + far), window - 1)
-    told = np.append(number[low : high + 1], window)
-    masses = np.bincount(np.where(number > high, told.size - 1, np.maximum(number - low, 0)), probs)
-    inside = np.arange(low + 1.0, high + 2.0)
-    beyond = np.maximum(number[None, :] - inside[:, None], 0.0) @ probs
-    spared = np.maximum(mean - inside, 0.0) * (1.0 - 1e-11)
-    return _Loads(np.stack([told, window - told], axis=1), masses, np.maximum(beyond - spared, 0.0))
+    mean, inside = window * empty, number[1:-1, None]
+    beyond = np.maximum(number - inside, 0.0) @ probs
+    spared = np.maximum(mean - inside[:, 0], 0.0) * (1.0 - 1e-11)
+    return _Loads(np.stack([number, window - number], axis=1), probs, np.maximum(beyond - spared, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)
