@@ -204,6 +204,11 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
+def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
+    """The stated rate is assumed unless everybody sends: fewer messages bring less noise."""
+    return () if unit.cover is not None and unit.cover.rate == 1.0 else (_STATED_NOISE,)
+
+
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
     _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
@@ -227,11 +232,13 @@ BOUNDS: tuple[Bound, ...] = (
         assumes_of_sums=(_STATED_NOISE,),
     ),
     _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
+    _row("subsampling", "", 1.0, theorems.bit_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_slots),
     _row("profile", "R3 T2r", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),
+    _row("profile", "R3", 0.5, gaussian_slots.r3_of_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_rivals),
     _row("profile", "R3", 0.2, theorems.small_window),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
