@@ -248,6 +248,41 @@ def test_sums_of_slots(clients, prob, slots, minibatch, epsilon0):
     assert np.all(upper >= exact - ERROR)
 
 
+def of_averages(target, others, prob, slots, epsilon0):
+    """Law of the loads and sums of averaged slots."""
+    records = (target, *others)
+    found = {}
+    for places in itertools.product((None, *range(slots)), repeat=len(records)):
+        chance = math.prod(1.0 - prob if place is None else prob / slots for place in places)
+        held = [
+            tuple(sorted(records[i] for i, place in enumerate(places) if place == slot))
+            for slot in range(slots)
+        ]
+        law = functools.reduce(np.multiply.outer, [sums(each, epsilon0).ravel() for each in held])
+        loads = tuple(map(len, held))
+        found[loads] = found.get(loads, 0.0) + chance * law
+    return np.concatenate([found[loads].ravel() for loads in sorted(found)])
+
+
+@pytest.mark.parametrize("epsilon0", [1.0, 4.0])
+@pytest.mark.parametrize(("clients", "prob", "slots"), [(2, 0.5, 1), (4, 0.3, 1), (3, 0.6, 2), (4, 0.9, 3)])
+def test_averages_of_slots(clients, prob, slots, epsilon0):
+    run = cj.AveragedUpdates(num_clients=clients, num_slots=slots, check_in_prob=prob)
+    exact = np.max(
+        [
+            both(*(of_averages(target, others, prob, slots, epsilon0) for target in (0, 1)), LOSSES)
+            for others in itertools.combinations_with_replacement(range(BITS), clients - 1)
+        ],
+        axis=0,
+    )
+    with float64():
+        unit = Unit(run, cj.Rappor(epsilon0=epsilon0), "aggregate", "replace-one", neg_log_tail(1.0, 1e-9))
+        bound = theorems.t_star_averages(unit)
+        assert bound is not None
+        upper = np.asarray(bound.upper(LOSSES))
+    assert np.all(upper >= exact - ERROR)
+
+
 @pytest.mark.parametrize(
     ("run", "epsilon0", "widest"),
     [

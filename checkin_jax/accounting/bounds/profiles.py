@@ -134,8 +134,10 @@ def one_message(randomizer: Randomizer, rate: float = 1.0) -> LocalGaussian | Lo
 
 
 def of_sums(randomizer: Randomizer, neg_log_tail: float) -> Callable[[int], Profile] | None:
-    """Profile of a sum of k messages, as a function of k; None if hardly less is told than by the messages."""
-    epsilon0 = randomizer.bit_epsilon0
+    """Profile of a sum of k messages as a function of k: Gaussian noise, or bits; None if sums tell hardly less."""
+    mu, epsilon0 = randomizer.gaussian_mu, randomizer.bit_epsilon0
+    if mu is not None:
+        return lambda number: GaussianProfile(mu / math.sqrt(number))
     if epsilon0 is None or epsilon0 < _WEAK_BIT:
         return None
     return lambda number: CountedBits(number, epsilon0, neg_log_tail)

@@ -204,6 +204,11 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
+def _of_bits(unit: Unit) -> tuple[str, ...]:
+    """Counts of bits are independent; Gaussian noise is added whatever a value depends on."""
+    return () if unit.randomizer.bit_epsilon0 is None else (_NOT_ADAPTIVE,)
+
+
 def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed unless everybody sends: fewer messages bring less noise."""
     return () if unit.cover is not None and unit.cover.rate == 1.0 else (_STATED_NOISE,)
@@ -221,7 +226,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
-    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,)),
+    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,), assumes_of=_of_bits),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",

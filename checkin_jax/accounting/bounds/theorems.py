@@ -339,13 +339,14 @@ def t_star(unit: Unit) -> UnitBound | None:
 
 
 def t_star_averages(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise; a record replaced."""
+    """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise, or bits."""
     choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
-    if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
+    summed = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
+    if not unit.replaced or unit.view != "aggregate" or choices is None or summed is None:
         return None
-    if choices.prob >= 1.0 or mu > MOST_HIDDEN_MU:
+    if choices.prob >= 1.0 or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    hidden = HiddenAverages(*choices, mu, unit.neg_log_tail)
+    hidden = HiddenAverages(*choices, summed, unit.neg_log_tail)
     return hidden if hidden.gains else None
 
 
@@ -385,7 +386,7 @@ def laplace_sums(unit: Unit) -> UnitBound | None:
 def bit_sums(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients, of whose messages, independent bits, only sum and number are seen; any rates."""
     profile = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
-    if profile is None or unit.view != "aggregate" or not unit.protocol.summed:
+    if profile is None or unit.sums_noise or unit.view != "aggregate" or not unit.protocol.summed:
         return None
     if unit.cover is None:
         counted: Subsampled | None = populations.counted_messages(unit, 1.0, True)

@@ -27,7 +27,7 @@ from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Numbers of messages within this share of the least one have its profile.
-_ALIKE = 0.01
+_ALIKE = 0.02
 
 
 class Subsampled:

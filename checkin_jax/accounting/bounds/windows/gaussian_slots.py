@@ -187,7 +187,9 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
 def r3_of_sums(unit: Unit) -> UnitBound | None:
     """Needs: sums of slots with hidden dummies, a record replaced; messages of independent bits."""
     slots, profile = unit.slots, of_sums(unit.randomizer, unit.neg_log_tail)
-    if slots is None or profile is None or not (unit.replaced and unit.summed_slots and slots.hidden):
+    if slots is None or profile is None or unit.randomizer.gaussian_mu is not None:
+        return None
+    if not (unit.replaced and unit.summed_slots and slots.hidden):
         return None
 
     def among(number: int, use_prob: float, failure_prob: float, mu: float) -> HiddenSlots:
