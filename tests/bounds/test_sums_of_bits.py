@@ -11,6 +11,7 @@ import scipy
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, neg_log_tail
+from checkin_jax.accounting.bounds.messages.equal_records import BitsAtOneRecord
 from checkin_jax.accounting.bounds.messages.subsampling import SummedMessages
 from checkin_jax.accounting.bounds.profiles import CountedBits
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -150,6 +151,16 @@ def _unordered(values, *, repeat):
     return itertools.combinations_with_replacement(values, repeat)
 
 
+def flips(law, clients):
+    """Law of messages and flips of their first two bits from the second record's, of a law of `of_sample`."""
+    found, start = np.zeros((clients + 1, 2 * clients + 1)), 0
+    for number in range(clients + 1):
+        for counts in itertools.product(range(number + 1), repeat=BITS):
+            found[number, counts[0] + number - counts[1]] += law[start]
+            start += 1
+    return found
+
+
 def of_run(run, randomizer):
     with float64():
         unit = Unit(run, randomizer, "aggregate", "replace-one", neg_log_tail(1.0, 1e-9))
@@ -184,6 +195,23 @@ class OneCount(CountedBits):
 
     def delta(self, loss):
         return np.interp(np.asarray(loss), *bits.one_count(self.number, self.epsilon0, MASS))
+
+
+@pytest.mark.parametrize("epsilon0", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize(("clients", "rate"), [(1, 0.3), (3, 0.6), (5, 0.7), (4, 1.0)])
+def test_flips_where_all_others_hold_the_second_record(clients, rate, epsilon0):
+    """Both orders, for all losses: the events are the best ones of flips, whose law is a post-processing."""
+    rates, others = (rate,) * clients, (1,) * (clients - 1)
+    first, second = (of_sample(target, others, rates, epsilon0) for target in (0, 1))
+    found = BitsAtOneRecord(clients, rate, 0.5 * epsilon0, MASS).lower(LOSSES)
+    merged = [flips(law, clients) for law in (first, second)]
+    for (apart, mass), (one, other), whole in zip(
+        found, (merged, merged[::-1]), ((first, second), (second, first)), strict=True
+    ):
+        lower = apart - np.expm1(LOSSES) * mass
+        np.testing.assert_allclose(lower, divergence(one, other, LOSSES), atol=2e-7)
+        assert np.all(lower <= divergence(one, other, LOSSES) + ERROR)
+        assert np.all(lower <= divergence(*whole, LOSSES) + ERROR)
 
 
 @pytest.mark.parametrize("rates", [(0.6, 0.2, 0.3), (0.5, 0.5, 0.1, 0.1)])
