@@ -27,6 +27,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
+    BitsAtOneRecord,
     GaussianAtOneRecord,
     LabelsAtOneRecord,
     MessagesByNumber,
@@ -55,6 +56,8 @@ from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
+# So many messages have about normal counts of bits.
+_FEW_COUNTED = 1000.0
 # -log of the probabilities that a number of summed messages is exceeded.
 _EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 # -log of the probabilities that fewer messages are shown in colluders' slots.
@@ -81,7 +84,7 @@ def of_unit(
     else:
         every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
-    every += _of_laplace_sums(honest)
+    every += _of_laplace_sums(honest) + _of_bits(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
         honest.slots is not None
@@ -312,6 +315,16 @@ def _of_laplace_sums(unit: Unit) -> list[Witness]:
         return []
     number, used = max(ways, key=lambda way: way[1] / math.sqrt(way[0]))
     return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.neg_log_tail)]
+
+
+def _of_bits(unit: Unit) -> list[Witness]:
+    """The witness of few messages' counts of bits, where only sums are seen."""
+    epsilon0, cover = unit.randomizer.bit_epsilon0, unit.cover
+    if epsilon0 is None or cover is None or _singles_observed(unit) or not unit.protocol.summed:
+        return []
+    if cover.num_clients * cover.rate > _FEW_COUNTED:
+        return []
+    return [BitsAtOneRecord(*cover, epsilon0, unit.neg_log_tail)]
 
 
 def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, float]]:

@@ -209,6 +209,10 @@ class Rappor(LocallyPrivate):
         return room / (1.0 + math.exp(-0.5 * self.epsilon0)) ** 2
 
     @property
+    def bit_epsilon0(self) -> float:
+        return 0.5 * self.epsilon0
+
+    @property
     def step_set(self) -> StepSet:
         """Steps with all other clients at one of the two records, or at a third one, whose bit then matters as well."""
         half = 0.5 * self.epsilon0

@@ -142,6 +142,14 @@ class Randomizer(ByName, abc.ABC):
         return None
 
     @property
+    def bit_epsilon0(self) -> float | None:
+        """epsilon0 of a bit, if a message is independent bits, each by randomized response; None for others.
+
+        Any two records differ in two bits at most; a sum of messages tells each bit's count, and no more.
+        """
+        return None
+
+    @property
     def kary(self) -> int | None:
         """Number of values k if a message is k-ary randomized response, with labels of any names; else None."""
         return None

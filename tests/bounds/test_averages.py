@@ -8,6 +8,7 @@ from oracles import averages as oracle
 from scipy import stats
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.profiles import of_sums
 from checkin_jax.accounting.bounds.windows import averaged_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
 
@@ -74,7 +75,7 @@ def test_a_poisson_number_stands_for_the_clients(n, slots, prob):
 @pytest.mark.thorough(but=3)
 def test_the_bound_is_its_definition(z, slots, load):
     n = 20_000
-    bound = HiddenAverages(n, slots, load * slots / n, 2.0 / z, MASS)
+    bound = HiddenAverages(n, slots, load * slots / n, of_sums(cj.Gaussian(noise_multiplier=z), MASS), MASS)
     mass, clients, mean = bound._clients
     deviation = math.sqrt(slots * load * math.expm1(min(4.0 / z**2 / max(load, 1.0), 3.0)))
     for far in (0.0, 0.5, 2.0):

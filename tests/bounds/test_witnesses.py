@@ -170,7 +170,8 @@ def test_sums_of_rappor_tell_the_difference_of_two_bits():
         unit_bound(run, cj.Rappor(epsilon0=math.log(p)), view, 1, 1e-6).bound.witnesses
         for view in ("aggregate", "messages")
     )
-    for one, least in zip(summed, (0.6, 0.3), strict=True):
+    at_third = [one for one in summed if "one of the two" not in one.name]
+    for one, least in zip(at_third, (0.6, 0.3), strict=True):
         assert below(one.lower(LOSSES), first, second, least=least), one.name
     # The single messages, whose third bits are seen with the others, tell more than sums do.
     third = next(each for each in single if each.name == "RAPPOR, all others at a third record")

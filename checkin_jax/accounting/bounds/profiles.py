@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, LocalGaussian, LocalMessages
 from checkin_jax.accounting.bounds.interface import Profile as Profile
 from checkin_jax.kernels import gaussian_profile
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import bits
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304
@@ -23,6 +26,8 @@ TINY = 1e-304
 MOST_HIDDEN_MU = 16.0
 
 
+# Bits of a smaller epsilon0 tell hardly less in sums than in messages.
+_WEAK_BIT = 0.1
 # The largest mu of a Gaussian profile.
 MOST_SHIFT = 40.0
 
@@ -93,6 +98,29 @@ class LabelProfile:
         return np.minimum(np.maximum(*found), 1.0).reshape(loss.shape) + TINY
 
 
+@dataclasses.dataclass(frozen=True)
+class CountedBits:
+    """Profile of a sum of messages, each of independent bits, in two of which any two records differ.
+
+    Attributes:
+      number: of messages. epsilon0: of one bit. neg_log_tail: -log of the negligible mass.
+    """
+
+    number: int
+    epsilon0: float
+    neg_log_tail: float
+
+    name = "counts of bits"
+
+    @property
+    def largest_loss(self) -> float:
+        return 2.0 * self.epsilon0
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        table = bits.two_counts(self.number, self.epsilon0, self.neg_log_tail)
+        return convex.chords(*table, np.asarray(loss, dtype=np.float64)) + TINY
+
+
 def profile_of(randomizer: Randomizer) -> Profile:
     """Privacy profile of one message of the randomizer."""
     mu = randomizer.gaussian_mu
@@ -103,3 +131,13 @@ def one_message(randomizer: Randomizer, rate: float = 1.0) -> LocalGaussian | Lo
     """Bound on one message of the randomizer by itself, sent with probability `rate`; exact for Gaussian noise."""
     mu = randomizer.gaussian_mu
     return LocalMessages(rate, MessageProfile(randomizer)) if mu is None else LocalGaussian(rate, mu)
+
+
+def of_sums(randomizer: Randomizer, neg_log_tail: float) -> Callable[[int], Profile] | None:
+    """Profile of a sum of k messages as a function of k: Gaussian noise, or bits; None if sums tell hardly less."""
+    mu, epsilon0 = randomizer.gaussian_mu, randomizer.bit_epsilon0
+    if mu is not None:
+        return lambda number: GaussianProfile(mu / math.sqrt(number))
+    if epsilon0 is None or epsilon0 < _WEAK_BIT:
+        return None
+    return lambda number: CountedBits(number, epsilon0, neg_log_tail)

@@ -204,6 +204,16 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
+def _of_bits(unit: Unit) -> tuple[str, ...]:
+    """Counts of bits are independent; Gaussian noise is added whatever a value depends on."""
+    return () if unit.randomizer.bit_epsilon0 is None else (_NOT_ADAPTIVE,)
+
+
+def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
+    """The stated rate is assumed unless everybody sends: fewer messages bring less noise."""
+    return () if unit.cover is not None and unit.cover.rate == 1.0 else (_STATED_NOISE,)
+
+
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
     _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
@@ -216,7 +226,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
-    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,)),
+    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,), assumes_of=_of_bits),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",
@@ -227,11 +237,13 @@ BOUNDS: tuple[Bound, ...] = (
         assumes_of_sums=(_STATED_NOISE,),
     ),
     _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
+    _row("subsampling", "", 1.0, theorems.bit_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_slots),
     _row("profile", "R3 T2r", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),
+    _row("profile", "R3", 0.5, gaussian_slots.r3_of_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_rivals),
     _row("profile", "R3", 0.2, theorems.small_window),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),

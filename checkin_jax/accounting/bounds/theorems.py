@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from checkin_jax.accounting.bounds import profiles
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
@@ -31,7 +32,13 @@ from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceS
 from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutNearlyPrivate, LeftOutPureLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
-from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages, averaged
+from checkin_jax.accounting.bounds.messages.subsampling import (
+    ShuffledGaussian,
+    Subsampled,
+    SubsampledMessages,
+    SummedMessages,
+    averaged,
+)
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal import populations
@@ -330,13 +337,14 @@ def t_star(unit: Unit) -> UnitBound | None:
 
 
 def t_star_averages(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise; a record replaced."""
+    """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise, or bits."""
     choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
-    if not unit.replaced or unit.view != "aggregate" or choices is None or mu is None:
+    summed = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
+    if not unit.replaced or unit.view != "aggregate" or choices is None or summed is None:
         return None
-    if choices.prob >= 1.0 or mu > MOST_HIDDEN_MU:
+    if choices.prob >= 1.0 or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    hidden = HiddenAverages(*choices, mu, unit.neg_log_tail)
+    hidden = HiddenAverages(*choices, summed, unit.neg_log_tail)
     return hidden if hidden.gains else None
 
 
@@ -371,6 +379,18 @@ def laplace_sums(unit: Unit) -> UnitBound | None:
         return None
     summed = ShuffledLaplaceSum(*unit.cover, scales, unit.neg_log_tail)
     return summed if summed.gains else None
+
+
+def bit_sums(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients, of whose messages, independent bits, only sum and number are seen; any rates."""
+    profile = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
+    if profile is None or unit.sums_noise or unit.view != "aggregate" or not unit.protocol.summed:
+        return None
+    if unit.cover is None:
+        counted: Subsampled | None = populations.counted_messages(unit, 1.0, True)
+    else:
+        counted = ShuffledGaussian(*unit.cover, 1.0, True, unit.neg_log_tail)
+    return None if counted is None else SummedMessages(counted, profile)
 
 
 def g2(unit: Unit) -> UnitBound | None:

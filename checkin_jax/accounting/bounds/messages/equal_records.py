@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jax import Array
 
-from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, EventProfile, Lines, UnitBound
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -27,6 +27,8 @@ from checkin_jax.randomizers import LabelLaws
 # The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's
 # own are evaluated on the same contour.
 _STOP, _BESIDE = 8.0, 8
+# Relative error of probabilities of flips.
+_EVENTS = 1e-9
 # Distance of contours as a share of that for upper ends; larger shares were observed to lose 0.5%.
 _NEAR = 0.5
 # Cells of a Gaussian message on either side of the point of equal densities; least mu at which they are accurate
@@ -271,3 +273,63 @@ def hidden_witnesses(messages: HiddenSum, grid_bound: UnitBound) -> tuple[Gaussi
     if not isinstance(profile, GaussianProfile) or profile.mu < SMALL_MU:
         return ()
     return (GaussianAtOneRecord(grid_bound, messages, profile.mu),)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BitsAtOneRecord:
+    """Witness: how many of the bits in which two records differ are flipped, all others at the second record.
+
+    Of k messages these are 2k bits, each flipped with probability f under Q, and two of them with 1 - f under P. So
+    P - Q of {flips > t} is 1 - 2 f times the sum of two laws at t: of 2k - 1 bits under Q, and with one under P.
+
+    Attributes:
+      num_clients, rate: n and gamma. epsilon0: of one bit. neg_log_tail: -log of the negligible mass.
+    """
+
+    num_clients: int
+    rate: float
+    epsilon0: float
+    neg_log_tail: float
+
+    name = "two bits of RAPPOR, all others at one of the two records"
+    symmetric = False
+    below_grid_bound = True
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, 2.0 * self.epsilon0)
+
+    @functools.cached_property
+    def _numbers(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """For each number of messages: ratios of numbers of flips, and of events P - Q, Q of more, Q of no more."""
+        n, rate, mean = self.num_clients, self.rate, self.num_clients * self.rate
+        flipped = 1.0 / (1.0 + math.exp(self.epsilon0))
+        reach = math.sqrt(2.0 * self.neg_log_tail * mean) + self.neg_log_tail
+        found = []
+        for number in range(max(math.floor(mean - reach), 1), min(math.ceil(mean + reach), n) + 1):
+            weight, bits = scipy.stats.binom.pmf(number, n, rate), 2 * number
+            t = np.arange(bits + 1)
+            law = scipy.stats.binom(bits, flipped)
+            others = scipy.stats.binom.pmf(t, bits - 2, flipped)
+            one_moved = (1.0 - flipped) * np.append(0.0, others[:-1]) + flipped * others
+            gap = math.tanh(0.5 * self.epsilon0) * (scipy.stats.binom.pmf(t, bits - 1, flipped) + one_moved)
+            apart = number / n * gap
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios = 1.0 + (np.append(0.0, apart[:-1]) - apart) / law.pmf(t)
+            ratios = np.maximum.accumulate(np.where(np.isnan(ratios), math.inf, ratios))
+            found.append((ratios, weight * apart, weight * law.sf(t), weight * law.cdf(t)))
+        return found
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        c = np.exp(np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS))
+        forward, backward = np.zeros((2, *c.shape)), np.zeros((2, *c.shape))
+        for ratios, apart, more, no_more in self._numbers:
+            last = np.searchsorted(ratios, c, side="right") - 1
+            forward += np.stack([apart[last], more[last]])
+            last = np.searchsorted(ratios, 1.0 / c) - 1
+            backward += np.where(last >= 0, np.stack([apart[last], no_more[last]]), 0.0)
+        less, more = 1.0 - _EVENTS, 1.0 + _EVENTS
+        return (
+            (less * forward[0], more * forward[1]),
+            (less * backward[0], more * backward[1] - less * backward[0]),
+        )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts.pools import PoolSizes
+
+# Numbers of messages within this share of the least one have its profile.
+_ALIKE = 0.02
 
 
 class Subsampled:
@@ -201,6 +205,46 @@ class SubsampledMessages:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         losses = np.asarray(loss, dtype=np.float64).ravel()
         value = of_profile(self.counted.mixture, self.rate, self.profile, losses)
+        return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SummedMessages:
+    """G1 or G1h for sums of messages that are not Gaussian. Symmetric.
+
+    Attributes:
+      counted: bound for sums of Gaussian messages of mu = 1; a label has mu = 1/sqrt(k), k the number of messages.
+      profile: of a sum of k messages.
+    """
+
+    counted: Subsampled
+    profile: Callable[[int], Profile]
+    witnesses: tuple[Witness, ...] = ()
+
+    name = "subsampling"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.profile(1).largest_loss
+
+    @functools.cached_property
+    def _runs(self) -> list[tuple[Profile, np.ndarray]]:
+        """Profiles at the least numbers of messages of runs of labels, and which labels these are; [labels]."""
+        numbers = np.rint(np.square(1.0 / np.asarray(self.counted.mixture.mu)))
+        found, least = [], float(numbers.min())
+        while math.isfinite(least):
+            among = (numbers >= least) & (numbers <= least * (1.0 + _ALIKE))
+            found.append((self.profile(int(least)), among))
+            least = float(np.min(numbers, where=numbers > least * (1.0 + _ALIKE), initial=math.inf))
+        return found
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        losses, mix = np.ravel(np.asarray(loss, dtype=np.float64)), self.counted.mixture
+        weight, inverse = np.asarray(mix.weight), np.asarray(mix.inverse_rate)
+        value = np.full(losses.shape, float(mix.tail) + TINY)
+        for profile, among in self._runs:
+            stretched = subsampled_gaussian.stretch(host(losses[None, :]), host(inverse[among, None]))
+            value += weight[among] @ profile.delta(np.asarray(stretched)) * (1.0 + ROUNDING)
         return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
 
 

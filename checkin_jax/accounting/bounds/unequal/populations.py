@@ -295,17 +295,25 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
 
 def g1h(unit: Unit) -> UnitBound | None:
     """Needs: unequal rates; for sums, Gaussian noise that adds up."""
-    found, mu, mass = covering_population(unit), unit.randomizer.gaussian_mu, unit.neg_log_tail
-    if found is None:
-        return None
+    mu = unit.randomizer.gaussian_mu
     if mu is None and unit.epsilon0 is not None:
         return None  # T1h is never above G1h for eps0-LDP messages
-    exact = UnequalGaussian(found.rate, found.theirs, 1.0 if mu is None else mu, unit.sums_noise, mass)
-    counted: UnequalGaussian | PooledGaussian = exact
-    if found.limits is not None:
-        # Other fleets within the limits may leak more than `found.others`.
-        counted = PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
-    return SubsampledMessages(counted, found.rate, profile_of(unit.randomizer)) if mu is None else counted
+    counted = counted_messages(unit, 1.0 if mu is None else mu, unit.sums_noise)
+    if counted is None or mu is not None:
+        return counted
+    return SubsampledMessages(counted, unit.rate, profile_of(unit.randomizer))
+
+
+def counted_messages(unit: Unit, mu: float, summed: bool) -> UnequalGaussian | PooledGaussian | None:
+    """G1h for Gaussian messages of this mu, or for their sum; None where rates do not differ."""
+    found = covering_population(unit)
+    if found is None:
+        return None
+    exact = UnequalGaussian(found.rate, found.theirs, mu, summed, unit.neg_log_tail)
+    if found.limits is None:
+        return exact
+    # Other fleets within the limits may leak more than `found.others`.
+    return PooledGaussian(exact, found.limits.largest, found.pool(found.limits.largest))
 
 
 def t_star_h(unit: Unit) -> UnitBound | None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, above_place
-from checkin_jax.accounting.bounds.messages.subsampling import averaged
-from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile
+from checkin_jax.accounting.bounds.messages.subsampling import SummedMessages, averaged
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.numerics.counts import chernoff, poisson_binomial
 
@@ -69,15 +70,15 @@ class LoadedSteps:
     with the noise of the smallest.
 
     Attributes:
-      sizes: largest load of each range, in units of the mean load. profiles: of one message at the smallest load.
+      sizes: largest load of each range, in units of the mean load. profiles: of a sum of as many as the smallest load.
       probs: rounded up.
     """
 
     sizes: np.ndarray
-    profiles: tuple[GaussianProfile, ...]
+    profiles: tuple[Profile, ...]
     probs: np.ndarray
 
-    name = "Gaussian"
+    name = "averages"
     largest_loss = math.inf
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
@@ -99,7 +100,9 @@ class LoadedSteps:
         return found
 
 
-def loaded_steps(load: float, mu: float, neg_log_tail: float) -> tuple[LoadedSteps, float]:
+def loaded_steps(
+    load: float, summed: Callable[[int], Profile], neg_log_tail: float
+) -> tuple[LoadedSteps, float]:
     """Steps of a slot with a Poisson load of this mean, and the probability of loads that are left out."""
     law = poisson_binomial.poisson_law(load, neg_log_tail)
     size = law.values.size
@@ -112,27 +115,35 @@ def loaded_steps(load: float, mu: float, neg_log_tail: float) -> tuple[LoadedSte
     # A slot without messages has no step.
     seen = last > 0.0
     first, last, probs = np.maximum(first[seen], 1.0), last[seen], probs[seen]
-    profiles = tuple(GaussianProfile(float(each)) for each in mu / np.sqrt(first))
+    profiles = tuple(summed(int(each)) for each in first)
     return LoadedSteps(last / load, profiles, probs), law.below + law.above
 
 
 @dataclasses.dataclass(frozen=True)
 class HiddenAverages(HiddenSum):
-    """T* for averaged slots, view `aggregate`, Gaussian noise, or G4 where that is smaller; one record is replaced.
+    """T* for averaged slots, view `aggregate`, or G4 where that is smaller; one record is replaced.
 
     Attributes:
-      num_clients, num_slots, prob: n, m and p_0 < 1. mu: 2 / noise_multiplier.
+      num_clients, num_slots, prob: n, m and p_0 < 1. summed: profile of a sum of k messages.
       neg_log_tail: -log of the negligible mass.
     """
 
     num_clients: int
     num_slots: int
     prob: float
-    mu: float
+    summed: Callable[[int], Profile]
     neg_log_tail: float
-
-    name = "profile (Gaussian averages)"
     witnesses: tuple[Witness, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "profile (averages)" if self._gaussian is None else "profile (Gaussian averages)"
+
+    @property
+    def _gaussian(self) -> GaussianProfile | None:
+        """Profile of one message if its noise is Gaussian."""
+        one = self.summed(1)
+        return one if isinstance(one, GaussianProfile) else None
 
     @functools.cached_property
     def _clients(self) -> PoissonClients:
@@ -145,7 +156,7 @@ class HiddenAverages(HiddenSum):
 
     @functools.cached_property
     def _loaded(self) -> tuple[LoadedSteps, float]:
-        return loaded_steps(self._clients.load, self.mu, self.neg_log_tail + math.log(self.num_slots))
+        return loaded_steps(self._clients.load, self.summed, self.neg_log_tail + math.log(self.num_slots))
 
     @property
     def profile(self) -> LoadedSteps:  # type: ignore[override]
@@ -165,10 +176,13 @@ class HiddenAverages(HiddenSum):
         return self.profile.above_place(losses, places)
 
     def _seldom(self, losses: np.ndarray) -> np.ndarray:
-        return GaussianProfile(self.mu).delta(losses)
+        return self.summed(1).delta(losses)
 
     def hidden(self) -> np.ndarray:
         return super().hidden() * self._clients.mass * (1.0 + ROUNDING)
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        return averaged(self.num_clients, self.num_slots, self.prob, self.mu, self.neg_log_tail).upper(losses)
+        choices, gaussian = (self.num_clients, self.num_slots, self.prob), self._gaussian
+        if gaussian is not None:
+            return averaged(*choices, gaussian.mu, self.neg_log_tail).upper(losses)
+        return SummedMessages(averaged(*choices, 1.0, self.neg_log_tail), self.summed).upper(losses)

@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.profiles import (
     GaussianProfile,
     LabelProfile,
     Profile,
+    of_sums,
     one_message,
     profile_of,
 )
@@ -65,10 +66,13 @@ def _hidden(unit: Unit) -> tuple[Reduction, ...]:
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
-    common = (
-        unit.protocol.used_slot_choices is not None or unit.protocol.unequal_used_slot_choices is not None
-    )
-    return tuple(hidden_reductions(slots, common, sums_of(slots, unit.view), mu))
+    return tuple(hidden_reductions(slots, _common(unit), sums_of(slots, unit.view), mu))
+
+
+def _common(unit: Unit) -> bool:
+    """True if all clients have the same slots."""
+    protocol = unit.protocol
+    return protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
 
 
 @functools.lru_cache(maxsize=64)
@@ -178,6 +182,32 @@ def _r3_of_profile(unit: Unit) -> UnitBound | None:
         return _apart(unit)
     way = min(ways, key=lambda way: way.deviation)
     return _hidden_slots(unit, way, profile_of(unit.randomizer))
+
+
+def r3_of_sums(unit: Unit) -> UnitBound | None:
+    """Needs: sums of slots with hidden dummies, a record replaced; messages of independent bits."""
+    slots, profile = unit.slots, of_sums(unit.randomizer, unit.neg_log_tail)
+    if slots is None or profile is None or unit.randomizer.gaussian_mu is not None:
+        return None
+    if not (unit.replaced and unit.summed_slots and slots.hidden):
+        return None
+
+    def among(number: int, use_prob: float, failure_prob: float, mu: float) -> HiddenSlots:
+        return HiddenSlots(number, use_prob, profile(round(mu**-2)), unit.neg_log_tail, failure_prob)
+
+    sums, choices = sums_of(slots, unit.view), unit.protocol.used_slot_choices
+    ways = hidden_reductions(slots, _common(unit), sums, 1.0)
+    if choices is not None:
+        ways += displacing_reductions(choices, True, sums, 1.0, unit.neg_log_tail)
+    found = [
+        _with_left(
+            way,
+            among(way.number, way.use_prob, way.failure_prob, way.mu) if way.number else None,
+            functools.partial(among, 1, way.use_prob, way.failure_prob),
+        )
+        for way in ways
+    ]
+    return _smallest(found)
 
 
 def _removed(unit: Unit) -> UnitBound | None:
