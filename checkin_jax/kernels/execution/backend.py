@@ -244,6 +244,14 @@ def _stacked(rows: list[Any]) -> Any:
     return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
 
+def in_turn(function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
+    """`vmap(function)(*rows)`, under JAX by a loop: XLA keeps its arguments and results.
+
+    Others it may compile and evaluate anew for each use.
+    """
+    return jax.lax.map(lambda row: function(*row), rows) if of_jax(rows) else vmap(function)(*rows)
+
+
 def by_rows(
     function: Callable[..., Array], rows: tuple[Array, ...], across: int, wanted: Array | None = None
 ) -> Array:
