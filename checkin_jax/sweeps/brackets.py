@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.composition import composed_contour, pld
+from checkin_jax.kernels.execution.backend import unstacked
 from checkin_jax.kernels.execution.blockwise import on_lanes, shared
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import staged_games
@@ -146,7 +146,7 @@ def _events(lane: BracketLane) -> Array:
 def _below(apart: Array, mass: Array) -> list[pld.Atoms]:
     """The laws of both directions of the events."""
     losses, sides = jax.vmap(pld.shells)(apart, mass)
-    plus, minus = (jax.tree.map(operator.itemgetter(i), sides) for i in range(2))
+    plus, minus = unstacked(sides)
     pairs = (losses[0], plus, minus, losses[1]), (losses[1], minus, plus, losses[0])
     return [_padded(pld.join(ahead, here, there, False, behind)) for ahead, here, there, behind in pairs]
 

@@ -26,7 +26,17 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import complex_exp, log1p, sin
-from checkin_jax.kernels.execution.backend import complex_of, in_turn, irfft, mixed, of_jax, quietly, scan, xp
+from checkin_jax.kernels.execution.backend import (
+    complex_of,
+    in_turn,
+    irfft,
+    mixed,
+    of_jax,
+    quietly,
+    scan,
+    unstacked,
+    xp,
+)
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 
@@ -345,11 +355,13 @@ def _binomial(
     real = end.real + grown * (1.0 / xp.square(order) + end.real)
 
     excess = game.theta * game.theta * step
-    size = 1.0 + stop_loss.squared(excess)
+
+    def at_nodes(excess: Array, real: Array) -> tuple[stop_loss.Repeated, Array]:
+        return stop_loss.repeated(game.contour, game.theta, excess, real), 1.0 + stop_loss.squared(excess)
+
     # A step, and one that is taken with probability `rate`.
-    both = xp.stack([excess, _as_complex(rate) * excess]), xp.stack([real, rate * real])
-    both = in_turn(functools.partial(stop_loss.repeated, game.contour, game.theta), both)
-    taken, steps = (jax.tree.map(lambda part, i=i: part[i], both) for i in range(2))
+    pair = xp.stack([excess, _as_complex(rate) * excess]), xp.stack([real, rate * real])
+    (taken, size), (steps, _) = unstacked(in_turn(at_nodes, pair))
     # A step multiplies e^{t x} by at most Q, and E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1)
     # Q^-J.
     most = xp.square(order) * xp.maximum(end.real, xp.max(game.real[..., :-1], axis=-1))
