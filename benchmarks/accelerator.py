@@ -256,7 +256,8 @@ def brackets_on_the_device(small: bool) -> Row:
     results = Results(Question("bracket", cj.ShuffledCheckIn), len(every))
     first, again = (seconds(lambda: on_devices(table, every, devices, results)) for _ in range(2))
     count = np.isfinite(results.columns["epsilon"]).sum()
-    result = f"{count / again:.0f} a second; the other {len(every) - count:,} rows are the host's"
+    others = f"the other {len(every) - count:,} rows are the host's"
+    result = f"{count / again:.0f} a second, after {first - again:.0f} s of compiling; {others}"
     return Row(f"{count:,} composed brackets, the device", first, again, result)
 
 

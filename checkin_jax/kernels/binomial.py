@@ -40,7 +40,7 @@ def stirling_error(n: Array) -> Array:
     A table for n below 16; else six terms of the asymptotic series (the seventh is below 2e-18).
     """
     table = xp.asarray(_STIRLING_ERROR, dtype=n.dtype)
-    small = xp.take(table, xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32))
+    small = xp.take(table, xp.clip(n, 0, len(_STIRLING_ERROR) - 1).astype(xp.int32), mode="clip")
     large = xp.maximum(n, 16.0)
     inv2 = 1.0 / (large * large)
     series = 1 / 1188 - inv2 * (691 / 360360)
@@ -94,8 +94,12 @@ def _log_pmf(k: Array, n: Array, p: Array) -> Array:
     ks, ns, ps = xp.where(inside, k, 1.0), xp.where(inside, n, 2.0), xp.where(inside, p, 0.5)
     rest = ns - ks
     diff = _minus_product(ks, ns, ps)
-    saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest)
-    saddle = saddle - (_deviance(ks, ns * ps, diff) + _deviance(rest, ns * (1.0 - ps), -diff))
+    # Each function once, since copies would be compiled one by one.
+    wrong, here_wrong, rest_wrong = stirling_error(xp.stack([ns, ks, rest]))
+    here_apart, rest_apart = _deviance(
+        xp.stack([ks, rest]), xp.stack([ns * ps, ns * (1.0 - ps)]), xp.stack([diff, -diff])
+    )
+    saddle = wrong - here_wrong - rest_wrong - (here_apart + rest_apart)
     interior = saddle + 0.5 * (xp.log(ns / ks / rest) - _LOG_2PI)
     at_zero = n * log1p(-p)
     at_n = n * xp.log(p)
@@ -170,7 +174,8 @@ def log_pmf_half(k: Array, n: Array) -> Array:
         series = u2 * (1.0 / (2 * j * (2 * j - 1)) + series)
     log_more, log_less = log1p(u), log1p(-u)
     deviance = ns * xp.where(near, series, 0.5 * ((1.0 + u) * log_more + (1.0 - u) * log_less))
-    saddle = stirling_error(ns) - stirling_error(ks) - stirling_error(rest) - deviance
+    wrong, here_wrong, rest_wrong = stirling_error(xp.stack([ns, ks, rest]))
+    saddle = wrong - here_wrong - rest_wrong - deviance
     # n / (k (n - k)) = 4 / (n (1 - u^2))
     interior = saddle - 0.5 * (xp.log(ns) + log_more + log_less) + 0.5 * (math.log(4.0) - _LOG_2PI)
     return xp.where(inside, interior, -n * math.log(2.0))
@@ -262,7 +267,7 @@ def cells(n: Array, p: Array, neg_log_tail: Array, buckets: int) -> BinomialCell
     middle = xp.minimum(starts + before, n)
     ends = xp.clip(starts + length - 1.0, 0.0, n)
 
-    log_middle = log_pmf(middle, n, p)
+    log_middle, log_first, log_last = log_pmf(xp.stack([middle, starts, ends]), n, p)
     odds = xp.log(p) - log1p(-p)
     # log pmf(x + 1) - log pmf(x), decreasing in x: the tangent at the middle bounds the part from above.
     at_end = middle >= n
@@ -271,7 +276,6 @@ def cells(n: Array, p: Array, neg_log_tail: Array, buckets: int) -> BinomialCell
     slope = xp.where(single | ~xp.isfinite(slope), 0.0, slope)
     upper = xp.exp(log_middle - before * slope) * geometric_sum(slope, length)
 
-    log_first, log_last = log_pmf(starts, n, p), log_pmf(ends, n, p)
     chord = xp.where(single, 0.0, (log_last - log_first) / xp.maximum(length - 1.0, 1.0))
     chord = xp.where(xp.isfinite(chord), chord, 0.0)
     lower = xp.exp(log_first) * geometric_sum(chord, length)

@@ -24,7 +24,7 @@ from checkin_jax.numerics.counts.labels import LabelledShares
 # Number of losses. Their spacing in standard deviations of the loss: _NEAR at zero, growing as e^(x^2/6),
 # where chords of a normal law's profile cost least; _TAIL in the tail; _FAR where all masses are far below
 # delta.
-_LOSSES = 52
+LOSSES = 52
 _NEAR, _TAIL, _FAR = 0.073, 0.2, 0.7
 # Masses of exp(-neg_log_tail + 14) are a twentieth of delta.
 _BELOW_DELTA = 14.0
@@ -154,7 +154,7 @@ class GameArguments(NamedTuple):
         neg_log_tail: float,
     ) -> GameArguments:
         """The problem of about `mean` steps; deviation: of the loss."""
-        above = distances(deviation, math.expm1(steps.epsilon0), neg_log_tail, _LOSSES)
+        above = distances(deviation, math.expm1(steps.epsilon0), neg_log_tail, LOSSES)
         losses = host(np.log1p(above))
         message = steps.message(losses)
         return cls((value, given, message, stages, losses, steps.rules(message), nodes_for(mean)), above)

@@ -12,7 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -143,6 +144,13 @@ def _follow(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def device_kernels(question: Question, names: Collection[str], devices: Sequence[Any]) -> ModuleType | None:
+    """The module whose compiled kernels answer some rows on these devices; None on the host's CPU."""
+    if devices[0].platform == "cpu":
+        return None
+    return next((each for each in (curves, brackets) if each.served(question, names)), None)
+
+
 def evaluate(
     question: Question, rows: Settings, workers: Workers, devices: Sequence[Any], done: Callable[[int], None]
 ) -> pa.Table:
@@ -158,8 +166,8 @@ def evaluate(
         results.errors[place] = error
     left = np.flatnonzero(results.errors == "")
     done(len(rows) - len(left))
-    kernels = next((each for each in (curves, brackets) if each.served(question, rows.axes)), None)
-    if devices[0].platform != "cpu" and kernels is not None:
+    kernels = device_kernels(question, rows.axes, devices)
+    if kernels is not None:
         served = kernels.on_devices(rows.axes, left, devices, results)
         done(len(served))
         left = np.setdiff1d(left, served, assume_unique=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -33,7 +34,8 @@ from checkin_jax.sweeps.tables import Sweep
 _AHEAD, _PAUSE = 1024, 0.05
 # Most rows of a block, and those of a block that an accelerator evaluates.
 _MOST_ROWS, _ON_ACCELERATORS = 2**20, 2**17
-_SWEEPING = "sweeping {:,} settings ..."
+_SWEEPING = "sweeping {:,} settings{} ..."
+_COMPILING = "; programs for the device compile first, once a machine"
 Progress = Callable[[int, int], None]
 
 
@@ -214,7 +216,7 @@ def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments
     """
     made, devices = prepare(**arguments), _devices()
     tell = _counting(progress, len(made.settings))
-    with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None), Workers() as workers:
+    with _under_way(made, devices, verbose and progress is None), Workers() as workers:
         blocks = [_evaluated(made, workers, devices, block, tell) for block in range(len(made.blocks))]
     return tables.of_arrow(pa.concat_tables(blocks))
 
@@ -259,7 +261,7 @@ def sweep_to_file(
     if join and executor is not None:
         raise ValueError("expected one of join and executor")
     devices, tell = _devices(), _counting(progress, len(made.settings))
-    with going_on(_SWEEPING.format(len(made.settings)), verbose and progress is None):
+    with _under_way(made, devices, verbose and progress is None):
         if join:
             return _joined(made, path, devices, tell)
         with Store(path, made.identity(), resume=resume) as store:
@@ -272,6 +274,15 @@ def sweep_to_file(
                     for block in left:
                         store.write(block, functools.partial(_evaluated, made, workers, devices, block, tell))
             return _finished(made, store, path)
+
+
+def _under_way(
+    made: Prepared, devices: Sequence[Any], verbose: bool
+) -> contextlib.AbstractContextManager[None]:
+    """`going_on` for a sweep."""
+    kernels = evaluate.device_kernels(made.question, made.settings.axes, devices)
+    compiling = "" if kernels is None else _COMPILING
+    return going_on(_SWEEPING.format(len(made.settings), compiling), verbose)
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:

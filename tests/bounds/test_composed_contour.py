@@ -220,16 +220,20 @@ def test_two_devices_give_what_one_gives():
 
 @pytest.mark.usefixtures("x64")
 def test_lanes_lower_for_cuda_in_float64():
-    _, rows = rows_of(SOME)
-    programs = [brackets._GAMES[640], brackets._clones, brackets._ternary, brackets._binary]
-    lanes = jax.tree.map(lambda part: jax.ShapeDtypeStruct((2, *np.shape(part)), np.float64), rows[0].lane)
-    for laws in programs:
-        lowered = jax.export.export(brackets._lanes(laws), platforms=["cuda"])(lanes)
-        assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module()), laws
-    atoms = jax.eval_shape(brackets._lanes(programs[0]), lanes)[0]
-    given = atoms, lanes, jax.ShapeDtypeStruct((2,), bool)
-    lowered = jax.export.export(brackets._lanes(brackets._end), platforms=["cuda"])(*given)
-    assert not re.search(r"\b(f32|bf16|f16)>", lowered.mlir_module())
+    """Every program of every part of the bracket."""
+    row, lowered = rows_of(SOME)[1][0], []
+
+    def run(one, *given):
+        found = jax.export.export(jax.jit(jax.vmap(one)), platforms=["cuda"])(*given)
+        assert not re.search(r"\b(f32|bf16|f16)>", found.mlir_module()), one
+        lowered.append(one)
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in found.out_avals]
+        return jax.tree.unflatten(found.out_tree, shapes)
+
+    lanes = jax.tree.map(lambda part: jax.ShapeDtypeStruct((2, *np.shape(part)), np.float64), row.lane)
+    for part in (brackets._T1, brackets._GAMES[640], brackets._TERNARY, brackets._BINARY):
+        part(run, lanes, jax.ShapeDtypeStruct((2,), bool))
+    assert len(set(lowered)) == 9
 
 
 class _Accelerator(NamedTuple):

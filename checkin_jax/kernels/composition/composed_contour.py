@@ -22,7 +22,9 @@ use is ours.
 from __future__ import annotations
 
 import math
+import operator
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float64
@@ -43,10 +45,14 @@ _BESIDE, _FARTHEST = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.3), 8.0
 
 def _tilt(atoms: pld.Atoms, counts: Array, log_delta: Array) -> pld.Tilt:
     """About the saddle point of delta; every order is valid."""
-    far = pld.chernoff_tilt(atoms, counts, log_delta)
-    # delta is about e^{K(t) - t eps} / (t (t + 1) sd sqrt(2 pi)).
-    share = jnp.log(far.order * (far.order + 1.0) * jnp.sqrt(2.0 * math.pi * far.variance))
-    near = pld.chernoff_tilt(atoms, counts, jnp.minimum(log_delta + share, -_LEAST))
+
+    def nearer(at: pld.Tilt, again: tuple[Array]) -> pld.Tilt:
+        # delta is about e^{K(t) - t eps} / (t (t + 1) sd sqrt(2 pi)); at first without the denominator.
+        share = again[0] * jnp.log(at.order * (at.order + 1.0) * jnp.sqrt(2.0 * math.pi * at.variance))
+        return pld.chernoff_tilt(atoms, counts, jnp.minimum(log_delta + share, -_LEAST))
+
+    one = jnp.ones(())
+    near = backend.scan(nearer, pld.Tilt(one, one, one, one), (jnp.asarray([0.0, 1.0]),))
     return pld.tilt_at(atoms, counts, jnp.maximum(near.order, _LEAST_ORDER / jnp.sqrt(near.variance)))
 
 
@@ -100,12 +106,14 @@ def end(
     # Relative rounding of masses and tilts, per round, as in `pld.compose`.
     drift = rounds * UNIT * (64.0 + 4.0 * order * jnp.max(jnp.abs(losses)))
 
-    higher = pld.tilt_at(atoms, counts, order + jnp.asarray(_HIGHER) / deviation)
+    # Orders above this one, and 0.
+    others = pld.tilt_at(atoms, counts, jnp.append(order + jnp.asarray(_HIGHER) / deviation, 0.0))
+    higher, plain = (jax.tree.map(operator.itemgetter(part), others) for part in (slice(-1), -1))
     beyond = (higher.order - order) * period
     log_before = higher.log_mgf + 0.5 * variance * higher.order * (higher.order + 1.0)
     log_before = log_before + drift * higher.order / order - beyond - jnp.log(-jnp.expm1(-beyond))
     # C(x + y) <= y + (x + Y)_+ for y > 0, whose mean is at most this where eps >= 0.
-    plain, shrink = pld.tilt_at(atoms, counts, jnp.zeros(())), jnp.exp(-order * period)
+    shrink = jnp.exp(-order * period)
     reach = jnp.sqrt(plain.variance + variance) + jnp.abs(plain.mean) + variance
     after = shrink / (1.0 - shrink) * jnp.minimum(1.0, period / (1.0 - shrink) + reach)
     infinite = -jnp.expm1(rounds * log1p(-atoms.infinite[0]))

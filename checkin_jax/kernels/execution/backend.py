@@ -8,6 +8,7 @@ only. Error bounds cover both (tests/bounds/test_engines.py).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -242,6 +243,20 @@ def _stacked(rows: list[Any]) -> Any:
     if isinstance(rows[0], np.ndarray):
         return xp.stack(rows)
     return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
+
+
+def in_turn(function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
+    """`vmap(function)(*rows)`, under JAX by a loop: XLA keeps its arguments and results.
+
+    Others it may compile and evaluate anew for each use.
+    """
+    return jax.lax.map(lambda row: function(*row), rows) if of_jax(rows) else vmap(function)(*rows)
+
+
+def unstacked(values: Any) -> list[Any]:
+    """The parts of the leading axis of every array."""
+    count = len(jax.tree.leaves(values)[0])
+    return [jax.tree.map(operator.itemgetter(i), values) for i in range(count)]
 
 
 def by_rows(

@@ -24,6 +24,11 @@ def at_losses(kernel: Callable[[Array], Any], loss: np.ndarray) -> Any:
     return np.concatenate([kernel(host(loss[start : start + _BLOCK])) for start in starts], axis=-1)
 
 
+def shared(devices: Sequence[Any]) -> NamedSharding:
+    """The arrangement of a block of lanes, as many on each of the devices."""
+    return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
+
+
 def on_lanes(
     program: Callable[[Any], Array], lanes: Any, devices: Sequence[Any], most: int
 ) -> Callable[[], np.ndarray]:
@@ -31,11 +36,10 @@ def on_lanes(
 
     program: of a block of lanes. most: lanes of a call on each device.
     """
-    shared = NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
     count, size = len(jax.tree.leaves(lanes)[0]), len(devices) * most
     found = []
     for start in range(0, count, size):
         some = np.minimum(np.arange(start, start + size), count - 1)
         columns = jax.tree.map(lambda column, some=some: np.take(column, some, axis=0), lanes)
-        found.append(program(jax.device_put(columns, shared)))
+        found.append(program(jax.device_put(columns, shared(devices))))
     return lambda: np.concatenate([np.asarray(part) for part in found])[:count]

@@ -26,7 +26,17 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
 from checkin_jax.kernels.elementary import complex_exp, log1p, sin
-from checkin_jax.kernels.execution.backend import complex_of, irfft, mixed, of_jax, quietly, scan, xp
+from checkin_jax.kernels.execution.backend import (
+    complex_of,
+    in_turn,
+    irfft,
+    mixed,
+    of_jax,
+    quietly,
+    scan,
+    unstacked,
+    xp,
+)
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 
@@ -153,18 +163,17 @@ def t1_alone(game: Laws) -> Array:
     return xp.concatenate([xp.zeros_like(game.real[..., :-1]), xp.ones_like(game.real[..., -1:])], axis=-1)
 
 
-def begin(game: Laws, first: Array) -> Played:
-    """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
+def nothing_played(game: Laws) -> Played:
+    """The normal variable alone."""
     nothing = xp.zeros_like(game.contour.order)
     normal = stop_loss.start(game.contour, game.theta)
-    alone = Played(
-        normal,
-        complex_exp(normal.log_ratio),
-        0.5 * xp.square(game.contour.smoothing[..., None] * game.orders),
-        nothing,
-        nothing,
-    )
-    return add(game, alone, t1_alone(game), first, nothing)
+    far = 0.5 * xp.square(game.contour.smoothing[..., None] * game.orders)
+    return Played(normal, complex_exp(normal.log_ratio), far, nothing, nothing)
+
+
+def begin(game: Laws, first: Array) -> Played:
+    """The normal variable and `first` steps with T1's law, which dominates every law by theorem."""
+    return add(game, nothing_played(game), t1_alone(game), first, xp.zeros_like(game.contour.order))
 
 
 def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
@@ -346,10 +355,13 @@ def _binomial(
     real = end.real + grown * (1.0 / xp.square(order) + end.real)
 
     excess = game.theta * game.theta * step
-    log_step, size = stop_loss.log_one_plus(excess)
-    log_real = log1p(xp.square(order) * real)
-    off = stop_loss.rounding(game.theta, excess, real[..., None], size)
-    steps = stop_loss.repeated(game.contour, game.theta, _as_complex(rate) * excess, rate * real)
+
+    def at_nodes(excess: Array, real: Array) -> tuple[stop_loss.Repeated, Array]:
+        return stop_loss.repeated(game.contour, game.theta, excess, real), 1.0 + stop_loss.squared(excess)
+
+    # A step, and one that is taken with probability `rate`.
+    pair = xp.stack([excess, _as_complex(rate) * excess]), xp.stack([real, rate * real])
+    (taken, size), (steps, _) = unstacked(in_turn(at_nodes, pair))
     # A step multiplies e^{t x} by at most Q, and E (K - J)_+ Q^(K-J) <= n gamma Q (1 - gamma + gamma Q)^(n-1)
     # Q^-J.
     most = xp.square(order) * xp.maximum(end.real, xp.max(game.real[..., :-1], axis=-1))
@@ -362,12 +374,13 @@ def _binomial(
         edge = xp.clip(before * (1.0 - rate) / ((clients - before) * rate), 1e-3, 1.0)
         log_edge = log_sum(edge - 1.0) + math.log(2.0)  # for the rounding of |M|
         counted = stop_loss.times(total, steps, clients)
-        below = _as_complex(before) * (log_step - _as_complex(log_real)[..., None])
         kept = size >= xp.square(edge)
         late = stop_loss.ContourSum(
-            counted.log_mgf - before * log_real,
-            xp.where(kept, counted.log_ratio - below, _as_complex(xp.asarray(-1e4))),
-            xp.where(kept, counted.drift + before * off, 0.0),
+            counted.log_mgf - before * taken.log_mgf,
+            xp.where(
+                kept, counted.log_ratio - _as_complex(before) * taken.log_ratio, _as_complex(xp.asarray(-1e4))
+            ),
+            xp.where(kept, counted.drift + before * taken.drift, 0.0),
             counted.absolute + xp.exp(log_edge - log_sum(xp.square(order) * real)),
         )
         further = clients * rate * (1.0 + growth) / (1.0 + rate * growth)
@@ -419,13 +432,13 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
     shares = stages.tolerance / (counts.size * xp.maximum(counts, 1.0))
     allowed = shares.reshape(-1, *(1,) * worth.ndim) * worth
 
-    def stage(played: Played, spent: tuple[Array, Array]) -> Played:
-        count, allowed = spent
-        share, failed = stage_law(game, played, allowed)
-        return add(game, played, share, count, failed)
+    def stage(state: tuple[Played, Array, Array], now: tuple[Array, Array]) -> tuple[Played, Array, Array]:
+        (played, share, failed), (count, allowed) = state, now
+        played = add(game, played, share, count, failed)
+        return played, *stage_law(game, played, allowed)
 
-    played = scan(stage, begin(game, stages.first), (stages.sizes, allowed[:-1]))
-    share, failed = stage_law(game, played, allowed[-1])
+    start = nothing_played(game), t1_alone(game), xp.zeros_like(worth)
+    played, share, failed = scan(stage, start, (xp.append(stages.first, stages.sizes), allowed))
     total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
     few = game._replace(theta=game.theta[..., :_TURNED], laws=game.laws[..., :_TURNED])
     begun = played._replace(total=total, ratio=played.ratio[..., :_TURNED])
