@@ -91,7 +91,7 @@ def test_pages_are_short():
     book = [ROOT / "docs" / "proofs.md", *(ROOT / "docs").glob("theory*.md")]
     # A formula between two lines of text counts no words, so that nobody squeezes it.
     texts = [re.sub(r"\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL) for page in book]
-    assert sum(len(text.split()) for text in texts) <= 19_200
+    assert sum(len(text.split()) for text in texts) <= 19_500
 
 
 def test_the_sidebar_is_short():
