@@ -130,7 +130,7 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         return []
     if unit.protocol.used_slot_choices is not None:
         return _foreign_messages(unit, unit.protocol.used_slot_choices, colluding)
-    honest = max(2 * shown.num_rivals - colluding, 0)
+    honest = max(min(2 * shown.num_rivals, unit.protocol.num_clients - 1) - colluding, 0)
     if honest >= shown.number or shown.num_rivals == 0 or unit.summed_slots:
         return []
     if honest and shown.shown < 1.0:
