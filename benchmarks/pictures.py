@@ -111,10 +111,10 @@ def amplification(axis: Axes, points: int) -> list[Row]:
 def colluders(axis: Axes, points: int) -> list[Row]:
     """Epsilon against the share of clients who collude with the adversary, for each protocol.
 
-    Behind a shuffler colluders are no cover, and that is all; in windows whose empty slots show dummies a known message
-    that is missing tells that somebody else was there, and a few colluders cost as much as many.
+    Behind a shuffler colluders are no cover, and that is all. In windows whose empty slots show dummies a known message
+    that is missing tells that somebody else was there: as many colluders as there are slots cost all of the cover.
     """
-    shares = np.unique(np.concatenate([[0.0, 0.01], np.linspace(0.1, 0.9, points), [0.99]]))
+    shares = np.unique(np.concatenate([[0.0, 1e-3, 0.01], np.linspace(0.1, 0.9, points), [0.99]]))
     clients = FLEET["num_clients"]
     panel = Panel(axis, "colluding_share", "epsilon")
     runs: dict[str, tuple[type[CheckInProtocol], dict[str, Any]]] = {
@@ -125,7 +125,7 @@ def colluders(axis: Axes, points: int) -> list[Row]:
     }
     fleet = {"num_clients": clients, "num_colluding": np.rint(shares * clients).astype(int)}
     for (name, (protocol, setting)), color in zip(runs.items(), (_ORANGE, _BLUE, _GREEN, _PURPLE)):
-        found = sweep(protocol=protocol, **fleet, epsilon0=1.0, delta=DELTA, bounds="fast", **setting)
+        found = sweep(protocol=protocol, **fleet, epsilon0=1.0, delta=DELTA, **setting)
         end = name.replace(" ", "\n", 1)
         panel.curve(name, shares, found["epsilon"], color, ".-", lower=found["lower"], end=end)
     return panel.finished(yscale="log")

@@ -190,7 +190,7 @@ def test_training_curves_of_the_digits_in_miniature(tmp_path):
         ("bracket", 5 * 3),
         ("profile", 3),
         ("amplification", 4 * 2),
-        ("colluders", 4 * 5),
+        ("colluders", 4 * 6),
     ],
 )
 def test_figures_hold_what_is_computed(tmp_path, name, count):
