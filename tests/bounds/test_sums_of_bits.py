@@ -228,6 +228,21 @@ def test_sums_at_unequal_rates(rates):
     assert upper[0] <= 1.3 * exact[0]
 
 
+@pytest.mark.parametrize("fleet", [(0.6, 0.3), (0.6, 0.2, 0.1), (0.4, 0.5, 0.6), (0.2, 0.6, 0.6, 0.1)])
+def test_sums_within_limits_of_rates(fleet):
+    """Every fleet within the limits, the target being its first client."""
+    exact, others = worst_sample(fleet, 2.0), math.fsum(fleet[1:]) * (1.0 - 1e-12)
+
+    def upper(largest):
+        limits = cj.RateLimits(largest=largest, expected_check_ins=others)
+        run = cj.ShuffledCheckIn(num_clients=len(fleet), check_in_prob=limits, num_rounds=1)
+        return of_run(run, cj.Rappor(epsilon0=2.0))[0]
+
+    assert np.all(upper(0.6) >= exact - ERROR)
+    # A wrong neighbour: the target is faster than the limit.
+    assert fleet[0] < 0.6 or upper(0.5)[0] < exact[0]
+
+
 def of_window(target, others, dummy, prob, slots, minibatch, epsilon0):
     """Law of the sums of a fixed window with hidden dummies."""
     records = (target, *others)
