@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, neg_log_tail
 from checkin_jax.accounting.bounds.messages.equal_records import BitsAtOneRecord
 from checkin_jax.accounting.bounds.messages.subsampling import SummedMessages
@@ -346,3 +346,13 @@ def test_sums_of_rappor_are_known_sharply(run, epsilon0, widest):
     assert found.method.startswith("subsampling")
     assert found.lower < found.epsilon < widest * found.lower
     assert any("depends on another message" in each for each in found.assumptions)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [theorems.bit_sums, theorems.t_star_averages, gaussian_slots.r3_of_sums],
+    ids=lambda each: each.__name__,
+)
+def test_statements_name_the_page_of_the_proof(build):
+    (row,) = (each for each in table.BOUNDS if each.build is build)
+    assert "docs/theory_mechanisms.md" in row.reference

@@ -62,7 +62,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "profile": (
         "the worst case over all laws of likelihood ratios that the privacy profile of one message allows, chosen "
         "message by message",
-        "docs/theory_gaussian.md, docs/theory.md, docs/theory_allocation.md, docs/theory_rates.md",
+        "docs/theory_gaussian.md, docs/theory.md, docs/theory_mechanisms.md, docs/theory_allocation.md, "
+        "docs/theory_rates.md",
     ),
     "gaussian-cover": (
         "two laws replace the worst case over all laws of likelihood ratios: every other client's Gaussian message is "
@@ -77,7 +78,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "subsampling": (
         "the client's message is used with some probability, by itself or in a sum whose noise adds up; other "
         "messages are not counted as hiding it",
-        "docs/theory_gaussian.md, docs/theory_allocation.md, docs/theory_rates.md; [BBG18], Theorem 2",
+        "docs/theory_gaussian.md, docs/theory_mechanisms.md, docs/theory_allocation.md, docs/theory_rates.md; "
+        "[BBG18], Theorem 2",
     ),
     "allocation": (
         "a Gaussian message is in one of several slots, hidden among dummies, empty slots and other clients",
