@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pictures
 from checkin_jax import cli, plotting
 from checkin_jax.training.reports import recorded
 
@@ -187,10 +188,6 @@ def test_training_curves_of_the_digits_in_miniature(tmp_path):
         ("shuffled-check-in-figure-2", 5 * 2),
         ("random-check-ins-figure-2", 13 * 2),
         ("random-check-ins-clients", 4 * 2),
-        ("bracket", 5 * 3),
-        ("profile", 3),
-        ("amplification", 4 * 2),
-        ("colluders", 4 * 6),
     ],
 )
 def test_figures_hold_what_is_computed(tmp_path, name, count):
@@ -201,6 +198,19 @@ def test_figures_hold_what_is_computed(tmp_path, name, count):
     rows = read(data)
     assert len(rows) == count
     ends = [(float(row["lower"]), float(row["epsilon"])) for row in rows if row["lower"]]
+    assert all(0 <= low <= high for low, high in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "count"), [("bracket", 5 * 3), ("profile", 3), ("amplification", 4 * 2), ("colluders", 4 * 6)]
+)
+def test_pictures_of_the_pages_hold_what_is_computed(name, count):
+    _, (axis,) = plotting.figure()
+    chosen = pictures.PICTURES[name]
+    rows = chosen.draw(axis, **({"points": 2} if chosen.points else {}))
+    assert len(rows) == count
+    ends = [(row["lower"], row["epsilon"]) for row in rows if row.get("lower") is not None]
     assert all(0 <= low <= high for low, high in ends)
 
 
