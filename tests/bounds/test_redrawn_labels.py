@@ -390,7 +390,7 @@ def test_tails_beside_colluders_are_on_their_side_of_the_mean(colluding):
         sums = [keys[i + 2 * m] - keys[i + m] - left[s + m] for i in mine]
         assert tails.fewest[0] <= drawn <= tails.most[0]
         assert tails.low[0] <= min(sums) <= max(sums) <= tails.high[0]
-    beside = redrawn._beside_colluders(tails, known, m, m - 1.0 - known, np.array([0.5]))
+    beside = redrawn._shown_beside(tails, known, m, m - 1.0 - known, np.array([0.5]))
     shown = (1.0 - (1.0 - 1.0 / m) ** able[m : 2 * m])[:known].sum()
     assert shown <= beside.most[0] <= shown + 2.0 * math.sqrt(known)
     # Shares in shown slots have the mean of the keys.

@@ -144,7 +144,7 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
         return slots * (t + _key_left(-t, honest / m))
 
     drawn = _largest(keys, float(slots), exponents + np.log(events)) / slots
-    beside = _beside_colluders(tails, known, window, honest, exponents + np.log(events))
+    beside = _shown_beside(tails, known, window, honest, exponents + np.log(events))
     if not np.isfinite(beside.share).all():
         return None
     middle = -np.expm1(-1.0)
@@ -177,7 +177,7 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
     return best
 
 
-class _Beside(NamedTuple):
+class _ShownBeside(NamedTuple):
     """Slots with a colluder in which an honest client is shown, level by level.
 
     most: their number, from above. share: the target's in each, from above, 1 at least. least: sum of the target's
@@ -189,12 +189,12 @@ class _Beside(NamedTuple):
     least: np.ndarray
 
 
-def _beside_colluders(
+def _shown_beside(
     tails: _Tails, known: int, window: int, honest: float, exponents: np.ndarray
-) -> _Beside:
+) -> _ShownBeside:
     """Bounds each of which fails with probability e^-exponent at most; known: number of slots with a colluder."""
     if not known:
-        return _Beside(0.0 * exponents, np.ones(exponents.size), 0.0 * exponents)
+        return _ShownBeside(0.0 * exponents, np.ones(exponents.size), 0.0 * exponents)
     m = float(window)
     often, seldom = (-np.expm1(n * np.log1p(-1.0 / m)) for n in (m, honest))
     most = _largest(lambda t: known * np.log1p(often * np.expm1(t)), float(known), exponents)
@@ -204,7 +204,7 @@ def _beside_colluders(
     with np.errstate(divide="ignore"):
         share = np.where(tails.fewest > 0.0, (1.0 + tails.high) / tails.fewest, np.inf)[at]
     lowest = np.maximum(tails.low, 0.0)[at] / tails.most[at] * (1.0 - 1e-13)
-    return _Beside(
+    return _ShownBeside(
         np.minimum(np.ceil(most), known),
         np.maximum(share * (1.0 + 1e-13), 1.0),
         np.maximum(least, 0.0) * lowest,

@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.interface import MAX_LOSS, EventProfile, Line
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.kernels import host
+from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
 from checkin_jax.randomizers import LabelLaws
@@ -275,6 +275,11 @@ def hidden_witnesses(messages: HiddenSum, grid_bound: UnitBound) -> tuple[Gaussi
     return (GaussianAtOneRecord(grid_bound, messages, profile.mu),)
 
 
+def _probs(values: np.ndarray, number: np.ndarray | float, prob: float) -> np.ndarray:
+    """Probabilities of these values of a binomial variable."""
+    return np.exp(np.asarray(binomial.log_pmf(values, number, prob)))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BitsAtOneRecord:
     """Witness: how many of the bits in which two records differ are flipped, all others at the second record.
@@ -305,19 +310,19 @@ class BitsAtOneRecord:
         n, rate, mean = self.num_clients, self.rate, self.num_clients * self.rate
         flipped = 1.0 / (1.0 + math.exp(self.epsilon0))
         reach = math.sqrt(2.0 * self.neg_log_tail * mean) + self.neg_log_tail
+        numbers = np.arange(max(math.floor(mean - reach), 1.0), min(math.ceil(mean + reach), n) + 1.0)
         found = []
-        for number in range(max(math.floor(mean - reach), 1), min(math.ceil(mean + reach), n) + 1):
-            weight, bits = scipy.stats.binom.pmf(number, n, rate), 2 * number
-            t = np.arange(bits + 1)
-            law = scipy.stats.binom(bits, flipped)
-            others = scipy.stats.binom.pmf(t, bits - 2, flipped)
+        for number, weight in zip(numbers.tolist(), _probs(numbers, n, rate).tolist()):
+            bits = 2.0 * number
+            t = np.arange(bits + 1.0)
+            law, one_fewer, others = _probs(t, bits - np.arange(3.0)[:, None], flipped)
             one_moved = (1.0 - flipped) * np.append(0.0, others[:-1]) + flipped * others
-            gap = math.tanh(0.5 * self.epsilon0) * (scipy.stats.binom.pmf(t, bits - 1, flipped) + one_moved)
-            apart = number / n * gap
+            apart = number / n * math.tanh(0.5 * self.epsilon0) * (one_fewer + one_moved)
             with np.errstate(divide="ignore", invalid="ignore"):
-                ratios = 1.0 + (np.append(0.0, apart[:-1]) - apart) / law.pmf(t)
+                ratios = 1.0 + (np.append(0.0, apart[:-1]) - apart) / law
             ratios = np.maximum.accumulate(np.where(np.isnan(ratios), math.inf, ratios))
-            found.append((ratios, weight * apart, weight * law.sf(t), weight * law.cdf(t)))
+            more = np.append(np.cumsum(law[:0:-1])[::-1], 0.0)
+            found.append((ratios, weight * apart, weight * more, weight * np.cumsum(law)))
         return found
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:

@@ -66,10 +66,10 @@ def _hidden(unit: Unit) -> tuple[Reduction, ...]:
     slots, mu = unit.slots, unit.randomizer.gaussian_mu
     if slots is None or mu is None or not slots.hidden:
         return ()
-    return tuple(hidden_reductions(slots, _common(unit), sums_of(slots, unit.view), mu))
+    return tuple(hidden_reductions(slots, common_slots(unit), sums_of(slots, unit.view), mu))
 
 
-def _common(unit: Unit) -> bool:
+def common_slots(unit: Unit) -> bool:
     """True if all clients have the same slots."""
     protocol = unit.protocol
     return protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
@@ -196,7 +196,7 @@ def r3_of_sums(unit: Unit) -> UnitBound | None:
         return HiddenSlots(number, use_prob, profile(round(mu**-2)), unit.neg_log_tail, failure_prob)
 
     sums, choices = sums_of(slots, unit.view), unit.protocol.used_slot_choices
-    ways = hidden_reductions(slots, _common(unit), sums, 1.0)
+    ways = hidden_reductions(slots, common_slots(unit), sums, 1.0)
     if choices is not None:
         ways += displacing_reductions(choices, True, sums, 1.0, unit.neg_log_tail)
     found = [
