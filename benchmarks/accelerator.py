@@ -212,7 +212,7 @@ def whole_run(small: bool, mnist: Path | None) -> list[Row]:
     clients = 200_000 if mnist is None else 60_000
     wanted = (0.9,) if mnist is None else (0.9, 0.95, 0.97)
     protocol = cj.ShuffledCheckIn(
-        num_clients=clients, check_in_prob=0.01 if mnist is None else 0.1, num_rounds=1 if small else 1_500
+        num_clients=clients, check_in_prob=0.01 if mnist is None else 0.1, num_rounds=1 if small else 5_000
     )
     # Noise for sums of thousands of messages: single ones would say nearly all.
     run = PrivateRun(protocol=protocol, randomizer=cj.Gaussian(noise_multiplier=0.1))
@@ -249,16 +249,46 @@ def brackets_on_the_host(small: bool) -> Row:
     return Row(f"{count:,} composed brackets, host's cores", spent, spent, f"{count / spent:.0f} a second")
 
 
-def brackets_on_the_device(small: bool) -> Row:
-    """Composed brackets a second by the device's kernels, what the host prepares and checks included."""
-    table = kinds.check_ins(8 if small else 20_000, seed=2)
+def brackets_on_the_device(small: bool) -> list[Row]:
+    """Brackets a second by the device's kernels, the host's share included; and some against `account`."""
+    table = kinds.check_ins(8 if small else 50_000, seed=2)
     every, devices = np.arange(len(table["delta"])), jax.local_devices()
     results = Results(Question("bracket", cj.ShuffledCheckIn), len(every))
     first, again = (seconds(lambda: on_devices(table, every, devices, results)) for _ in range(2))
-    count = np.isfinite(results.columns["epsilon"]).sum()
-    others = f"the other {len(every) - count:,} rows are the host's"
-    result = f"{count / again:.0f} a second, after {first - again:.0f} s of compiling; {others}"
-    return Row(f"{count:,} composed brackets, the device", first, again, result)
+    answered = np.flatnonzero(np.isfinite(results.columns["epsilon"]))
+    others = f"the other {len(every) - len(answered):,} rows are the host's"
+    result = f"{len(answered) / again:.0f} a second, after {first - again:.0f} s of compiling; {others}"
+    compared, start = answered[: 2 if small else 100].tolist(), time.perf_counter()
+    right = [
+        cj.account(
+            cj.ShuffledCheckIn(
+                **{name: table[name][i].item() for name in ("num_clients", "check_in_prob", "num_rounds")}
+            ),
+            cj.PureLDP(epsilon0=table["epsilon0"][i].item()),
+            delta=table["delta"][i].item(),
+        )
+        for i in compared
+    ]
+    spent = time.perf_counter() - start
+    upper, lower = (results.columns[name][compared] for name in ("epsilon", "lower"))
+    ends = np.array([[one.epsilon, one.lower] for one in right])
+    told = SAME if (upper >= ends[:, 1]).all() and (lower <= ends[:, 0]).all() else WRONG
+    ratios = [f"{ratio.min():.4f} to {ratio.max():.4f}" for ratio in (upper / ends[:, 0], lower / ends[:, 1])]
+    agreed = f"{told}: upper ends {ratios[0]} of it, lower ones {ratios[1]}"
+    return [
+        Row(f"{len(answered):,} composed brackets, the device", first, again, result),
+        Row(f"{len(compared)} of them by account", spent, spent, agreed),
+    ]
+
+
+def brackets_of_a_sweep(small: bool) -> list[Row]:
+    """All rows of a sweep, those of the host's cores included; nothing where there is no accelerator."""
+    if jax.default_backend() == "cpu":
+        return []
+    table = kinds.check_ins(8 if small else 50_000, seed=4)
+    spent = seconds(lambda: cj.sweep(what="bracket", table=table))
+    count = len(table["delta"])
+    return [Row(f"{count:,} composed brackets, one sweep", spent, spent, f"{count / spent:.0f} a second")]
 
 
 def main(small: bool = False, mnist: Path | None = None, out: Path | None = None) -> None:
@@ -290,7 +320,8 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
         "divergences": lambda: [on_the_device(small)],
         "steps": lambda: private_steps(small, peaks),
         "Theorem 1": lambda: [theorem_1(small)],
-        "brackets of the device": lambda: [brackets_on_the_device(small)],
+        "brackets of the device": lambda: brackets_on_the_device(small),
+        "brackets of a sweep": lambda: brackets_of_a_sweep(small),
         "brackets of the host": lambda: [brackets_on_the_host(small)],
         "loop": lambda: [loop(small)],
         "run": lambda: whole_run(small, mnist),

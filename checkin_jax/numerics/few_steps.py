@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.execution.backend import product
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.staged_clones import Steps
@@ -31,6 +35,8 @@ _SPACING, _REACH, _BEYOND = 0.05, 6.0, 1.5
 _POINTS, _WORK = 1 << 12, 1.5e8
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
+# A compiled program: the most messages, and losses that are evaluated at once.
+MOST, _LOSSES_AT_ONCE = 192, 4
 # Relative rounding error of a value after at most _POINTS steps.
 _ROUNDED = 1e-10
 
@@ -74,6 +80,17 @@ class _Lattice:
         wide = np.concatenate([np.full(fewer, value[0]), value, value[-1] + rising])
         seen = np.stack([wide[fewer + offset : fewer + offset + self.size] for offset in offsets])
         return np.asarray(product(host(shares), host(seen))).max(axis=0)
+
+
+def tried(deviation: float, unit: float) -> np.ndarray:
+    """Values of c - 1 at which a game is played; deviation: of the loss. unit: e^epsilon0 - 1."""
+    near = min(_NEAR * deviation, 0.5 * unit)
+    return np.append(near * np.linspace(0.0, 1.0, _EVEN), np.geomspace(near, 0.98 * unit, _FAR)[1:])
+
+
+def log_rest(neg_log_tail: Any) -> Any:
+    """Logarithm of the probability of more messages than are played."""
+    return -neg_log_tail - 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,11 +159,9 @@ class FewSteps(abc.ABC):
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """Losses in nats and proven upper bounds there, convex; the last loss is epsilon0."""
         unit = math.expm1(self.steps.epsilon0)
-        near = min(_NEAR * self.deviation * unit / self.clients, 0.5 * unit)
-        tried = np.append(near * np.linspace(0.0, 1.0, _EVEN), np.geomspace(near, 0.98 * unit, _FAR)[1:])
         above: list[float] = []
         upper: list[float] = []
-        for each in tried.tolist():
+        for each in tried(self.deviation * unit / self.clients, unit).tolist():
             above.append(each)
             upper.append(self.value(each))
             if upper[-1] < math.exp(-self.neg_log_tail):
@@ -237,7 +252,7 @@ def problem(
     if steps.idle or everybody >= 1.0:
         return None
     if rate < 1.0:
-        clients, needed = float(counts[0]), neg_log_tail + 3.0
+        clients, needed = float(counts[0]), -log_rest(neg_log_tail)
         last = min(float(chernoff.most(clients, rate, np.array(needed))), clients - 1.0)
         if last > _POINTS:
             return None
@@ -252,3 +267,64 @@ def problem(
         return None
     found = FewMessages(float(step_counts.clients), steps, neg_log_tail, rest, counts, masses)
     return found if found.affordable else None
+
+
+def binomial_profile(
+    most: Array,
+    clients: Array,
+    rate: Array,
+    epsilon0: Array,
+    neg_log_tail: Array,
+    everybody: Array,
+    losses: Array,
+) -> Array:
+    """Upper bounds of `FewMessages` on the profile of any eps0-LDP messages, in one compiled program; [losses].
+
+    Args:
+      most: whole, at most n - 1 and `MOST`; more clients check in with a probability of at most e^`log_rest`.
+      clients: n. rate: in (0, 1), of everyone. epsilon0: nats. everybody: as in `problem`; scalars.
+      losses: in [0, epsilon0).
+    """
+    message = Message(epsilon0, jnp.ones(()))
+    # The last place, of c = 1, has no share in these laws.
+    unit, laws = jnp.expm1(epsilon0), HEXAGON.laws(message)[:-1, :-1]
+    step = jnp.sqrt(HEXAGON.largest_variance(message))
+    masses = jnp.exp(binomial.log_pmf(jnp.arange(MOST + 1.0), clients, rate)) * (1.0 + 1e-10)
+    rest = everybody + jnp.exp(log_rest(neg_log_tail))
+    reach = _REACH * step * jnp.sqrt(clients * rate) + _BEYOND
+    index = jnp.arange(_POINTS)
+
+    def value(loss: Array) -> Array:
+        above = jnp.expm1(loss)
+        start = -clients * above / unit
+        spacing = jnp.maximum(
+            1.0 / jnp.ceil(1.0 / (_SPACING * step)), (2.0 * reach - start) / (_POINTS - 2.0)
+        )
+        before = jnp.ceil(reach / spacing).astype(int)
+        place = HEXAGON.places(above, message)[:-1] / spacing
+        low = jnp.floor(place)
+
+        def at(values: Array, moved: Array) -> Array:
+            """Values there, on either side of the lattice: none is below the first, and slopes are at most one."""
+            here = index + moved.astype(int)
+            beyond = jnp.maximum(here - (_POINTS - 1), 0).astype(float)
+            return values[jnp.clip(here, 0, _POINTS - 1)] + spacing * beyond
+
+        def play(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            values, mean = state
+            pairs = zip(low, place - low)
+            moved = [(1.0 - up) * at(values, each) + up * at(values, each + 1.0) for each, up in pairs]
+            means = [
+                functools.reduce(jnp.add, [share * each for share, each in zip(law, moved)]) for law in laws
+            ]
+            values = functools.reduce(jnp.maximum, means)
+            return values, mean + masses[number] * values[before]
+
+        nothing = jnp.maximum(start + spacing * (index - before).astype(float), 0.0)
+        begun = nothing, masses[0] * nothing[before]
+        _, mean = jax.lax.fori_loop(1, most.astype(int) + 1, play, begun)
+        alone = message.alone(loss)
+        found = mean * (1.0 + _ROUNDED) * unit / clients + rest * alone
+        return jnp.minimum(found * (1.0 + ROUNDING) + FLUSHED, alone)
+
+    return jax.lax.map(value, losses, batch_size=_LOSSES_AT_ONCE)

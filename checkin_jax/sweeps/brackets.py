@@ -6,10 +6,12 @@ Rows whose bounds have no kernel here, and those that a lane answers with less t
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -18,14 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from checkin_jax.accounting import extremes
 from checkin_jax.accounting.bounds import clones_bounds
+from checkin_jax.accounting.bounds.clones_bounds import SPREADS
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
-from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
+from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.execution.backend import unstacked
 from checkin_jax.kernels.execution.blockwise import on_lanes, shared
@@ -33,31 +34,39 @@ from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message
-from checkin_jax.numerics import staged_clones
+from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.protocols import REPLACE
 from checkin_jax.sweeps.curves import pure_at_one_rate
 from checkin_jax.sweeps.formulas import OneRate
 from checkin_jax.sweeps.results import Question, Results
 
 METHOD = "contour integral"
-# Lanes per call on a device: for a few rows, and for many, of a gigabyte or two of memory.
-_LANES = (8, 256)
+# Lanes per call on a device: for a few rows, and for many, of a gigabyte or two of memory; rows prepared at a time.
+_LANES, _AT_ONCE = (8, 256), 2048
 # The range of deltas; least epsilon0.
 _DELTAS, _LEAST_EPSILON0 = (1e-100, 0.1), 1e-3
 # Buckets of the number of labels of clones and of 3-ary randomized response.
 _LABELS = 128
-# Least lower end, as a share of the upper one, of rows that are not left to the host.
-_NEAR = 0.98
+# Least lower end, as a share of the upper one, of rows that are not left to the host: the bounds themselves are farther
+# apart up to epsilon0 = _SMALL, and for few messages.
+_NEAR, _NEAR_IF_SMALL, _NEAR_IF_FEW, _SMALL = 0.98, 0.95, 0.9, 1.0
 # Atoms of a law, the most that a bound or witness has.
 _ATOMS = 4 * staged_clones.LOSSES + 1
 # The first event is at this share of the second loss.
 _FIRST = 1e-5
+# Losses of one round's second evaluation, as shares of the end of the first one and of epsilon0.
+_BESIDE, _INSIDE = 0.8, 0.9999
+# The last value of c - 1, as a share of e^epsilon0 - 1; losses of a lane beyond those of a game, and for T1 alone, on a
+# logarithmic scale.
+_LAST, _BEYOND, _SPREAD = 0.99, 16, 24
+_NO_STAGES = staged_games.Stages(host(0.0), host(np.zeros(HEXAGON.stages)), host(0.0), host(0.0))
 
 
 class BracketLane(NamedTuple):
     """A row: what `account` is asked, losses at which its profile is evaluated, and stages of the game.
 
-    losses: of T1+ and of the witness's events; between: beside them, of T1 where it is the bound, [losses] each.
+    losses: of the game and of the witness's events; between: one after each of them, for T1's law besides.
+    most: messages of the game of few. stages: of the game of many; zeros where there is another or none.
     """
 
     num_clients: Array
@@ -69,13 +78,14 @@ class BracketLane(NamedTuple):
     everybody: Array
     losses: Array
     between: Array
+    most: Array
     stages: staged_games.Stages
 
 
-def _t1(lane: BracketLane, losses: Array) -> Array:
-    """T1's profile."""
+def _t1(offsets: tuple[float, ...], lane: BracketLane, losses: Array) -> Array:
+    """T1's profile; offsets: support points of the number of absent clients, in standard deviations."""
     law = clones.upper_law(lane.num_clients, lane.rate, lane.epsilon0)
-    mix = mixture_profiles.buckets_upper(law, lane.neg_log_tail, _LABELS, ())
+    mix = mixture_profiles.buckets_upper(law, lane.neg_log_tail, _LABELS, offsets)
     tables = clones.signs(mix, lane.neg_log_tail, tails.STRIDED, False)
     return clones.profile_upper(mix, tables, losses, lane.epsilon0, tails.STRIDED[1])
 
@@ -88,26 +98,48 @@ def _t1_plus(nodes: int, lane: BracketLane) -> Array:
     return staged_games.profile_upper(*game, lane.losses, HEXAGON, nodes)
 
 
-def _of_both(lane: BracketLane, game: Array, alone: Array) -> pld.Atoms:
-    """The law of the smaller of T1+ and T1."""
-    return _above(lane, lane.losses, jnp.minimum(game, alone))
+def _few(lane: BracketLane) -> Array:
+    """The profile of the game of few messages."""
+    about = lane.most, lane.num_clients, lane.rate, lane.epsilon0, lane.neg_log_tail, lane.everybody
+    return few_steps.binomial_profile(*about, lane.losses)
 
 
-def _of_t1(lane: BracketLane, here: Array, between: Array) -> pld.Atoms:
-    """The law of T1, with twice as many losses."""
-    losses, values = (
-        jnp.ravel(jnp.stack(parts, axis=1)) for parts in ((lane.losses, lane.between), (here, between))
-    )
-    return _above(lane, losses, values)
+def _smaller(lane: BracketLane, game: Array, here: Array, between: Array) -> tuple[Array, Array]:
+    """The smaller of a game, whose profile is convex, and T1, at the losses and between them."""
+    at, values = jnp.expm1(jnp.append(lane.losses, lane.epsilon0)), jnp.append(game, 0.0)
+    # H_{1/c} = 1 - 1/c + H_c / c, and H is convex on both sides of c = 1, where it is below the chords to the mirror.
+    at_one = jnp.minimum(values[0], jnp.min((2.0 * values + at) / (at + 2.0)) * (1.0 + ROUNDING))
+    values = values.at[0].set(jnp.where(at[0] > 0.0, values[0], at_one))
+    share = (jnp.expm1(lane.between) - at[:-1]) / (at[1:] - at[:-1])
+    chord = (values[:-1] + share * (values[1:] - values[:-1])) * (1.0 + ROUNDING)
+    return jnp.minimum(values[:-1], here), jnp.minimum(chord, between)
 
 
-def _above(lane: BracketLane, losses: Array, values: Array) -> pld.Atoms:
-    """The law of a profile that vanishes at epsilon0; what is rare enough is put at infinite loss."""
-    losses, values = jnp.append(losses, lane.epsilon0), jnp.append(values, 0.0)
+def _merged(lane: BracketLane, here: Array, between: Array) -> tuple[Array, Array]:
+    """All losses in order, and the profile there; it vanishes at epsilon0."""
+    pairs = (lane.losses, lane.between), (here, between)
+    losses, values = (jnp.ravel(jnp.stack(parts, axis=1)) for parts in pairs)
+    return jnp.append(losses, lane.epsilon0), jnp.append(values, 0.0)
+
+
+def _above(lane: BracketLane, here: Array, between: Array) -> pld.Atoms:
+    """The law of a profile; what is rare enough is put at infinite loss."""
+    losses, values = _merged(lane, here, between)
     rare = values <= search.ENOUGH * jnp.exp(lane.log_delta) / lane.num_rounds
     values = jnp.where(rare, values[jnp.argmax(rare)], values)
     side = pld.side_upper(losses, values)
     return _padded(pld.join(losses, side, side, True))
+
+
+def _crossed(lane: BracketLane, here: Array, between: Array) -> Array:
+    """The loss at which the chords of one round's profile fall to delta."""
+    losses, values = _merged(lane, here, between)
+    delta, at = jnp.exp(lane.log_delta) * (1.0 - ROUNDING), jnp.expm1(losses)
+    after = jnp.argmax(values <= delta)
+    before = jnp.maximum(after - 1, 0)
+    share = (values[before] - delta) / (values[before] - values[after])
+    crossed = jnp.log1p(at[before] + share * (at[after] - at[before])) * (1.0 + ROUNDING)
+    return jnp.where(after == 0, losses[0], jnp.minimum(crossed, losses[after]))
 
 
 def _padded(atoms: pld.Atoms) -> pld.Atoms:
@@ -151,93 +183,169 @@ def _below(apart: Array, mass: Array) -> list[pld.Atoms]:
     return [_padded(pld.join(ahead, here, there, False, behind)) for ahead, here, there, behind in pairs]
 
 
+def _reached(lane: BracketLane, apart: Array, mass: Array) -> Array:
+    """The largest loss at which an event of one round shows a divergence above delta."""
+    most = (apart - jnp.exp(lane.log_delta) * (1.0 + ROUNDING)) / mass
+    return jnp.log1p(jnp.maximum(jnp.max(most), 0.0)) * (1.0 - ROUNDING)
+
+
 def _end(atoms: pld.Atoms, lane: BracketLane, upper: Array) -> Array:
     one_event = jax.tree.map(lambda part: part[None], atoms)
     return composed_contour.end(one_event, lane.num_rounds[None], lane.log_delta, upper)
 
 
-# Evaluates a function of one lane on a block of lanes; a part of the bracket made of such functions.
+# A function of one lane; the evaluation of such functions on a block of lanes.
+_One = Callable[..., Any]
 _Run = Callable[..., Any]
-_Part = Callable[..., Any]
 
 
-def _upper(game: Callable[[BracketLane], Array] | None, run: _Run, lanes: BracketLane, flags: Any) -> Any:
-    """Upper ends by T1+ and T1, or by T1 alone if `game` is None."""
-    here = run(_t1, lanes, lanes.losses)
-    if game is None:
-        atoms = run(_of_t1, lanes, here, run(_t1, lanes, lanes.between))
-    else:
-        atoms = run(_of_both, lanes, run(game, lanes), here)
-    return run(_end, atoms, lanes, flags)
+class _Upper(NamedTuple):
+    """The upper end by T1 and, unless it is None, by a game; of one round if `single`."""
+
+    t1: _One
+    game: _One | None
+    single: bool
+
+    def __call__(self, run: _Run, lanes: BracketLane, flags: Any) -> Any:
+        found = run(self.t1, lanes, lanes.losses), run(self.t1, lanes, lanes.between)
+        if self.game is not None:
+            found = run(_smaller, lanes, run(self.game, lanes), *found)
+        return (
+            run(_crossed, lanes, *found)
+            if self.single
+            else run(_end, run(_above, lanes, *found), lanes, flags)
+        )
 
 
-def _lower(witness: Callable[[BracketLane], Any], run: _Run, lanes: BracketLane, flags: Any) -> Any:
-    """Lower ends by a witness, the larger of both directions."""
-    ahead, behind = (run(_end, atoms, lanes, flags) for atoms in run(_below, *run(witness, lanes)))
-    return run(jnp.maximum, ahead, behind)
+class _Lower(NamedTuple):
+    """The lower end by a witness, the larger of both directions; of one round if `single`."""
+
+    witness: _One
+    single: bool
+
+    def __call__(self, run: _Run, lanes: BracketLane, flags: Any) -> Any:
+        events = run(self.witness, lanes)
+        if self.single:
+            return run(_reached, lanes, *events)
+        ahead, behind = (run(_end, atoms, lanes, flags) for atoms in run(_below, *events))
+        return run(jnp.maximum, ahead, behind)
 
 
-_T1 = functools.partial(_upper, None)
-_GAMES = {
-    nodes: functools.partial(_upper, functools.partial(_t1_plus, nodes))
-    for nodes in (staged_games.USUAL, staged_games.MANY)
-}
-_TERNARY, _BINARY = (functools.partial(_lower, witness) for witness in (_ternary, _binary))
+_Part = _Upper | _Lower
+# T1 for a small `drift` and for a larger one, up to _DRIFT; the game of many messages by its number of nodes.
+_DRIFT, _POINTS_OF_ABSENT = SPREADS[0][0], SPREADS[1][1]
+_T1, _T1_ABSENT = functools.partial(_t1, ()), functools.partial(_t1, _POINTS_OF_ABSENT)
+_STAGED = {nodes: functools.partial(_t1_plus, nodes) for nodes in (staged_games.USUAL, staged_games.MANY)}
 
 
 @functools.cache
-def _program(one: Callable[..., Any], devices: tuple[Any, ...]) -> Any:
+def _program(one: _One, devices: tuple[Any, ...]) -> Any:
     """The function of one lane, for blocks of lanes that devices share."""
     return jax.jit(jax.vmap(one), in_shardings=shared(devices), out_shardings=shared(devices))
 
 
-def _compiled(parts: Sequence[_Part], rows: Sequence[_Row], size: int, devices: Sequence[Any]) -> _Run:
-    """Runs the programs of these parts, for blocks of so many lanes a device; all are compiled side by side."""
-    lowered = {}
+class _Programs:
+    """Compiled programs of lanes' functions, for blocks of so many lanes; those of several parts compile side by side.
 
-    def lower(one: Callable[..., Any], *given: Any) -> Any:
-        if one not in lowered:
-            lowered[one] = _program(one, tuple(devices)).lower(*given)
-        return lowered[one].out_info
+    Call an instance, with a function of one lane, on the arguments of a block.
+    """
 
-    count = size * len(devices)
-    for part in parts:
-        lanes = jax.tree.map(
-            lambda each: jax.ShapeDtypeStruct((count, *each.shape), each.dtype), rows[0].lane
-        )
-        part(lower, lanes, jax.ShapeDtypeStruct((count,), bool))
-    with ThreadPoolExecutor() as threads:
-        programs = dict(zip(lowered, threads.map(lambda each: each.compile(), lowered.values())))
-    return lambda one, *given: programs[one](*given)
+    def __init__(self, devices: tuple[Any, ...], lanes: int) -> None:
+        self.devices, self.lanes = devices, lanes
+        self._known: dict[_One, tuple[Any, Any]] = {}
+
+    def __call__(self, one: _One, *given: Any) -> Any:
+        return self._known[one][0](*given)
+
+    def include(self, parts: Collection[_Part], lane: BracketLane) -> None:
+        """Compiles the programs of these parts that are missing."""
+        lowered: dict[_One, Any] = {}
+
+        def lower(one: _One, *given: Any) -> Any:
+            if one in self._known:
+                return self._known[one][1]
+            if one not in lowered:
+                lowered[one] = _program(one, self.devices).lower(*given)
+            return lowered[one].out_info
+
+        shapes = jax.tree.map(lambda each: jax.ShapeDtypeStruct((self.lanes, *each.shape), each.dtype), lane)
+        for part in parts:
+            part(lower, shapes, jax.ShapeDtypeStruct((self.lanes,), bool))
+        with ThreadPoolExecutor() as threads:
+            compiled = threads.map(lambda each: each.compile(), lowered.values())
+        self._known |= {one: (each, lowered[one].out_info) for one, each in zip(lowered, compiled)}
+
+
+_programs = functools.cache(_Programs)
 
 
 class _Row(NamedTuple):
-    """A row's lane, and the parts that give its upper end and its lower end by either witness; None: not tried."""
+    """A row's lane, its upper end, and its lower ends by either witness; None: not tried."""
 
     lane: BracketLane
-    parts: tuple[_Part | None, ...]
+    upper: _Upper
+    lower: tuple[_Lower | None, _Lower | None]
+
+    def nearer(self, upper: float) -> _Row:
+        """The same row with losses just below this upper end."""
+        top = min(upper, _INSIDE * float(self.lane.epsilon0))
+        losses = host(np.linspace(_BESIDE * top, top, 2 * staged_clones.LOSSES))
+        return self._replace(lane=self.lane._replace(losses=losses[::2], between=losses[1::2]))
+
+
+def _most(n: float, rate: float, exponent: float) -> int:
+    """About the least number that Bin(n, rate) exceeds with a probability of at most e^-exponent (Chernoff)."""
+
+    def seldom(most: int) -> bool:
+        rest = (n - most) * math.log1p((n * rate - most) / (n - n * rate))
+        return most * math.log(most / (n * rate)) + rest > exponent + 0.01
+
+    last = min(few_steps.MOST, int(n) - 1)
+    return bisect.bisect_left(range(last + 1), True, lo=min(math.floor(n * rate) + 1, last + 1), key=seldom)
+
+
+def _resampled(above: np.ndarray, number: int) -> np.ndarray:
+    """So many increasing values, as dense as these."""
+    return np.interp(np.linspace(0.0, len(above) - 1.0, number), np.arange(len(above)), above)
+
+
+def _farther(above: np.ndarray, unit: float) -> np.ndarray:
+    """Values of c - 1 for the losses of a lane and between them: as dense as these, with some beyond the last."""
+    number, last = 2 * staged_clones.LOSSES, _LAST * unit
+    if above[-1] >= 0.5 * last:
+        return _resampled(above, number)
+    farther = above[-1] * (last / above[-1]) ** (np.arange(1.0, _BEYOND + 1.0) / _BEYOND)
+    return np.append(_resampled(above, number - _BEYOND), farther)
 
 
 def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float) -> _Row | None:
     """The lane of a row; None if `account` has bounds for it that are not here."""
     mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
     steps, sums = staged_clones.AnyMessage(epsilon0), cover.sums(mass)
-    problem = staged_clones.problem(sums, steps, cover.everybody, mass)
-    if problem is not None:
-        _, _, _, stages, losses, _, nodes = problem.arguments
-        upper, between = _GAMES[nodes], losses
-    else:
-        stages = staged_clones.stages(sums, cover.everybody, mass)
-        if stages is None or cover.drift > clones_bounds.SPREADS[-1][0]:
+    known = sums, steps, cover.everybody, mass
+    most, stages, unit = 0, _NO_STAGES, math.expm1(epsilon0)
+    if (problem := staged_clones.problem(*known)) is not None:
+        stages, nodes, above = problem.arguments[3], problem.arguments[-1], _farther(problem.above, unit)
+        game, t1 = _STAGED[nodes], _T1
+    elif not steps.idle:
+        game, t1, most = _few, _T1, _most(n, rate, -few_steps.log_rest(mass))
+        if most > min(few_steps.MOST, n - 1.0):
             return None
-        p = math.exp(epsilon0)
-        deviation = math.sqrt(2.0 * rate / (n * (p + 1.0))) * (p - 1.0)
-        finer = np.log1p(staged_clones.distances(deviation, p - 1.0, mass, 2 * staged_clones.LOSSES))
-        upper, losses, between = _T1, finer[::2], finer[1::2]
+        deviation = math.sqrt(cover.number * steps.variance) * unit / n
+        above = _resampled(few_steps.tried(deviation, unit), 2 * staged_clones.LOSSES)
+    elif cover.drift <= _DRIFT:
+        game, t1 = None, _T1 if cover.drift <= SPREADS[-1][0] else _T1_ABSENT
+        deviation = math.sqrt(2.0 * rate / (n * (unit + 2.0))) * unit
+        near = staged_clones.distances(deviation, unit, mass, 2 * staged_clones.LOSSES - _SPREAD)
+        above = np.sort(np.append(near, np.geomspace(0.5 * near[1], _LAST * unit, _SPREAD)))
+    else:
+        return None
+    losses = np.log1p(above)
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    lane = BracketLane._make((*map(host, numbers), losses, between, stages))
-    ternary, binary = clones_bounds.tried(cover.number, epsilon0)
-    return _Row(lane, (upper, _TERNARY if ternary else None, _BINARY if binary else None))
+    lane = BracketLane._make((*map(host, numbers), losses[::2], losses[1::2], host(most), stages))
+    single, (ternary, binary) = num_rounds == 1, clones_bounds.tried(cover.number, epsilon0)
+    lower = _Lower(_ternary, single) if ternary else None, _Lower(_binary, single) if binary else None
+    return _Row(lane, _Upper(t1, game, single), lower)
 
 
 def served(question: Question, names: Collection[str]) -> bool:
@@ -252,73 +360,110 @@ def on_devices(
     """Fills in those rows among `index`, of a question that is `served`, that lanes answer; returns them."""
     started = time.perf_counter()
     given, delta = OneRate.of(inputs), np.asarray(inputs["delta"], dtype=np.float64)
-    kept = given.legal & (given.rate < 1.0) & (given.num_rounds > 1) & (given.epsilon0 >= _LEAST_EPSILON0)
+    kept = given.legal & (given.rate < 1.0) & (given.epsilon0 >= _LEAST_EPSILON0)
     kept &= (delta >= _DELTAS[0]) & (delta <= _DELTAS[1])
     for name, usual in (("view", "messages"), ("neighboring_relation", REPLACE)):
         if name in inputs:
             kept &= inputs[name] == usual
     columns = given.num_clients, given.rate, given.epsilon0, given.num_rounds, delta
+    rows: dict[int, _Row] = {}
+
+    def prepared() -> Iterator[_Row]:
+        for i in index[kept[index]].tolist():
+            if (row := _row(*(float(column[i]) for column in columns))) is not None:
+                rows[i] = row
+                yield row
+
     with float64(devices[0]):
-        rows = {
-            int(i): row
-            for i in index[kept[index]]
-            if (row := _row(*(float(column[i]) for column in columns))) is not None
-        }
-        found = ends(list(rows.values()), devices)
-    answered = [
-        (i, one)
-        for (i, row), each in zip(rows.items(), found)
-        if _as_account(row.lane, one := _bracket(row, *each.tolist()))
-    ]
-    spent = (time.perf_counter() - started) / max(len(answered), 1)
-    for i, one in answered:
-        results.attempt(i, functools.partial(_columns, one))
-        results.columns["seconds"][i] = spent
-    return np.array([i for i, _ in answered], dtype=np.int64)
+        found = ends(prepared(), devices, int(kept[index].sum()))
+        single = np.array([row.upper.single for row in rows.values()], dtype=bool)
+        single &= np.isfinite(found[:, 0]) & (found[:, 0] > 0.0)
+        again = [
+            row.nearer(upper) for row, upper in itertools.compress(zip(rows.values(), found[:, 0]), single)
+        ]
+        finer = ends(again, devices, len(again))
+    found[single] = np.column_stack(
+        [np.minimum(found[single, 0], finer[:, 0]), np.maximum(found[single, 1:], finer[:, 1:])]
+    )
+    index = np.fromiter(rows, dtype=np.int64, count=len(rows))
+    answered = [_as_account(row, *each) for row, each in zip(rows.values(), found.tolist())]
+    index, found = index[answered], found[answered]
+    if index.size:
+        parts = [row.upper for row in itertools.compress(rows.values(), answered)]
+        results.attempt(index, functools.partial(_columns, parts, found))
+        results.columns["seconds"][index] = (time.perf_counter() - started) / len(index)
+    return index
 
 
-def _bracket(row: _Row, upper: float, ternary: float, binary: float) -> Bracket:
-    bound = "clones" if row.parts[0] is _T1 else "hexagon"
-    witness = clones_bounds.THIRD_RECORD if ternary >= binary else clones_bounds.Binary.name
-    return Bracket(max(ternary, binary), upper, METHOD, witness, bound=bound)
-
-
-def _columns(found: Bracket) -> dict[str, Any]:
-    found = ordered(found)
+def _columns(parts: Sequence[_Upper], found: np.ndarray) -> dict[str, Any]:
+    """Columns of a table from the rows' ends, [rows, 3]."""
+    upper, lower = found[:, 0], found[:, 1:].max(axis=1)
+    if (crossed := np.flatnonzero(lower > upper * (1.0 + 1e-6))).size:
+        raise ArithmeticError(
+            f"lower={lower[crossed[0]]!r} is above upper={upper[crossed[0]]!r}: please report it"
+        )
+    bounds = ["clones" if part.game is None else "hexagon" for part in parts]
+    methods = [f"{bound}, {'one unit' if part.single else METHOD}" for bound, part in zip(bounds, parts)]
+    witnesses = np.array([clones_bounds.THIRD_RECORD, clones_bounds.Binary.name], dtype=object)
     return {
-        "epsilon": found.upper,
-        "lower": found.lower,
-        "method": f"{found.bound}, {found.method}",
-        "lower_method": found.lower_method,
+        "epsilon": upper,
+        "lower": np.minimum(lower, upper),
+        "method": np.array(methods, dtype=object),
+        "lower_method": witnesses[(found[:, 2] > found[:, 1]).astype(int)],
         "validity": "certified",
     }
 
 
-def _as_account(lane: BracketLane, found: Bracket) -> bool:
-    """True unless `account` may find more: for few messages, at extreme epsilons, or by the local view."""
-    delta, rounds = math.exp(lane.log_delta), int(lane.num_rounds)
-    if extremes.extreme(found, delta) or not found.lower >= _NEAR * found.upper > 0.0:
+def _as_account(row: _Row, upper: float, *lower: float) -> bool:
+    """True unless `account` may find more: where the ends are not as near as its bounds are, or by the local view."""
+    lane = row.lane
+    if row.upper.game is _few:
+        near = _NEAR_IF_FEW
+    else:
+        near = _NEAR if lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
+    if not (math.isfinite(upper) and max(lower) >= near * upper > 0.0):
         return False
     local = LocalPureLDP(float(lane.rate), float(lane.epsilon0))
-    return local_view.surely_above(local, rounds, found.upper, delta)
+    return local_view.surely_above(local, int(lane.num_rounds), upper, math.exp(lane.log_delta))
 
 
-def ends(rows: Sequence[_Row], devices: Sequence[Any], sizes: Sequence[int] = _LANES) -> np.ndarray:
-    """The upper end of every row, and its lower end by either witness, [rows, 3]; in `float64(device)`."""
-    found, under_way = np.zeros((len(rows), 3)), []
-    groups: dict[tuple[int, _Part], list[int]] = {}
-    for i, row in enumerate(rows):
-        for place, part in enumerate(row.parts):
-            if part is not None:
-                groups.setdefault((place, part), []).append(i)
-    # One size for all groups: each compiles anew.
-    size = next((size for size in sizes if size * len(devices) >= len(rows)), sizes[-1])
-    run = _compiled([part for _, part in groups], rows, size, devices)
-    for (place, part), members in groups.items():
-        lanes = jax.tree.map(lambda *parts: np.stack(parts), *(rows[i].lane for i in members))
-        flags = np.full(size * len(devices), place == 0)
-        program = functools.partial(part, run, flags=flags)
-        under_way.append((members, place, on_lanes(program, lanes, devices, size)))
+def ends(
+    rows: Iterable[_Row], devices: Sequence[Any], count: int, sizes: Sequence[int] = _LANES
+) -> np.ndarray:
+    """The upper end of every row, and its lower end by either witness, [rows, 3]; in `float64(device)`.
+
+    Blocks of rows are evaluated while further rows are prepared. count: about the number of rows.
+    """
+    # One size for all parts: each compiles anew.
+    size = next((size for size in sizes if size * len(devices) >= count), sizes[-1])
+    run, given = _programs(tuple(devices), size * len(devices)), iter(rows)
+    waiting: dict[tuple[int, _Part], list[tuple[int, BracketLane]]] = {}
+    under_way: list[tuple[list[int], int, Callable[[], np.ndarray]]] = []
+
+    def start(key: tuple[int, _Part], some: list[tuple[int, BracketLane]]) -> None:
+        place, part = key
+        lanes = jax.tree.map(lambda *parts: np.stack(parts), *(lane for _, lane in some))
+        program = functools.partial(part, run, flags=np.full(run.lanes, place == 0))
+        under_way.append(([i for i, _ in some], place, on_lanes(program, lanes, devices, size)))
+
+    number = 0
+    while some := list(itertools.islice(given, _AT_ONCE)):
+        for row in some:
+            for place, part in enumerate((row.upper, *row.lower)):
+                if part is not None:
+                    waiting.setdefault((place, part), []).append((number, row.lane))
+            number += 1
+        run.include([part for _, part in waiting], some[0].lane)
+        for key, members in waiting.items():
+            full = len(members) - len(members) % run.lanes
+            if full and not (isinstance(key[1], _Upper) and key[1].game is _few):
+                start(key, members[:full])
+                del members[:full]
+    for key, members in waiting.items():
+        if members:
+            # A block takes as long as its largest game of few messages.
+            start(key, sorted(members, key=lambda member: float(member[1].most)))
+    found = np.zeros((number, 3))
     for members, place, values in under_way:
         found[members, place] = values()
     return found

@@ -76,7 +76,10 @@ def _answer(question: Question, given: Mapping[str, Any], orders: np.ndarray) ->
 
 def _columns(found: RenyiCurve) -> dict[str, Any]:
     methods = {name: f"{name}, RDP" for name in set(found.names)}
-    method = np.array([methods[name] for name in found.names], dtype=object)
+    if len(methods) == 1:
+        (method,) = methods.values()
+    else:
+        method = np.array([methods[name] for name in found.names], dtype=object)
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 

@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.select import BEST, check_bounds
 from checkin_jax.kernels.execution.devices import certified
 from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.sweeps import curves, evaluate, formulas, settings, tables
+from checkin_jax.sweeps import evaluate, formulas, settings, tables
 from checkin_jax.sweeps.evaluate import Workers
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Settings
@@ -129,7 +129,7 @@ def prepare(
             _validate.choice(formulas.BOUNDS, bound=bound)
     if block_rows is not None:
         size = _validate.integer(1, _MOST_ROWS, block_rows=block_rows)
-    elif curves.served(question, made.axes) and _devices()[0].platform != "cpu":
+    elif evaluate.device_kernels(question, made.axes, _devices()) is not None:
         size = _ON_ACCELERATORS
     else:
         size = question.kind.block_rows

@@ -152,6 +152,11 @@ def surely_above(one: Exact, count: int, epsilon: float, delta: float) -> bool:
         return False
     if isinstance(one, LocalPureLDP) and one.epsilon0 < _LEAST_EPSILON0:
         return True  # the epsilon0 of such units add up
+    if isinstance(one, LocalPureLDP) and epsilon < one.epsilon0 and one.rate < 1.0:
+        # One message or more.
+        leaked = -math.expm1(epsilon - one.epsilon0) / (1.0 + math.exp(-one.epsilon0))
+        if -math.expm1(count * math.log1p(-one.rate)) * leaked > 2.0 * delta:
+            return True
     mean = count * one.rate
     around = mean + math.sqrt(mean) * np.linspace(-3.0, 8.0, 34)
     number = np.unique(np.clip(np.rint(np.append(np.geomspace(1.0, count, 30), around)), 1.0, count))
