@@ -182,8 +182,10 @@ def _of_rivals(unit: Unit) -> tuple[str, ...]:
 
 
 def _of_hidden_rivals(unit: Unit) -> tuple[str, ...]:
-    """The same, where other clients compete for slots with hidden dummies."""
-    slots = unit.slots
+    """The same, where other clients compete for slots with hidden dummies, beside colluders too."""
+    slots, known = unit.slots, unit.protocol.known_slots
+    if known is not None and known.others:
+        return (_STATED_RATE,)
     return _of_rivals(unit) if slots is not None and slots.hidden and slots.num_rivals else ()
 
 
@@ -257,7 +259,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
-    _row("profile", "R3c", 1.0, populations.r3c),
+    _row("profile", "R3c", 1.0, populations.r3c, assumes_of=_of_hidden_rivals),
     _row("profile", "T*h", 3.0, populations.t_star_h),
 )
 

@@ -242,9 +242,10 @@ def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
     shown, known = unit.slots, unit.protocol.known_slots
-    if known is not None and unit.replaced and unit.protocol.sliding_window:
-        facts = *known[:2], steps, unit.neg_log_tail
-        beside = WeightedSlots(*facts, window=unit.protocol.sliding_window, colluding=known.colluding)
+    if known is not None and unit.replaced:
+        facts = *known[:2], steps, unit.neg_log_tail, known.others
+        window = unit.protocol.sliding_window
+        beside = WeightedSlots(*facts, window=window, colluding=known.colluding)
         return beside if beside.gains else None
     if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
         return None
