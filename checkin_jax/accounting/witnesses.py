@@ -52,7 +52,7 @@ from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.numerics.counts import chernoff, occupancy
-from checkin_jax.numerics.summed_noise import MOST_SCALES, MOST_TERMS
+from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum, Shuf
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import SummedLaplace
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.numerics.summed_noise import MOST_TERMS, laplace_sum
+from checkin_jax.numerics.counts.summed_noise import MOST_TERMS, laplace_sum
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = math.log(1e6) + 17.0

@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.interface import Profile as Profile
 from checkin_jax.kernels import gaussian_profile
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import bits
-from checkin_jax.numerics.summed_noise import MOST_SCALES, laplace_sum
+from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, laplace_sum
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304

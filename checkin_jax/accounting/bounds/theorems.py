@@ -59,9 +59,9 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindowRemoved,
 )
 from checkin_jax.numerics import left_out_clones
+from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.numerics.summed_noise import MOST_TERMS
 from checkin_jax.protocols import ADD_OR_REMOVE, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
 

@@ -21,7 +21,8 @@ from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
-from checkin_jax.numerics import convex, summed_noise
+from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import summed_noise
 from checkin_jax.randomizers import LabelLaws
 
 # The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's
