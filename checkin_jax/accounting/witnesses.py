@@ -30,6 +30,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     BitsAtOneRecord,
     GaussianAtOneRecord,
     LabelsAtOneRecord,
+    LaplaceAtOneRecord,
     MessagesByNumber,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
@@ -51,6 +52,7 @@ from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.numerics.counts import chernoff, occupancy
+from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
 
@@ -84,7 +86,7 @@ def of_unit(
     else:
         every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
-    every += _of_laplace_sums(honest) + _of_bits(honest)
+    every += _of_laplace_sums(honest) + _of_few_sums(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
         honest.slots is not None
@@ -316,14 +318,17 @@ def _of_laplace_sums(unit: Unit) -> list[Witness]:
     return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.neg_log_tail)]
 
 
-def _of_bits(unit: Unit) -> list[Witness]:
-    """The witness of few messages' counts of bits, where only sums are seen."""
-    epsilon0, cover = unit.randomizer.bit_epsilon0, unit.cover
-    if epsilon0 is None or cover is None or _singles_observed(unit) or not unit.protocol.summed:
+def _of_few_sums(unit: Unit) -> list[Witness]:
+    """The witness of few messages' counts of bits, or sums of Laplace noise, where only sums are seen."""
+    epsilon0, scales, cover = unit.randomizer.bit_epsilon0, unit.randomizer.laplace_scales, unit.cover
+    if cover is None or _singles_observed(unit) or not unit.protocol.summed:
         return []
-    if cover.num_clients * cover.rate > _FEW_COUNTED:
-        return []
-    return [BitsAtOneRecord(*cover, epsilon0, unit.neg_log_tail)]
+    number, mass = cover.num_clients * cover.rate, unit.neg_log_tail
+    if epsilon0 is not None and number <= _FEW_COUNTED:
+        return [BitsAtOneRecord(*cover, epsilon0, mass)]
+    if scales is not None and number <= MOST_TERMS and scales <= MOST_SCALES:
+        return [LaplaceAtOneRecord(*cover, scales, mass)]
+    return []
 
 
 def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, float]]:

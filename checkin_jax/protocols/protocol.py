@@ -57,11 +57,13 @@ class KnownSlots(NamedTuple):
     """Slots some of which may hold a colluding client's message; an empty slot shows a dummy, as in `Slots`.
 
     number, use_prob: as in `Slots`. colluding: number of colluding clients, from above; each is in one slot at most.
+    others: number of honest clients besides the target that may be in each of the slots, if these are common slots.
     """
 
     number: int
     use_prob: float
     colluding: int
+    others: int = 0
 
 
 class SlotChoices(NamedTuple):

@@ -189,7 +189,7 @@ class FixedWindow(CommonSlots):
         """Slots of the window if clients collude; each colluding client is in at most one slot."""
         if not self.num_colluding or self.empty_slots == "visible":
             return None
-        return KnownSlots(self.num_slots, self.rate, self.num_colluding)
+        return KnownSlots(self.num_slots, self.rate, self.num_colluding, self.honest - 1)
 
     @property
     def slots(self) -> Slots | None:

@@ -422,6 +422,89 @@ def test_rare_labels_do_not_take_the_game_from_the_others(colluding):
     assert theorems._weighted(unit, staged_clones.AnyMessage(1.0)) is not None
 
 
+def drawn_common_labels(
+    rng: np.random.Generator, others: int, slots: int, prob: float, known: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(W_s, kappa_s) of all slots, in which `others` throw; with a colluder in each of the first `known`."""
+    there = np.flatnonzero(rng.random(others) < prob)
+    place, keys = rng.integers(0, slots, there.size), rng.random(there.size)
+    kappa = np.ones(slots)
+    np.minimum.at(kappa, place, keys)
+    named = kappa < 1.0
+    left = slots * (1.0 - prob) / prob + (1.0 - kappa).sum() - (1.0 - kappa)
+    # Clients that are named in no other slot are there, each with this probability.
+    free, g = others - named.sum() + named, 1.0 / (1.0 + left)
+    shares = (1.0 - (1.0 - g) ** (free + 1.0)) / ((free + 1.0) * g)
+    shares[:known] *= named[:known] / (1.0 - (1.0 - g[:known]) ** free[:known])
+    return shares, kappa
+
+
+COMMON = [
+    (1500, 1000, 1.0, 150),
+    (4000, 900, 0.2, 300),
+    (60_000, 2000, 0.01, 1400),
+    (6000, 20_000, 0.9, 4000),
+]
+
+
+@pytest.mark.parametrize(("others", "slots", "prob", "known"), COMMON)
+def test_levels_of_common_slots_hold_as_often_as_they_say(others, slots, prob, known):
+    """T, the largest share on either side, and the number of heavy slots; fewer are not enough."""
+    rng = np.random.default_rng(slots)
+    levels = redrawn.in_common_slots(others, slots, prob, 14.0, known)
+    assert levels is not None
+    assert levels.masses.sum() == pytest.approx(1.0 - math.exp(-14.0))
+    assert levels.lost > 1.8 * math.exp(-14.0)
+    within, loose = np.zeros(levels.masses.size), np.zeros(3)
+    number = 40
+    for _ in range(number):
+        shares, kappa = drawn_common_labels(rng, others, slots, prob, known)
+        total, shown = 1.0 + prob / slots * (shares - kappa).sum(), (kappa[:known] < 1.0).sum()
+        within += (
+            (levels.totals[:, 0] <= total)
+            & (levels.shares >= shares[known:].max())
+            & (levels.heavy >= shares[:known].max())
+            & (levels.whole >= shown)
+        )
+        loose += [
+            levels.shares[-1] * 0.85 > shares[known:].max(),
+            levels.heavy[-1] * 0.75 > shares[:known].max(),
+            levels.whole[-1] * 0.6 > shown,
+        ]
+    ends = np.append(np.cumsum(levels.masses), 1.0)[:-1]
+    assert (within / number >= ends - 0.02).all()
+    assert not loose.any()
+
+
+def test_levels_of_many_common_slots_come_close_to_equal_shares():
+    """Of so many clients every share is nearly the mean one; it is that of a draw against the others there."""
+    others, slots, known, prob = 5 * 10**8, 10**9, 10**8, 0.7
+    levels = redrawn.in_common_slots(others, slots, prob, 31.0, known)
+    assert levels is not None
+    load = others * prob / slots
+    assert levels.shares[0] == pytest.approx(-math.expm1(-load) / load, rel=1e-3)
+    assert levels.heavy[0] * prob / slots == pytest.approx(1.0 / others, rel=1e-3)
+    assert levels.whole[0] == pytest.approx(-known * math.expm1(-load), rel=1e-3)
+    assert levels.totals[0, 0] == pytest.approx(1.0, abs=1e-3)
+    # Nobody else may be named if no two of few clients share a slot; nor are colluders in no slot, or in all, a case.
+    assert redrawn.in_common_slots(10, 10**5, 1.0, 31.0, 50) is None
+    assert redrawn.in_common_slots(others, slots, prob, 31.0, 0) is None
+    assert redrawn.in_common_slots(others, slots, prob, 31.0, slots) is None
+
+
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=1.0), cj.HadamardResponse(epsilon0=1.0)])
+@pytest.mark.thorough(but=1)
+def test_common_slots_beside_colluders_are_sharper_than_either_neighbour(randomizer):
+    """Messages in the colluders' slots and those in all others hide together; an end without colluders is too low."""
+    facts = {"num_slots": 4 * 10**6, "check_in_prob": 0.9, "num_epochs": 3}
+    run = cj.FixedWindow(num_clients=10**6, num_colluding=4 * 10**5, **facts)
+    found = cj.account(run, randomizer, delta=1e-7)
+    assert 0.0 < found.lower <= found.epsilon < 1.4 * found.lower
+    assert cj.account(run, randomizer, delta=1e-7, bounds=("clones",)).epsilon > 1.3 * found.epsilon
+    trusting = cj.account(cj.FixedWindow(num_clients=6 * 10**5, **facts), randomizer, delta=1e-7)
+    assert trusting.epsilon < found.epsilon
+
+
 def assert_majorized(
     samples: list[tuple[np.ndarray, np.ndarray]], shown: int, levels: redrawn.Redrawn, slack: float = 0.02
 ) -> None:

@@ -164,7 +164,7 @@ def flips(law, clients):
 def of_run(run, randomizer):
     with float64():
         unit = Unit(run, randomizer, "aggregate", "replace-one", neg_log_tail(1.0, 1e-9))
-        bound = theorems.bit_sums(unit)
+        bound = theorems.message_sums(unit)
         assert bound is not None
         return np.asarray(bound.upper(LOSSES)), bound
 
@@ -350,7 +350,7 @@ def test_sums_of_rappor_are_known_sharply(run, epsilon0, widest):
 
 @pytest.mark.parametrize(
     "build",
-    [theorems.bit_sums, theorems.t_star_averages, gaussian_slots.r3_of_sums],
+    [theorems.message_sums, theorems.t_star_averages, gaussian_slots.r3_of_sums],
     ids=lambda each: each.__name__,
 )
 def test_statements_name_the_page_of_the_proof(build):

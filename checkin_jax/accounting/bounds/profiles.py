@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.interface import Profile as Profile
 from checkin_jax.kernels import gaussian_profile
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import bits
+from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, laplace_sum
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
 TINY = 1e-304
@@ -121,6 +122,28 @@ class CountedBits:
         return convex.chords(*table, np.asarray(loss, dtype=np.float64)) + TINY
 
 
+@dataclasses.dataclass(frozen=True)
+class SummedLaplace:
+    """Profile of a sum of Laplace messages of an interval.
+
+    Attributes:
+      number: of messages. epsilon0: length of the interval in scales of the noise.
+    """
+
+    number: int
+    epsilon0: float
+
+    name = "sums of Laplace messages"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.epsilon0
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        table = laplace_sum(self.number, self.epsilon0)
+        return convex.chords(*table, np.asarray(loss, dtype=np.float64)) + TINY
+
+
 def profile_of(randomizer: Randomizer) -> Profile:
     """Privacy profile of one message of the randomizer."""
     mu = randomizer.gaussian_mu
@@ -134,10 +157,12 @@ def one_message(randomizer: Randomizer, rate: float = 1.0) -> LocalGaussian | Lo
 
 
 def of_sums(randomizer: Randomizer, neg_log_tail: float) -> Callable[[int], Profile] | None:
-    """Profile of a sum of k messages as a function of k: Gaussian noise, or bits; None if sums tell hardly less."""
-    mu, epsilon0 = randomizer.gaussian_mu, randomizer.bit_epsilon0
+    """Profile of a sum of k messages as a function of k: noise, or bits; None if sums tell hardly less."""
+    mu, epsilon0, scales = randomizer.gaussian_mu, randomizer.bit_epsilon0, randomizer.laplace_scales
     if mu is not None:
         return lambda number: GaussianProfile(mu / math.sqrt(number))
+    if scales is not None and scales <= MOST_SCALES:
+        return lambda number: SummedLaplace(number, scales)
     if epsilon0 is None or epsilon0 < _WEAK_BIT:
         return None
     return lambda number: CountedBits(number, epsilon0, neg_log_tail)

@@ -182,8 +182,10 @@ def _of_rivals(unit: Unit) -> tuple[str, ...]:
 
 
 def _of_hidden_rivals(unit: Unit) -> tuple[str, ...]:
-    """The same, where other clients compete for slots with hidden dummies."""
-    slots = unit.slots
+    """The same, where other clients compete for slots with hidden dummies, beside colluders too."""
+    slots, known = unit.slots, unit.protocol.known_slots
+    if known is not None and known.others:
+        return (_STATED_RATE,)
     return _of_rivals(unit) if slots is not None and slots.hidden and slots.num_rivals else ()
 
 
@@ -206,9 +208,9 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
-def _of_bits(unit: Unit) -> tuple[str, ...]:
-    """Counts of bits are independent; Gaussian noise is added whatever a value depends on."""
-    return () if unit.randomizer.bit_epsilon0 is None else (_NOT_ADAPTIVE,)
+def _of_averages(unit: Unit) -> tuple[str, ...]:
+    """Counts of bits and sums of Laplace noise are of independent messages."""
+    return () if unit.randomizer.gaussian_mu is not None else (_NOT_ADAPTIVE,)
 
 
 def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
@@ -228,7 +230,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
-    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,), assumes_of=_of_bits),
+    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,), assumes_of=_of_averages),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",
@@ -239,7 +241,9 @@ BOUNDS: tuple[Bound, ...] = (
         assumes_of_sums=(_STATED_NOISE,),
     ),
     _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
-    _row("subsampling", "", 1.0, theorems.bit_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums),
+    _row(
+        "subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums
+    ),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
@@ -257,7 +261,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
-    _row("profile", "R3c", 1.0, populations.r3c),
+    _row("profile", "R3c", 1.0, populations.r3c, assumes_of=_of_hidden_rivals),
     _row("profile", "T*h", 3.0, populations.t_star_h),
 )
 

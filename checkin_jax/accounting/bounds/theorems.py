@@ -59,6 +59,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindowRemoved,
 )
 from checkin_jax.numerics import left_out_clones
+from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE, Slots
@@ -70,6 +71,8 @@ _NEARLY_ALL = 0.5
 _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 # The same for messages with a largest loss: the cut is below this share of it.
 _RARELY_BEYOND = 0.9
+# Expected number of Laplace messages beyond which their sum is nearly Gaussian.
+_MANY_TERMS = 4.0 * MOST_TERMS
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
 
@@ -242,9 +245,10 @@ def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
     shown, known = unit.slots, unit.protocol.known_slots
-    if known is not None and unit.replaced and unit.protocol.sliding_window:
-        facts = *known[:2], steps, unit.neg_log_tail
-        beside = WeightedSlots(*facts, window=unit.protocol.sliding_window, colluding=known.colluding)
+    if known is not None and unit.replaced:
+        facts = *known[:2], steps, unit.neg_log_tail, known.others
+        window = unit.protocol.sliding_window
+        beside = WeightedSlots(*facts, window=window, colluding=known.colluding)
         return beside if beside.gains else None
     if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
         return None
@@ -381,15 +385,17 @@ def laplace_sums(unit: Unit) -> UnitBound | None:
     return summed if summed.gains else None
 
 
-def bit_sums(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients, of whose messages, independent bits, only sum and number are seen; any rates."""
+def message_sums(unit: Unit) -> UnitBound | None:
+    """Needs: a sample of clients, of whose messages only sum and number are seen; bits, or Laplace noise."""
     profile = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
     if profile is None or unit.sums_noise or unit.view != "aggregate" or not unit.protocol.summed:
         return None
     if unit.cover is None:
         counted: Subsampled | None = populations.counted_messages(unit, 1.0, True)
-    else:
+    elif unit.randomizer.laplace_scales is None or unit.cover.num_clients * unit.cover.rate <= _MANY_TERMS:
         counted = ShuffledGaussian(*unit.cover, 1.0, True, unit.neg_log_tail)
+    else:
+        return None
     return None if counted is None else SummedMessages(counted, profile)
 
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkin_jax.numerics.counts import chernoff, occupancy
+
 # Error of a logarithm of a moment, at most, for each of the factors.
 _ERROR = 2e-14
 # Arguments of moments, relative to sqrt(x / m), and the largest; numbers of exponents x.
@@ -24,6 +26,8 @@ _LEVELS = (0.7, 1.2, 2.0, 3.2, 5.0, 8.0, 12.0, 18.0, 26.0)
 _EXCESS, _SHARES = np.geomspace(0.01, 2.0, 24), 1500
 # Fewest heavy slots, whose steps have stages, and fewest clients for which the tails are small.
 _FEWEST, SMALLEST = 34.0, 400
+# Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
+_MOST_LOAD = 20.0
 
 
 class Redrawn(NamedTuple):
@@ -50,9 +54,9 @@ def _largest(log_moment: Callable[[np.ndarray], np.ndarray], factors: float, x: 
 
 
 def _key_left(t: np.ndarray, rate: float) -> np.ndarray:
-    """log E e^(t (1 - E)), E the smaller of 1 and an exponential variable of this rate; t > -rate."""
-    none = np.exp(-rate)
-    return np.log(rate * (np.exp(t) - none) / (rate + t) + none)
+    """log E e^(t (1 - E)), E the smaller of 1 and an exponential variable of this rate."""
+    more = np.where(rate + t == 0.0, 1e-300, rate + t)
+    return np.log1p(rate * np.expm1(more) / more) - rate
 
 
 class _Tails(NamedTuple):
@@ -175,6 +179,50 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
         if best is None or spread(found, slots) < spread(best, slots):
             best = found
     return best
+
+
+def in_common_slots(
+    others: int, slots: int, prob: float, neg_log_tail: float, colluding: int
+) -> Redrawn | None:
+    """Levels of one cell for common slots with colluders; None where none are known.
+
+    Shares depend on the labels by two sums: of names, and of keys. So all slots but the heavy ones have the same bound.
+
+    Args:
+      others: number of honest clients besides the target. prob: of each of them to take part.
+      neg_log_tail: the lost mass is about exp(-neg_log_tail). colluding: number of colluders, each in its own slot.
+    """
+    known = min(colluding, slots)
+    if not 0 < known < slots or not 0 < others * prob <= _MOST_LOAD * slots:
+        return None
+    m, each = float(slots), prob / slots
+    exponents = np.array([*(level for level in _LEVELS if level < neg_log_tail), neg_log_tail])
+    # Each of six events of a level has this probability.
+    seldom = exponents + np.log(6.0)
+    mean, variance = occupancy.moments(float(others), m, prob)
+    away = np.array([occupancy.deviation(variance, level) for level in seldom]) + 1e-12 * mean
+    named = np.minimum(np.ceil(mean + away), min(others, slots))
+    fewest, most = others - named, others - np.maximum(np.floor(mean - away), 0.0) + 1.0
+    # Sums of 1 - key over all slots, the time that others do not take part counted likewise.
+    absent, often = m * (1.0 - prob) / prob, -others * np.log1p(-each)
+    keys = np.maximum(-_largest(lambda t: m * _key_left(-t, others * each), m, seldom), 0.0)
+    high = absent + np.minimum(_largest(lambda t: m * _key_left(t, often), m, seldom), named)
+    low = np.maximum(absent + keys - 1.0, 0.0) * (1.0 - 1e-13)
+    if fewest[-1] < 1.0:
+        return None
+    share = np.minimum(_share(fewest / (1.0 + high)) * (1.0 + 1e-13), 1.0)
+    heavy = np.maximum((1.0 + high) / fewest * (1.0 + 1e-13), share)
+    shown = -np.expm1(-often)
+    whole = chernoff.most(float(known), min(shown * (1.0 + 1e-12), 1.0), seldom)
+    least = chernoff.fewest(float(known), shown * (1.0 - 1e-12), seldom) * low / most
+    even = _share(most / np.maximum(low, 1e-300)) * (1.0 - 1e-9)
+    totals = 1.0 + each * ((m - known) * even + least - m + keys) - 1e-12
+    if totals.min() < 0.3:
+        return None
+    beyond = np.append(1.0, np.exp(-exponents))
+    numbers = np.full((exponents.size, 1), m - known)
+    lost = float(beyond[-1] * (1.0 + heavy[-1]))
+    return Redrawn(-np.diff(beyond), share, totals[:, None], numbers, heavy, np.maximum(whole, _FEWEST), lost)
 
 
 class _ShownBeside(NamedTuple):

@@ -226,9 +226,12 @@ def r3c(unit: Unit) -> UnitBound | None:
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
     profile, neg_log_tail = profile_of(unit.randomizer), unit.neg_log_tail
-    found: list[UnitBound] = [HiddenWithColluders(*known, profile, neg_log_tail)]
+    found: list[UnitBound] = [HiddenWithColluders(*known[:3], profile, neg_log_tail)]
     window = unit.protocol.sliding_window
-    levels = redrawn.redrawn(known.number, window, neg_log_tail, 1, known.colluding) if window else None
+    if window:
+        levels = redrawn.redrawn(known.number, window, neg_log_tail, 1, known.colluding)
+    else:
+        levels = redrawn.in_common_slots(known.others, *known[:2], neg_log_tail, known.colluding)
     if levels is not None:
         found.append(
             in_weighted_slots(*known[:2], redrawn_weights(known.number, levels), profile, neg_log_tail)

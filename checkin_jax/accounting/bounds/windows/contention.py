@@ -210,8 +210,9 @@ class WeightedSlots(StagedBound):
 
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`, for T2+.
-      window: length of the sliding windows of all clients, for T2d; None for T2+.
-      colluding: number of clients that may collude, for T2d; those in no slot of the target's hide nobody either.
+      window: length of the sliding windows of all clients, for T2d; None for T2+, and for common slots.
+      colluding: number of clients that may collude, for T2d; those in no slot of the target's hide nobody either. In
+        common slots T2d is for colluders, and num_rivals, all of whom may be in each slot, are honest.
     """
 
     slots: int
@@ -230,27 +231,31 @@ class WeightedSlots(StagedBound):
     @functools.cached_property
     def weights(self) -> staged_clones.SlotWeights | None:
         """The weights of T2+ or of T2d; None if there is no such bound."""
-        return self._revealed() if self.window is None else self._redrawn(self.window)
+        return self._revealed() if self.window is None and not self.colluding else self._redrawn()
 
     @property
     def variance(self) -> float:
         """That of the loss, up to a common factor."""
         return math.inf if self.weights is None else self.weights.variance
 
-    def _redrawn(self, window: int) -> staged_clones.SlotWeights | None:
+    def _redrawn(self) -> staged_clones.SlotWeights | None:
         """T2d: labels of the own slot are drawn anew.
 
         A level has steps of two weights, `heavy` and its share. These are at most r times smaller ones of weights 1 and
         b, b the ratio of the first level's, from a start that is 1/r times as far.
         """
-        levels = redrawn.redrawn(self.slots, window, self.neg_log_tail, _CELLS, self.colluding)
+        if self.window is None:
+            facts = self.num_rivals, self.slots, self.use_prob, self.neg_log_tail, self.colluding
+            levels = redrawn.in_common_slots(*facts)
+        else:
+            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail, _CELLS, self.colluding)
         if levels is None:
             return None
         weight = float(levels.shares[0] / levels.heavy[0])
         larger = np.maximum(levels.heavy, levels.shares / weight) * (1.0 + 1e-15)
         scale = self.slots / self.use_prob * (1.0 - 1e-13)
         # The labels at no level are a last one: of weights 1, or beside colluders with the message alone.
-        last = np.ones((1, _CELLS))
+        last = np.ones((1, levels.totals.shape[1]))
         return staged_clones.SlotWeights(
             scale / np.append(larger, 1.0),
             np.concatenate([levels.totals, last]),
