@@ -334,16 +334,62 @@ def test_tails_of_the_shares(samples, m):
     assert shares.mean() == pytest.approx(
         1.0 - (1.0 - 1.0 / m) ** m, abs=0.15 / math.sqrt(m * len(shares)) + 0.002
     )
-    tails = redrawn._tails(m, 40.0)
     for deviations in (0.0, 0.3, 0.8):
         high, low = (shares.mean() + sign * deviations / math.sqrt(m) for sign in (1, -1))
         above, below = np.maximum(shares - high, 0.0).mean(), np.maximum(low - shares, 0.0).mean()
-        assert redrawn.excesses(m, tails, np.array([high]))[0] >= above
-        assert redrawn.shortfalls(m, tails, np.array([low]))[0] >= below
+        assert redrawn.excesses(m, 0, np.array([high]))[0] >= above
+        assert redrawn.shortfalls(m, 0, np.array([low]))[0] >= below
     if m == 500:
-        wide = shares.mean() + 2.0 / math.sqrt(m)
-        assert redrawn.excesses(m, tails, np.array([wide]))[0] < 0.1 / math.sqrt(m)
-        assert redrawn.shortfalls(m, tails, np.array([2.0 * shares.mean() - wide]))[0] < 0.12 / math.sqrt(m)
+        wide = shares.mean() + 1.2 / math.sqrt(m)
+        assert redrawn.excesses(m, 0, np.array([wide]))[0] < 0.1 / math.sqrt(m)
+        assert redrawn.shortfalls(m, 0, np.array([2.0 * shares.mean() - wide]))[0] < 0.15 / math.sqrt(m)
+
+
+@pytest.mark.parametrize("colluding", [range(1, 41), range(-200, 200, 2)])
+def test_tails_of_the_shares_beside_colluders(colluding):
+    """Shares of slots without a colluder; bounds that are told of no colluders are exceeded by some shares."""
+    m, rng = 400, np.random.default_rng(len(colluding))
+    honest = [each for each in colluding if each]
+    shares = np.concatenate([drawn_labels(rng, m, honest)[0] for _ in range(4)])
+    at = np.linspace(0.3, 0.95, 40)
+    above, below = (np.maximum(sign * (shares[:, None] - at), 0.0).mean(axis=0) for sign in (1.0, -1.0))
+    assert (redrawn.excesses(m, len(honest), at) >= above).all()
+    assert (redrawn.shortfalls(m, len(honest), at) >= below).all()
+    if len(honest) > 100:
+        assert (redrawn.excesses(m, 0, at) < above).any()
+
+
+def test_a_share_falls_by_its_steepest_logarithmic_slope_at_most():
+    """A slope that is a thousandth smaller is no bound."""
+    ratio = np.linspace(0.01, 8.0, 40_000)
+    fall = -np.diff(redrawn._share(ratio)) / np.diff(np.log(ratio))
+    assert 0.999 * redrawn._STEEPEST < fall.max() <= redrawn._STEEPEST
+
+
+@pytest.mark.parametrize(("case", "each"), CASES)
+def test_clients_that_are_named_nowhere_else(case, each):
+    """Given the others, i is one of L_s with probability 1 - S_i'/m, and then its sum is that without it."""
+    del each
+    (windows, own), keys = case, 3
+    slots, n = sorted({v for window in windows for v in window}), len(windows)
+    for i, window in enumerate(windows):
+        alone = [(k + (i + 1) / (n + 1)) / keys for k in range(keys)]
+
+        def named(label: Label, s: int, window=window, alone=alone) -> float:
+            rest = ((window.get(v, 0.0), kappa) for v, (_, kappa) in zip(slots, label) if v != s)
+            return sum(prob * sum(key < kappa for key in alone) / keys for prob, kappa in rest)
+
+        without = [dict.fromkeys(other, 0.0) if j == i else other for j, other in enumerate(windows)]
+        for s in own:
+            if s not in window:
+                continue
+            found, expected = defaultdict(float), defaultdict(float)
+            for label, mass in draws(windows, keys).items():
+                if not any(who == i for v, (who, _) in zip(slots, label) if v != s):
+                    found[round(named(label, s), 9)] += mass
+            for label, mass in draws(without, keys).items():
+                expected[round(named(label, s), 9)] += mass * (1.0 - named(label, s))
+            assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("cells", [1, 8])

@@ -3,8 +3,8 @@
 Every client has a key; a slot shows the client with the smallest one. Given the labels of all other slots the target
 would be shown in slot s with probability W_s <= (1 - e^(-G))/G, G the sum of 1/(1 + S_i) over the clients i that may
 be in s and are drawn nowhere else, S_i the sum of 1 - key drawn over the other slots of i's window. In a slot with a
-colluder, if an honest client is there, W_s <= 1/G. Tails of these sums are Chernoff's, by negative association
-[docs/theory_hexagon.md, section 5]. NumPy float64.
+colluder, if an honest client is there, W_s <= 1/G. Moments of these sums are at most those of independent terms, by
+negative association [docs/theory_hexagon.md, section 5]. NumPy float64.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from checkin_jax.numerics.counts import chernoff, occupancy
 _ERROR = 2e-14
 # Arguments of moments, relative to sqrt(x / m), and the largest; numbers of exponents x.
 _ARGUMENTS, _MOST_ARGUMENT, _EXPONENTS = np.geomspace(0.5, 8.0, 60), 0.4, 90
+# Of mean excesses and shortfalls: arguments of moments times sqrt(m), thresholds less the mean over sqrt(m), and
+# parts of a threshold below which a sum is rare. The largest value of x |phi'(x)|, rounded up.
+_TILTS, _PARTS = np.geomspace(0.3, 30.0, 60), np.linspace(0.02, 0.98, 33)
+_AWAY = np.append(np.linspace(-0.1, 2.5, 40), np.linspace(2.7, 12.0, 30))
+_STEEPEST = 0.298426
 # Levels: -log of the mass beyond.
 _LEVELS = (0.7, 1.2, 2.0, 3.2, 5.0, 8.0, 12.0, 18.0, 26.0)
 # Mean excesses allowed, in units of m^(-1/2); numbers of bounds on a share.
 _EXCESS, _SHARES = np.geomspace(0.01, 2.0, 24), 1500
-# Fewest heavy slots, whose steps have stages, and fewest clients for which the tails are small.
-_FEWEST, SMALLEST = 34.0, 400
+# Fewest heavy slots, whose steps have stages; the least T of a level.
+_FEWEST, _LEAST_TOTAL = 34.0, 0.3
+# Fewest slots for which the tails are small.
+SMALLEST = 250
 # Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
 _MOST_LOAD = 20.0
 
@@ -47,9 +54,14 @@ class Redrawn(NamedTuple):
     lost: float
 
 
-def _largest(log_moment: Callable[[np.ndarray], np.ndarray], factors: float, x: np.ndarray) -> np.ndarray:
+def _largest(
+    log_moment: Callable[[np.ndarray], np.ndarray],
+    factors: float,
+    x: np.ndarray,
+    most: float = _MOST_ARGUMENT,
+) -> np.ndarray:
     """Numbers that a sum exceeds with probability e^-x at most; log_moment: of the sum, `factors` factors."""
-    t = np.minimum(_ARGUMENTS * np.sqrt(x[:, None] / factors), _MOST_ARGUMENT)
+    t = np.minimum(_ARGUMENTS * np.sqrt(x[:, None] / factors), most)
     return ((log_moment(t) + factors * _ERROR + x[:, None]) / t).min(axis=1)
 
 
@@ -78,16 +90,34 @@ def _tails(window: int, largest: float, colluding: int = 0) -> _Tails | None:
     x = np.geomspace(0.25, largest, _EXPONENTS)
     if honest < 1.0:
         return None
-    # Probability that a client is drawn in another slot, from above and from below.
-    often, seldom = ((1.0 - m) * np.expm1(n * np.log1p(-1.0 / m)) / n for n in (honest, m))
-    if often * np.expm1(_MOST_ARGUMENT) > _MOST_ARGUMENT:
+    # Probability that a client is named in another slot, from above and from below.
+    often, seldom = _named(m, honest), _named(m, m)
+    allowed = _falling(_TILTS / np.sqrt(m), often)
+    if not allowed.size:
         return None
-    # The 2 m slots in which one of L_s may be drawn count as alike.
-    drawn = _largest(lambda t: 2.0 * m * np.log1p(0.5 * honest / m * often * np.expm1(t)), 2.0 * m, x)
+    # The 2 m slots in which one of L_s may be named count as alike.
+    drawn = _largest(
+        lambda t: 2.0 * m * np.log1p(0.5 * honest / m * often * np.expm1(t)), 2.0 * m, x, allowed[-1]
+    )
     least = -_largest(lambda t: 2.0 * (m - 1.0) * np.log1p(0.5 * seldom * np.expm1(-t)), 2.0 * m, x)
     high = _largest(lambda t: (m - 1.0) * _key_left(t, -m * np.log1p(-1.0 / m)), m, x)
     low = -_largest(lambda t: (m - 1.0) * _key_left(-t, honest / m), m, x)
     return _Tails(x, honest - drawn, m - 1.0 - least, low, high)
+
+
+def _falling(t: np.ndarray, named: float) -> np.ndarray:
+    """Of increasing arguments those at which E e^(-t |L_s|) falls with the number of clients that may be in s."""
+    return t[named * np.expm1(t) <= t]
+
+
+def _named(slots: float, able: float) -> float:
+    """Probability that the others' labels name a client, `able` clients being possible in each of the slots but one."""
+    return (1.0 - slots) * np.expm1(able * np.log1p(-1.0 / slots)) / able
+
+
+def _left(slots: float, able: float) -> float:
+    """Mean of 1 - kappa in a slot in which so many clients may be."""
+    return 1.0 + slots / (able + 1.0) * np.expm1((able + 1.0) * np.log1p(-1.0 / slots))
 
 
 def _share(number: np.ndarray) -> np.ndarray:
@@ -95,27 +125,63 @@ def _share(number: np.ndarray) -> np.ndarray:
     return -np.expm1(-number) / number
 
 
-def excesses(window: int, tails: _Tails, shares: np.ndarray) -> np.ndarray:
-    """E(W_s - a)_+ from above at every share a."""
-    kept = tails.fewest >= 1.0
-    x, fewest, high = tails.x[kept], tails.fewest[kept], tails.high[kept]
-    reached = np.minimum(np.maximum.accumulate(_share(fewest / (1.0 + high))) * (1.0 + 1e-13), 1.0)
-    beyond = np.minimum(np.exp(-x) * (1.0 + (window - 1.0) / fewest), 1.0)
-    ends = np.maximum(np.append(reached, 1.0), shares[:, None])
-    return (np.maximum(ends[:, 0] - shares, 0.0) + np.diff(ends) @ beyond) * (1.0 + 1e-12)
+def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """E(X - at)_+ from above, log_moment of X at every t, as u_+ <= e^(tu-1)/t."""
+    return np.exp((log_moment - np.log(t) - t * at[..., None]).min(axis=-1) - 1.0)
 
 
-def shortfalls(window: int, tails: _Tails, shares: np.ndarray) -> np.ndarray:
-    """E(a - W_s)_+ from above at every share a."""
-    kept = (tails.fewest >= 1.0) & (tails.low > 0.0)
-    x, fewest, most, low = (each[kept] for each in (tails.x, tails.fewest, tails.most, tails.low))
-    # A tangent of (1 - e^-x)/x is below it.
-    slope, ratio = 2.0 * np.exp(-1.0) - 1.0, most / low
-    reached = np.minimum.accumulate(_share(np.ones(1)) + slope * (ratio - 1.0)) * (1.0 - 1e-13)
-    beyond = np.minimum(np.exp(-x) * (2.0 + (window - 1.0) / fewest), 1.0)
-    ends = np.minimum(reached, shares[:, None])
-    near = np.maximum(shares - ends[:, 0], 0.0) - np.diff(ends) @ beyond[:-1]
-    return (near + shares * min(window * np.exp(-x[-1]), 1.0)) * (1.0 + 1e-12)
+def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Pr[X > at] from above (Chernoff)."""
+    return np.exp(np.minimum((log_moment - t * at[..., None]).min(axis=-1), 0.0))
+
+
+def excesses(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
+    """E(W_s - a)_+ from above at every share a; `_tails` says for which numbers of colluders."""
+    m, honest = float(window), window - 1.0 - colluding
+    named, least, most = _named(m, honest), *((m - 1.0) * _left(m, able) for able in (honest - 1.0, m))
+    t = _TILTS / np.sqrt(m)
+    keys = (m - 1.0) * (_key_left(t, -m * np.log1p(-1.0 / m)) + _ERROR)
+    falling = _falling(t, named)
+    clients = 2.0 * m * (np.log1p(0.5 * honest / m * named * np.expm1(falling)) + _ERROR) - falling * honest
+
+    away = _AWAY * np.sqrt(m)
+    number, sums = np.maximum(honest * (1.0 - named) - away, 1.0), most + np.maximum(away, -most)
+    parts, rate = _PARTS * number[:, None], -_STEEPEST * np.log(_PARTS) / (1.0 - _PARTS)
+    few = rate * (_stop_loss(clients, falling, -number) / number)[:, None] + _beyond(clients, falling, -parts)
+    ratio = number[:, None] / (1.0 + sums)
+    reached = _share(ratio) * (1.0 + 1e-13)
+    much = (reached - np.exp(-ratio)) / (1.0 + sums) * _stop_loss(keys, t, sums)
+    much = (m - 1.0) * (1.0 - least / m) * much[..., None] / number + _beyond(clients, falling, -number)
+    means = few.min(axis=1)[:, None] + much.min(axis=2)
+    return _best(reached.ravel(), means.ravel(), shares)
+
+
+def shortfalls(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
+    """E(a - W_s)_+ from above at every share a; `_tails` says for which numbers of colluders."""
+    m, honest = float(window), window - 1.0 - colluding
+    named = _named(m, m)
+    t = _TILTS / np.sqrt(m)
+    keys = (m - 1.0) * (_key_left(-t, (honest - 1.0) / m) + _ERROR)
+    clients = 2.0 * m * (np.log1p(0.5 * (m - 1.0) / m * named * np.expm1(-t)) + _ERROR) + t * (m - 1.0)
+
+    away = _AWAY * np.sqrt(m)
+    number = (m - 1.0) * (1.0 - named) + away
+    sums = np.maximum((m - 1.0) * _left(m, honest - 1.0) - away, 1.0)
+    parts = _PARTS * sums[:, None]
+    low = (m - 1.0) / (parts * sums[:, None]) * (1.0 - parts / m) * _stop_loss(keys, t, -sums)[:, None]
+    ratio = number[:, None] / sums
+    reached = _share(ratio) * (1.0 - 1e-13)
+    steep = (reached * (1.0 + 1e-12) - np.exp(-ratio)) / ratio
+    most = steep * _stop_loss(clients, t, number)[:, None] / sums
+    means = most + (steep[..., None] * low + (m - 1.0) * _beyond(keys, t, -parts)).min(axis=2)
+    return _best(-reached.ravel(), means.ravel(), -shares)
+
+
+def _best(at: np.ndarray, means: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The least of the means at numbers that are not above the wanted ones; 1 where there is none."""
+    order = np.argsort(at)
+    least = np.append(1.0, np.minimum.accumulate(means[order]))
+    return np.minimum(least[np.searchsorted(at[order], wanted, side="right")] * (1.0 + 1e-12), 1.0)
 
 
 def _bounded(shares: np.ndarray, means: np.ndarray, size: float, masses: np.ndarray) -> np.ndarray:
@@ -149,34 +215,39 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
 
     drawn = _largest(keys, float(slots), exponents + np.log(events)) / slots
     beside = _shown_beside(tails, known, window, honest, exponents + np.log(events))
-    if not np.isfinite(beside.share).all():
-        return None
-    middle = -np.expm1(-1.0)
+    middle = -np.expm1(-honest / m) / (honest / m)
     away = np.geomspace(0.01 * unit, middle, _SHARES)
     low, high = middle - away, middle + away[away < 1.0 - middle]
-    excess, shortfall = excesses(window, tails, high), shortfalls(window, tails, low)
+    excess, shortfall = excesses(window, colluding, high), shortfalls(window, colluding, low)
     least = [_bounded(low, shortfall, size * unit, seldom) - size * unit for size in _EXCESS]
     lowest = np.nanmax(np.stack([np.zeros(seldom.size), *least]), axis=0)
 
     beyond, best = np.append(1.0, np.exp(-exponents)), None
-    masses = -np.diff(beyond)
     for size in _EXCESS * unit:
         share = _bounded(high, excess, size, seldom)
-        if not np.isfinite(share).all():
-            continue
         ones = size / (1.0 - share) * (1.0 + 1e-12)
-        whole = np.ceil(others * ones) + beside.most
+        whole = np.maximum(np.ceil(others * ones) + beside.most, _FEWEST)
         # The mean share is in one of the cells.
         edges = np.linspace(lowest, share + size, cells + 1, axis=1)
         totals = 1.0 + (others * edges[:, :-1] + (beside.least - slots * drawn)[:, None]) / m
         totals = totals - 1e-13 * (1.0 + use)
         numbers = np.ceil(others * (edges[:, 1:] - ones[:, None]) / share[:, None] * (1.0 + 1e-13))
-        whole, numbers = np.maximum(whole, _FEWEST), np.maximum(numbers, 0.0)
-        if totals.min() < 0.3 or (others * ones).max() > 0.5 * slots:
+        enough = (totals.min(axis=1) >= _LEAST_TOTAL) & (others * ones <= 0.5 * slots)
+        # Labels beyond the last level at which all bounds are known are at no level.
+        last = np.count_nonzero(np.logical_and.accumulate(enough & np.isfinite(beside.share)))
+        if last < (1 if known else exponents.size):
             continue
-        lost = float(beyond[-1]) * (1.0 + float(beside.share[-1]) if known else 1.0)
-        found = Redrawn(masses, share, totals, numbers, beside.share, whole, lost)
-        if best is None or spread(found, slots) < spread(best, slots):
+        lost = float(beyond[last]) * (1.0 + float(beside.share[last - 1]) if known else 1.0)
+        found = Redrawn(
+            -np.diff(beyond[: last + 1]),
+            share[:last],
+            totals[:last],
+            np.maximum(numbers[:last], 0.0),
+            beside.share[:last],
+            whole[:last],
+            lost,
+        )
+        if best is None or (found.lost, spread(found, slots)) < (best.lost, spread(best, slots)):
             best = found
     return best
 
@@ -217,7 +288,7 @@ def in_common_slots(
     least = chernoff.fewest(float(known), shown * (1.0 - 1e-12), seldom) * low / most
     even = _share(most / np.maximum(low, 1e-300)) * (1.0 - 1e-9)
     totals = 1.0 + each * ((m - known) * even + least - m + keys) - 1e-12
-    if totals.min() < 0.3:
+    if totals.min() < _LEAST_TOTAL:
         return None
     beyond = np.append(1.0, np.exp(-exponents))
     numbers = np.full((exponents.size, 1), m - known)

@@ -35,6 +35,8 @@ _LOADED = (1.4, 3.2, 9.0)
 # Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _CELLS = 16
+# Factor of the variance below which weights of labels drawn anew are smaller in the tail, too.
+_CLEARLY_LESS = 0.95
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
@@ -95,10 +97,17 @@ def rivalled(
         won,
         *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
     ]
+    least = min(ways, key=_variance)
     levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail, 1)
     if levels is not None:
-        ways.append(redrawn_weights(slots, levels))
-    return tuple(min(ways, key=lambda parts: sum(part.variance for part in parts)))
+        drawn = redrawn_weights(slots, levels)
+        # Rare levels have much larger weights.
+        least = drawn if _variance(drawn) < _CLEARLY_LESS * _variance(least) else least
+    return tuple(least)
+
+
+def _variance(parts: list[RivalEvent]) -> float:
+    return sum(part.variance for part in parts)
 
 
 def independent_weights(
