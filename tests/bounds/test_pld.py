@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.composition import composed_law, pld
+from checkin_jax.kernels.composition import composed_contour, pld
 
 pytestmark = pytest.mark.usefixtures("x64")
 CS = np.exp(np.linspace(-3, 3, 241))

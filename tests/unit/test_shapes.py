@@ -26,7 +26,7 @@ KERNELS = (
     pld.side_lower,
     pld.join,
     pld.log_moments,
-    pld.compose,
+    composed_contour.compose,
     clones.lines_lower,
     clones.profile_upper,
     equal_steps.profile_upper,
