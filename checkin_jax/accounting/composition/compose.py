@@ -365,14 +365,16 @@ def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Fou
     return best, best is not found[0]
 
 
-class Laws(NamedTuple):
+class Directions(NamedTuple):
     """Compositions of P||Q and of Q||P, about a few orders each."""
 
     forward: list[Composed]
     backward: list[Composed]
 
 
-def laws(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Laws, list[Laws]]:
+def laws(
+    units: Sequence[tuple[UnitBound, int]], delta: float, both: bool
+) -> tuple[Directions, list[Directions]]:
     """Compositions of two units or more for profiles down to about this delta: from above, and of witnesses from below.
 
     Call inside `float64()`.
@@ -393,8 +395,8 @@ def laws(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tu
 
         count = 1 if all(each.symmetric for each in witnesses) else 2
         found = [scaled.laws(functools.partial(side, which=which), False) for which in range(count)]
-        below.append(Laws(found[0], found[-1]))
-    return Laws(sides[0], sides[-1]), below
+        below.append(Directions(found[0], found[-1]))
+    return Directions(sides[0], sides[-1]), below
 
 
 def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:

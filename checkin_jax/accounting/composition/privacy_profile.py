@@ -120,7 +120,7 @@ def _evaluated(
         best = np.full_like(losses, 1.0 if upper else 0.0)
         for each in laws:
             value = np.asarray(composed_contour.on_grid(each, losses[1], losses.size, np.asarray(upper)))
-            best = np.fmin(best, np.maximum(value, 0.0)) if upper else np.fmax(best, value)
+            best = np.minimum(best, np.maximum(value, 0.0)) if upper else np.maximum(best, value)
         return best
 
     upper = Sides(*(side(laws, True) for laws in above))
@@ -146,7 +146,7 @@ def _lines(witness: Witness, at: np.ndarray, losses: np.ndarray) -> Sides:
     return Sides(forward, backward)
 
 
-def _grid(above: compose.Laws, delta: float, found: Bracket) -> np.ndarray:
+def _grid(above: compose.Directions, delta: float, found: Bracket) -> np.ndarray:
     """Losses from 0 to where all profiles are far below delta, or as far as they are known."""
     target, ends = host(math.log(_FAR * delta)), [0.0]
     for laws in above:

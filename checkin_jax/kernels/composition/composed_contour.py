@@ -41,6 +41,8 @@ from checkin_jax.kernels.round_off import UNIT
 _NODES, _PER_DEVIATION, _SMOOTHING = 2560, 204.8, 0.005
 # Least order, and orders above it for Chernoff's bounds, over the standard deviation; least -log of delta.
 _LEAST_ORDER, _HIGHER, _LEAST = 2.0, (2.0, 5.0, 10.0), 0.5
+# -log of the share of delta that the periods above a lower end may add.
+_FAR_BELOW = 14.0
 # Epsilons beside the solution, one of which is proved, and the farthest from the mean, in standard deviations.
 _BESIDE, _FARTHEST = (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 0.3), 8.0
 # Consecutive multiples of a step whose waves are one factor times others; rows of a product that stays in one thread.
@@ -103,7 +105,7 @@ def _product(rows: Array, columns: Array) -> Array:
 def _waves(step: Array, places: Array, weights: Array) -> tuple[Array, Array]:
     """sum_j weights_j cos(k step places_j) for every node k, and of sines."""
     coarse, fine = _angles(step, _NODES, places)
-    rows = xp.concatenate([cos(coarse) * weights, sin(coarse) * weights])
+    rows = xp.concatenate([cos(coarse) * weights[None, :], sin(coarse) * weights[None, :]])
     both = _product(rows, xp.concatenate([cos(fine), sin(fine)], axis=1)).reshape(2, -1, 2, _FEW)
     return (both[0, :, 0] - both[1, :, 1]).reshape(_NODES), (both[0, :, 1] + both[1, :, 0]).reshape(_NODES)
 
@@ -122,7 +124,11 @@ def compose(
     near = pld.tilt_at(atoms, counts, order)
     tilt = pld.tilt_at(atoms, counts, xp.maximum(order, _LEAST_ORDER / xp.sqrt(near.variance)))
     order, deviation = tilt.order, xp.sqrt(tilt.variance)
-    period, sigma = _NODES / _PER_DEVIATION * deviation, _SMOOTHING * deviation
+    usual = _NODES / _PER_DEVIATION * deviation
+    # For the lower end what the periods above add is far below delta, about e^{K - order K'}.
+    least = (order * tilt.mean - tilt.log_mgf + _FAR_BELOW) / order
+    period = xp.where(upper, usual, xp.maximum(usual, least))
+    sigma = _SMOOTHING * deviation * (period / usual)
     contour = stop_loss.Contour(order, period, sigma)
     theta = stop_loss.nodes(contour, _NODES)
     frequency, variance = xp.imag(theta), xp.square(sigma)
@@ -183,7 +189,10 @@ def _bound(of: Composed, epsilon: Array, inside: Array, upper: Bool[Array, ""]) 
     above = (inside + error) * scale * xp.exp(drift) + of.infinite + FLUSHED
     before = xp.exp(xp.min(of.log_before - of.higher * epsilon[..., None], axis=-1))
     below = (inside - error) * scale * xp.exp(-drift) - (before + of.after) * (1.0 + 1e-6) - FLUSHED
+    # NaN, where the tilted law is one loss, is the trivial bound.
+    nothing = xp.where(upper, xp.inf, -xp.inf)
     value = xp.where(upper, above, below)
+    value = xp.where(xp.isnan(value), nothing, value)
     return value, xp.abs(value - inside * scale)
 
 
@@ -196,11 +205,14 @@ def end(
     deviation = xp.sqrt(of.tilt.variance)
 
     def inside(epsilon: Array) -> tuple[Array, Array]:
-        phase = frequency * (epsilon[..., None] - of.tilt.mean)
+        phase = frequency * (epsilon - of.tilt.mean)
         cosine, sine = cos(phase), sin(phase)
         along, across = xp.real(terms), xp.imag(terms)
-        value = xp.sum(along * cosine + across * sine, axis=-1)
-        return value, xp.sum(frequency * (across * cosine - along * sine), axis=-1)
+        value = xp.sum(along * cosine + across * sine)
+        return value, xp.sum(frequency * (across * cosine - along * sine))
+
+    def bound(epsilon: Array) -> tuple[Array, Array]:
+        return _bound(of, epsilon, inside(epsilon)[0], upper)
 
     def missing(at: Array) -> tuple[Array, Array]:
         epsilon = at * deviation
@@ -215,7 +227,7 @@ def end(
     # The solution is proved, or one beside it.
     beside = xp.where(upper, 1.0, -1.0) * xp.asarray(_BESIDE) * deviation
     tried = xp.concatenate([about + beside, xp.zeros_like(deviation)[None]])
-    values, errors = _bound(of, tried, inside(tried)[0], upper)
+    values, errors = backend.vmap(bound)(tried)
     target, rounding = xp.exp(log_delta), UNIT * (8.0 + 2.0 * xp.abs(log_delta))
     shown = xp.where(upper, values <= target * (1.0 - rounding), values > target * (1.0 + rounding))
     candidates = xp.where(shown & (tried >= 0.0), tried, xp.where(upper, xp.inf, 0.0))
