@@ -359,6 +359,8 @@ def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Fou
     witnesses = [each for each, _ in units]
     composer = _Composer([(each.grid_bound, count) for each, count in units], delta)
     _, losses = composer.upper()
+    # Kinks between knots cost more than elsewhere.
+    composer.sharp = True
     build = functools.partial(composer.lowers_on_grid, witnesses)
     found = composer.below(build, losses)
     best = max(found, key=lambda each: each.epsilon)
