@@ -124,7 +124,7 @@ EQUIVALENT = {
         "(-1)",
     ): "a larger loss than needed is where the profile ends",
     (
-        "kernels/composition/composed_law.py",
+        "kernels/composition/pld.py",
         "epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round",
         "64.0 * UNIT",
         "(64.0)",

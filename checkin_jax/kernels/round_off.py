@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from checkin_jax.kernels.execution.backend import xp
 
 # Unit round-off; and twice the constant of FFTs in use: for M = 2^k points the relative error in the 2-norm
@@ -47,15 +45,3 @@ def of_power(size: Any, off: Any, counts: Any, points: int) -> Any:
 
     relative = summed(off / padded + 8.0 * UNIT * (4.0 + xp.abs(log_padded))) + of_fft(points)
     return xp.exp(summed(log_padded)) * relative
-
-
-def of_powers(size: Any, off: Any, counts: Any, points: int) -> np.ndarray:
-    """Bound on the 2-norm of the error of prod_i phi_i^counts_i, transformed back: `of_power` and Parseval.
-
-    Args:
-      size: at all points / 2 + 1 frequencies; off, counts, points: as in `of_power`.
-    """
-    wrong = of_power(size, off, counts, points)
-    # Interior frequencies count twice.
-    twice = np.where((np.arange(points // 2 + 1) % (points // 2)) == 0, 1.0, 2.0)
-    return np.sqrt(np.sum(twice * np.square(wrong)) / points)

@@ -191,7 +191,10 @@ def _reached(lane: BracketLane, apart: Array, mass: Array) -> Array:
 
 def _end(atoms: pld.Atoms, lane: BracketLane, upper: Array) -> Array:
     one_event = jax.tree.map(lambda part: part[None], atoms)
-    return composed_contour.end(one_event, lane.num_rounds[None], lane.log_delta, upper)
+    rounds = lane.num_rounds[None]
+    order = composed_contour.order(one_event, rounds, lane.log_delta)
+    composed = composed_contour.compose(one_event, rounds, order, upper)
+    return composed_contour.end(composed, lane.log_delta, upper)[0]
 
 
 # A function of one lane; the evaluation of such functions on a block of lanes.

@@ -16,7 +16,7 @@ from jax import Array
 from shapes import VARIABLE, checked
 
 from checkin_jax.kernels import clones, conversions, gaussian_profile
-from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.messages import equal_steps, hidden_messages, one_bit_profile, staged_games
 
 KERNELS = (
@@ -26,7 +26,7 @@ KERNELS = (
     pld.side_lower,
     pld.join,
     pld.log_moments,
-    pld.compose,
+    composed_contour.compose,
     clones.lines_lower,
     clones.profile_upper,
     equal_steps.profile_upper,

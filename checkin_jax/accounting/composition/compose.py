@@ -21,11 +21,12 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.laws import laws_above, laws_of_some
+from checkin_jax.accounting.composition.laws import law_below, laws_above, laws_of_some, side_below
 from checkin_jax.accounting.composition.search import MOST_LOSSES, SHRINK, Found, Search
 from checkin_jax.accounting.composition.single import single
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels.composition.composed_contour import Composed
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import chernoff
 
@@ -70,7 +71,11 @@ def _with(atoms: pld.Atoms, event: int, law: pld.Atoms) -> pld.Atoms:
 
 
 def _stack(items: Sequence[pld.Atoms]) -> pld.Atoms:
-    return pld.Atoms(*(host(np.stack([np.asarray(part) for part in parts])) for parts in zip(*items)))
+    """The laws side by side, with atoms of mass zero up to the largest number."""
+    size = max(law.losses.size for law in items)
+    padded = [[np.pad(part, (0, size - part.size)) for part in (law.losses, law.masses)] for law in items]
+    losses, masses = map(np.stack, zip(*padded))
+    return pld.Atoms(host(losses), host(masses), host([law.infinite for law in items]))
 
 
 def merged(units: Sequence[tuple[UnitBound, int]]) -> tuple[list[tuple[UnitBound, int]], list[int]]:
@@ -97,7 +102,7 @@ def bracket(
         none.
 
     Returns:
-      Upper end: the smaller of the tilted FFT composition and the RDP of the same pairs, rounded up. Asymmetric units
+      Upper end: the smaller of the composition's and the RDP's of the same pairs, rounded up. Asymmetric units
       are composed all as P||Q and all as Q||P; the larger value counts. The local view is exact if the number of
       messages has few values. Lower end: the composed witnesses, in the better direction, rounded down. Never NaN;
       infinite if no bound below the largest float64 loss was found.
@@ -210,17 +215,21 @@ class _Composer(Search):
         return self.uppers(losses)[side]
 
     def lowers(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
-        """Atoms of the witnesses as P||Q and, unless all are symmetric, as Q||P."""
+        """Atoms of the witnesses as P||Q and, unless all are symmetric, as Q||P, by events between the losses."""
+        lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(witnesses, losses)]
+        sides = [[side_below(*side) for side in both] for both in lines]
+        orders = [0] if all(one.symmetric for one in witnesses) else [0, 1]
+        return [_stack([law_below(*both[:: 1 - 2 * i]) for both in sides]) for i in orders]
+
+    def lowers_on_grid(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray]) -> list[pld.Atoms]:
+        """`lowers` whose atoms are the losses, which certificates need."""
         losses = [at * SHRINK for at in losses]
         lines = [one.lower(0.5 * (at[1:] + at[:-1])) for one, at in zip(witnesses, losses)]
-        few = bool(self.loss_support)
-        sides = [[pld.side_lower(at, *side, few) for side in both] for at, both in zip(losses, lines)]
-        forward = _stack([pld.join(at, plus, minus, False) for at, (plus, minus) in zip(losses, sides)])
-        if all(one.symmetric for one in witnesses):
-            return [forward]
+        sides = [[pld.side_lower(at, *side) for side in both] for at, both in zip(losses, lines)]
+        orders = [0] if all(one.symmetric for one in witnesses) else [0, 1]
         return [
-            forward,
-            _stack([pld.join(at, minus, plus, False) for at, (plus, minus) in zip(losses, sides)]),
+            _stack([pld.join(at, *both[:: 1 - 2 * i], False) for at, both in zip(losses, sides)])
+            for i in orders
         ]
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
@@ -266,7 +275,8 @@ class _Composer(Search):
     def lower(self, witnesses: Sequence[Witness], losses: Sequence[np.ndarray], upper: float) -> float:
         """The lower end: by the sum of the units' losses, or by the number of large ones."""
         found = self.of(witnesses)
-        best = found.below(functools.partial(found.lowers, witnesses), losses, upper)
+        both = found.below(functools.partial(found.lowers, witnesses), losses)
+        best = max(each.epsilon for each in both)
         return best if best > _NEAR_ENOUGH * upper else max(best, self._by_rare_losses(witnesses))
 
     def _by_rare_losses(self, witnesses: Sequence[Witness]) -> float:
@@ -297,7 +307,7 @@ class _Composer(Search):
         return best * (1.0 - 1e-12) - 1e-12
 
     def of(self, witnesses: Sequence[Witness]) -> _Composer:
-        """A copy for these witnesses, with knots beside the losses of their outcomes if these are few."""
+        """A copy for these witnesses, with the losses of their outcomes as knots if these are few."""
         found = copy.copy(self)
         loss_support = [getattr(one, "loss_support", np.empty(0)) for one in witnesses]
         if all(0 < len(each) <= MOST_LOSSES for each in loss_support):
@@ -347,31 +357,33 @@ def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Fou
     Call inside `float64()`. An end of zero has no grid.
     """
     witnesses = [each for each, _ in units]
-    composer = _Composer([(each.grid_bound, count) for each, count in units], delta).of(witnesses)
-    above, losses = composer.upper()
-    build = functools.partial(composer.lowers, witnesses)
-    found = composer.composed_below(build, build(losses), losses, above.upper)
+    composer = _Composer([(each.grid_bound, count) for each, count in units], delta)
+    _, losses = composer.upper()
+    # Kinks between knots cost more than elsewhere.
+    composer.sharp = True
+    build = functools.partial(composer.lowers_on_grid, witnesses)
+    found = composer.below(build, losses)
     best = max(found, key=lambda each: each.epsilon)
     return best, best is not found[0]
 
 
-class Curves(NamedTuple):
-    """Points of the composed profile for P||Q and for Q||P, one `Composed` a grid."""
+class Directions(NamedTuple):
+    """Compositions of P||Q and of Q||P, about a few orders each."""
 
-    forward: list[pld.Composed]
-    backward: list[pld.Composed]
+    forward: list[Composed]
+    backward: list[Composed]
 
 
-def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> tuple[Curves, list[Curves]]:
-    """The composed profile of two units or more down to about this delta: from above, and from below for witnesses.
+def laws(
+    units: Sequence[tuple[UnitBound, int]], delta: float, both: bool
+) -> tuple[Directions, list[Directions]]:
+    """Compositions of two units or more for profiles down to about this delta: from above, and of witnesses from below.
 
     Call inside `float64()`.
     """
     units, _ = merged(units)
     composer = _Composer(units, delta)
-    sides = [
-        composer.curves(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)
-    ]
+    sides = [composer.laws(functools.partial(composer._upper_side, i), True) for i in range(composer.orders)]
     below = []
     known = [(some, count) for one, count in units if both and (some := _finite_ones(one))]
     for i in range(max((len(witnesses) for witnesses, _ in known), default=0)):
@@ -384,9 +396,9 @@ def curves(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> 
             return by.lowers(of, losses)[which]
 
         count = 1 if all(each.symmetric for each in witnesses) else 2
-        found = [scaled.curves(functools.partial(side, which=which), False) for which in range(count)]
-        below.append(Curves(found[0], found[-1]))
-    return Curves(sides[0], sides[-1]), below
+        found = [scaled.laws(functools.partial(side, which=which), False) for which in range(count)]
+        below.append(Directions(found[0], found[-1]))
+    return Directions(sides[0], sides[-1]), below
 
 
 def _composed(units: Sequence[tuple[UnitBound, int]], delta: float, both: bool) -> Bracket:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, UnitBound, 
 from checkin_jax.accounting.composition import compose, local_view
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.single import refine
-from checkin_jax.kernels.composition import pld
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import composed_contour
+from checkin_jax.kernels.composition.composed_contour import Composed
 from checkin_jax.kernels.execution.devices import float64
 
 # Points of the common grid; points at which a single profile is evaluated (a multiple of 32 losses).
-_POINTS, _EVALUATED = 16385, 2048
+_POINTS, _EVALUATED = 16384, 2048
 # The grid ends where the profile is below this part of delta.
 _FAR = 1e-3
 # Units with smaller losses add up, as in `compose`.
@@ -110,11 +112,19 @@ def _evaluated(
             losses = np.linspace(0.0, min(end, MAX_LOSS), _EVALUATED)
             above, below = (np.asarray(each(losses)) for each in (known.upper, known.lower))
             return losses, Sides(above, above), (Sides(below, below),)
-    above, below = compose.curves(units, delta, both)
+    above, below = compose.laws(units, delta, both)
     losses = _grid(above, delta, found)
-    upper = Sides(_least(above.forward, losses), _least(above.backward, losses))
-    lower = (Sides(_most(each.forward, losses), _most(each.backward, losses)) for each in below)
-    return losses, upper, tuple(lower)
+
+    def side(laws: Sequence[Composed], upper: bool) -> np.ndarray:
+        """The best of the bounds, upper or lower, and 1 or 0 at least."""
+        best = np.full_like(losses, 1.0 if upper else 0.0)
+        for each in laws:
+            value = np.asarray(composed_contour.on_grid(each, losses[1], losses.size, np.asarray(upper)))
+            best = np.minimum(best, np.maximum(value, 0.0)) if upper else np.maximum(best, value)
+        return best
+
+    upper = Sides(*(side(laws, True) for laws in above))
+    return losses, upper, tuple(Sides(*(side(laws, False) for laws in each)) for each in below)
 
 
 def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
@@ -136,38 +146,16 @@ def _lines(witness: Witness, at: np.ndarray, losses: np.ndarray) -> Sides:
     return Sides(forward, backward)
 
 
-def _grid(above: compose.Curves, delta: float, found: Bracket) -> np.ndarray:
+def _grid(above: compose.Directions, delta: float, found: Bracket) -> np.ndarray:
     """Losses from 0 to where all profiles are far below delta, or as far as they are known."""
-    ends = [0.0]
-    for curves in (above.forward, above.backward):
-        truncation_losses = []
-        for each in curves:
-            epsilon, value = (np.asarray(part) for part in each[:2])
-            small = np.flatnonzero(value <= _FAR * delta)
-            truncation_losses.append(float(epsilon[small[0]] if small.size else epsilon[-1]))
-        ends.append(min(truncation_losses, default=0.0))
+    target, ends = host(math.log(_FAR * delta)), [0.0]
+    for laws in above:
+        known = [float(composed_contour.end(each, target, np.asarray(True))[0]) for each in laws]
+        ends.append(min(filter(math.isfinite, known), default=0.0))
     if math.isfinite(found.upper):
         ends.append(found.upper * (1.0 + 1e-9))
-    return np.linspace(0.0, min(max(*ends, 1e-9), MAX_LOSS), _POINTS)
-
-
-def _least(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
-    best = np.ones_like(losses)
-    for each in curves:
-        epsilon, delta = (np.asarray(part) for part in each[:2])
-        value = np.where(delta <= 1.0, np.maximum(delta, 0.0), 1.0)
-        best = np.minimum(best, np.where(losses >= epsilon[0], _chords(epsilon, value, losses), 1.0))
-    return best
-
-
-def _most(curves: Iterable[pld.Composed], losses: np.ndarray) -> np.ndarray:
-    """Maximum of several lower profiles, each of a law on a grid and so linear in e^loss between its points."""
-    best = np.zeros_like(losses)
-    for each in curves:
-        epsilon, delta = (np.asarray(part) for part in each[:2])
-        value = np.where(delta > 0.0, delta, 0.0)
-        best = np.maximum(best, np.where(losses <= epsilon[-1], _chords(epsilon, value, losses), 0.0))
-    return best
+    step = min(max(*ends, 1e-9), MAX_LOSS) / (_POINTS - 1)
+    return step * np.arange(_POINTS, dtype=np.float64)
 
 
 def _chords(at: np.ndarray, value: np.ndarray, losses: np.ndarray) -> np.ndarray:

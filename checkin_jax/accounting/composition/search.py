@@ -1,4 +1,4 @@
-"""Search for one end of the bracket: choose a grid and a tilt, evaluate, and repeat until the end is stable."""
+"""One end of the bracket: knots of the units' laws on the scale of their losses, and the laws' composition."""
 
 from __future__ import annotations
 
@@ -12,43 +12,35 @@ from jax import Array
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Values
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.kernels import ROUNDING, host
-from checkin_jax.kernels.composition import composed_law, pld
-from checkin_jax.kernels.composition.composed_law import Scales
+from checkin_jax.kernels.composition import composed_contour, pld
+from checkin_jax.kernels.composition.composed_contour import Composed
 
-_PASSES = 4
-# Factors of the order, tried if the lower end is off the tilt's mean by more than a standard deviation.
-_HIGHER = (1.1, 1.2, 1.35)
+# Laws are built anew on finer knots while their deviation is below this share of the one that the knots are made for.
+_PASSES, _NARROWER = 4, 0.7
+# Beyond this factor of the plain variance rare large losses dominate a tilted law.
+_WIDER = 2.0
 # Share of delta that may lie beyond the truncation losses of all units.
 ENOUGH = 1e-6
-# Shares of the largest loss at which the truncation loss is searched; below, shares of it: the first knots (as many as
-# the usual step of the ladder has), and even knots for the largest losses.
+# Shares of the largest loss at which the truncation loss is searched; below, shares of it: the first knots, as many as
+# the usual step of the ladder has.
 _SHARES_TRIED = np.geomspace(1e-12, 1.0, 512)
 # Closer knots would turn the rounding of profiles into mass.
 COARSE = np.append(0.0, np.geomspace(1e-8, 1.0, 128))
-EVEN = np.linspace(0.0, 1.0, 65)
 
 Build = Callable[[Sequence[np.ndarray]], pld.Atoms]
 # P||Q and, unless all units are symmetric, Q||P.
 BuildBoth = Callable[[Sequence[np.ndarray]], Sequence[pld.Atoms]]
 
-# Sizes of the transform.
-_POINTS = tuple(2**k for k in (13, 15, 17, 19, 21))
-# Grid points per standard deviation of one unit: discretization adds (1/15)^2 / 6 to its variance. For sharp bounds
-# _FINER times as many, up to _FINER_POINTS in the transform.
-_POINTS_PER_ROUND_SD = 15.0
-_FINER, _FINER_POINTS = 4.0, 2**19
-# The same factor and size for laws of few outcomes, with knots beside their losses alone; and the most outcomes.
-_BESIDE, _BESIDE_POINTS, MOST_LOSSES = 64.0, 2**17, 170
-_WINDOW_SDS = 9.0
-# The probability of a positive loss differs by less between laws of the same unit on other knots.
-_ABOUT = 1.1
-# Windows end where Chernoff's bound is e^-16 delta.
-FAR = 16.0
+# Knots per standard deviation of one unit: discretization adds (1/20)^2 / 6 to its variance. For sharp bounds _FINER
+# times as many, while _SPAN standard deviations of all units have at most _MOST_PLACES.
+_PER_DEVIATION, _FINER, _SPAN, _MOST_PLACES = 20.0, 3.0, 20.0, 2.0**19
+# Most outcomes of a law whose losses are the knots.
+MOST_LOSSES = 170
+# Fewer units are as sharp: what a kink between knots costs does not average out.
+_FEW_UNITS = 16
 _TAIL_KNOTS = 256
 # Sizes of the knots; the truncation loss of most units is 70 to 130 grid points.
 _KNOT_LADDER = (16, 64, 128, 512, 1024, 4096)
-# Numbers of atoms of the composed laws.
-_ATOMS = tuple(2 * size + 1 for size in _KNOT_LADDER if size >= 512)
 # Factor of the spacing for lower bounds: an atom at the largest loss then stays above its knot, for any rounding of its
 # two masses.
 SHRINK = 1.0 - 4.0 * ROUNDING
@@ -62,17 +54,6 @@ class Found:
     error: float
     losses: Sequence[np.ndarray]
     atoms: pld.Atoms
-
-
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """Knots of every event on one spacing, their signed indices, and the FFT's window."""
-
-    spacing: float
-    losses: list[np.ndarray]
-    index: np.ndarray
-    first: int
-    points: int
 
 
 class Search:
@@ -96,69 +77,69 @@ class Search:
     def total(self) -> float:
         return float(np.sum(self.counts))
 
-    def _scales(self, atoms: pld.Atoms, tilt: pld.Tilt) -> Scales:
-        """Scales of the law from which a grid for this tilt is made."""
-        log_far = host(math.log(self.delta) - FAR)
-        return composed_law.scales(atoms, self.counts, log_far, tilt.order)
+    def _composed(self, atoms: pld.Atoms, order: Array, upper: bool) -> Composed:
+        return composed_contour.compose(atoms, self.counts, order, np.asarray(upper))
 
-    def _composed(
-        self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool
-    ) -> tuple[pld.Composed, pld.Tilt]:
-        """The profile of the law composed on this grid, rounded up or down, and the law's tilt of the same order."""
-        spacing = host(grid.spacing if upper else grid.spacing * SHRINK)
-        atoms, index = _filled(atoms, grid.index)
-        tilt, first = pld.tilt_at(atoms, self.counts, tilt.order), np.int64(grid.first)
-        return pld.compose(atoms, index, self.counts, spacing, tilt, first, grid.points, upper), tilt
+    def _end(self, losses: Sequence[np.ndarray], atoms: pld.Atoms, upper: bool) -> tuple[Found, Array]:
+        """The end at delta of the composed laws, rounded outwards, and the order about which they were composed.
 
-    def _end(self, grid: Grid, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> tuple[Found, pld.Tilt]:
-        """The end at delta on this grid, rounded outwards, and the law's tilt."""
-        composed, tilt = self._composed(grid, atoms, tilt, upper)
-        epsilon, error = (composed_law.smallest if upper else composed_law.largest)(
-            composed, host(self.delta)
-        )
-        return Found(float(epsilon), float(error), grid.losses, atoms), tilt
-
-    def _grid(self, atoms: pld.Atoms, tilt: pld.Tilt, upper: bool) -> Grid | None:
-        """The grid of a window up to where Chernoff's bound is 1e-7 delta, resolved on the scale of one unit.
-
-        The scale is that of the law or of the tilted law, whichever is finer: heavy tails widen the tilted law, bounded
-        losses narrow it. None if the loss is constant, or if the grid would extend beyond the largest float64 loss.
+        Where it is far from the tilted law's mean, or rare large losses dominate that law, the order at its own place
+        is tried besides; where none was found, the largest tame one.
         """
-        scales = self._scales(atoms, tilt)
-        high = (float(scales.far_log_mgf) - math.log(self.delta) + FAR) / float(scales.far_order)
-        plain_sd, sd = math.sqrt(float(scales.bare_variance)), math.sqrt(float(tilt.variance))
-        # P[L <= -x] <= e^-x Q[L <= -x], so there is less mass below -high than above high.
-        low = float(tilt.mean) - _WINDOW_SDS * sd
-        if sd < 1.5 * plain_sd:
-            high = max(high, float(tilt.mean) + (4.0 if upper else _WINDOW_SDS) * sd)
-        low = max(low, -high)
-        scale = max(min(sd, plain_sd), 0.05 * plain_sd)
-        wanted = (high - low) / max(scale, 1e-300) * _POINTS_PER_ROUND_SD * math.sqrt(self.total)
-        if not (scale > 0 and 0 < wanted < math.inf):
+
+        def at(order: Array) -> tuple[Found, Composed]:
+            composed = self._composed(atoms, order, upper)
+            epsilon, error = composed_contour.end(composed, log_delta, np.asarray(upper))
+            return Found(float(epsilon), float(error), losses, atoms), composed
+
+        log_delta = host(math.log(self.delta))
+        order = composed_contour.order(atoms, self.counts, log_delta)
+        first, composed = at(order)
+        mean, variance = float(composed.tilt.mean), float(composed.tilt.variance)
+        if not 0.0 < first.epsilon < math.inf:
+            order = pld.tame_tilt(atoms, self.counts).order
+        elif (first.epsilon - mean) ** 2 > variance or variance > _WIDER * self._plain(atoms):
+            order = pld.saddle_tilt(atoms, self.counts, host(first.epsilon)).order
+        else:
+            return first, order
+        second, _ = at(order)
+        better = second.epsilon < first.epsilon if upper else second.epsilon > first.epsilon
+        return (second if better else first), order
+
+    def _plain(self, atoms: pld.Atoms) -> float:
+        """Variance of the loss of all units."""
+        return float(pld.tilt_at(atoms, self.counts, host(0.0)).variance)
+
+    def _scale(self, atoms: pld.Atoms, order: Array) -> float:
+        """Standard deviation of all units: of the law or of the tilted law, whichever is finer.
+
+        Heavy tails widen the tilted law, bounded losses narrow it.
+        """
+        plain = math.sqrt(self._plain(atoms))
+        tilted = math.sqrt(max(float(pld.tilt_at(atoms, self.counts, order).variance), 0.0))
+        return max(min(tilted, plain), 0.05 * plain)
+
+    def _knots(self, atoms: pld.Atoms, order: Array, upper: bool) -> list[np.ndarray] | None:
+        """Knots of every event, multiples of one spacing, that resolve the scale of one unit.
+
+        None if the loss is constant, or if the knots would extend beyond the largest float64 loss.
+        """
+        if self.loss_support and not upper:
+            size = max(map(len, self.loss_support))
+            kinks = [np.sort(np.append(each, 0.0)) for each in self.loss_support]
+            return [np.append(each, np.full(size + 1 - len(each), each[-1])) for each in kinks]
+        scale, farthest = self._scale(atoms, order), max(self.truncation_losses)
+        spacing = scale / (_PER_DEVIATION * math.sqrt(self.total))
+        if not 1e-13 * farthest < spacing < math.inf:
             return None
-        loss_support = () if upper else self.loss_support
-        if loss_support:
-            wanted = max(wanted, min(_BESIDE * wanted, _BESIDE_POINTS - 2.0))
-        elif self.sharp:
-            wanted = max(wanted, min(_FINER * wanted, _FINER_POINTS - 2.0))
-        # Few sizes, since each compiles once; a longer window costs little.
-        points = next((p for p in _POINTS if p >= wanted + 2), _POINTS[-1])
-        spacing = (high - low) / min(wanted, points - 2)
-        farthest = max(self.truncation_losses)
-        if not spacing > 1e-13 * farthest:
-            return None
+        if self.sharp or self.total < _FEW_UNITS:
+            spacing = min(spacing, max(spacing / _FINER, scale * _SPAN / _MOST_PLACES))
         largest = max(filter(math.isfinite, self.largest_losses), default=math.inf)
         if math.isfinite(largest):
-            # An atom at the largest loss is then on the grid; rounded so that the window does not shrink.
+            # The largest loss is then a knot.
             spacing = largest / max(math.floor(largest / spacing), 1)
-        if loss_support:
-            beside = [_beside(spacing * SHRINK, each) for each in loss_support]
-            size = next(s for s in _KNOT_LADDER if s >= max(map(len, beside)))
-            # Padding: the profile is zero beyond the largest loss.
-            rows = [np.append(row, row[-1] + 1 + np.arange(size + 1 - len(row))) for row in beside]
-            return _placed(rows, spacing, low, points)
-        uniform = 0
-        for mean, variance, bare in zip(scales.means, scales.variances, scales.bare_variances):
+        each, uniform = pld.rounds_at(atoms, host([0.0, float(order)])), 0
+        for bare, variance, mean in zip(*each.variance, each.mean[1]):
             width = math.sqrt(min(float(variance), 2.0 * float(bare)))
             uniform = max(uniform, math.ceil((max(float(mean), 0.0) + 9.0 * width) / spacing) + 8)
         # At most one knot for each multiple of the spacing below the largest truncation loss.
@@ -167,8 +148,7 @@ class Search:
         if size * spacing > MAX_LOSS + 10.0:
             return None
         uniform = max(min(uniform, size - _TAIL_KNOTS), 1)
-        rows = [_knots(spacing, uniform, truncation_loss, size) for truncation_loss in self.truncation_losses]
-        return _placed(rows, spacing, low, points)
+        return [spacing * _multiples(spacing, uniform, each, size) for each in self.truncation_losses]
 
     def _renyi(self, atoms: pld.Atoms) -> tuple[float, float]:
         """(epsilon, order) by RDP of the same pairs, at delta minus the mass at infinite loss."""
@@ -176,7 +156,7 @@ class Search:
         if not remaining > 0:
             return math.inf, math.inf
         log_delta = host(math.log(remaining))
-        epsilon, order = composed_law.renyi(atoms, self.counts, log_delta)
+        epsilon, order = pld.renyi(atoms, self.counts, log_delta)
         return float(epsilon), float(order)
 
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> tuple[Bracket, Found]:
@@ -184,7 +164,7 @@ class Search:
         first = build(losses)
         if float(np.asarray(self.counts) @ _total_variation(first)) <= self.delta:
             return Bracket(0.0, 0.0, "total variation"), Found(0.0, 0.0, losses, first)
-        found = self._search(build, losses, first, math.inf, True)
+        found = self._search(build, losses, first, True)
         best = Bracket(0.0, found.epsilon, "PLD", numerical_error=found.error)
         renyi, order = self._renyi(found.atoms)
         if renyi < best.upper:
@@ -194,115 +174,45 @@ class Search:
             best = Bracket(0.0, pure, "largest loss")
         return best, found
 
-    def below(self, build: BuildBoth, losses: Sequence[np.ndarray], upper: float) -> float:
-        """The lower end: by the composed witnesses, or by the event that all losses are largest; better direction."""
-        both, best, counts = build(losses), 0.0, np.asarray(self.counts)
-        if any(_all_positive(atoms, counts, self.delta) for atoms in both):
-            corners = build([truncation_loss * EVEN for truncation_loss in self.truncation_losses])
-            best = max(_corner(atoms, counts, self.delta) for atoms in corners)
-        return max(best, *(found.epsilon for found in self.composed_below(build, both, losses, upper)))
-
-    def composed_below(
-        self, build: BuildBoth, both: Sequence[pld.Atoms], losses: Sequence[np.ndarray], upper: float
-    ) -> list[Found]:
-        """The composition of the witnesses with the largest lower end, in each direction.
-
-        both: the laws that `build` gives at these losses.
-        """
+    def below(self, build: BuildBoth, losses: Sequence[np.ndarray]) -> list[Found]:
+        """The composition of the witnesses with the largest lower end, in each direction."""
 
         def searched(side: int, first: pld.Atoms) -> Found:
-            return self._search(lambda losses: build(losses)[side], losses, first, upper, False)
+            return self._search(lambda losses: build(losses)[side], losses, first, False)
 
-        return [searched(side, first) for side, first in enumerate(both)]
+        return [searched(side, first) for side, first in enumerate(build(losses))]
 
-    def curves(self, build: Build, upper: bool) -> list[pld.Composed]:
-        """The profile of the composed law, from above or below, on grids for delta and for the bulk of the law.
+    def laws(self, build: Build, upper: bool) -> list[Composed]:
+        """The composition, from above or below, about orders for delta and for the bulk of the law.
 
-        Each is a valid bound at its points. There are none if no grid can serve.
+        Each gives valid bounds. There are none if no knots can serve.
         """
         atoms = build(self.coarse())
         start = pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
-        limit = pld.tame_tilt(atoms, self.counts)
-        bare = float(self._scales(atoms, start).bare_variance)
+        limit, bare = pld.tame_tilt(atoms, self.counts), self._plain(atoms)
         bulk = 0.5 / math.sqrt(bare) if bare > 0 else math.inf
         wanted = sorted(min(float(start.order), each) for each in (math.inf, float(limit.order), bulk))
-        orders = [order for i, order in enumerate(wanted) if i == 0 or order > 1.3 * wanted[i - 1]]
-        found = []
-        for order in orders:
-            tilt = pld.tilt_at(atoms, self.counts, host(order))
-            grid = self._grid(atoms, tilt, upper)
-            if grid is None:
-                continue
-            found.append(self._composed(grid, build(grid.losses), tilt, upper)[0])
-        return found
+        orders = [host(order) for i, order in enumerate(wanted) if i == 0 or order > 1.3 * wanted[i - 1]]
+        knots = [(order, self._knots(atoms, order, upper)) for order in orders]
+        return [self._composed(build(at), order, upper) for order, at in knots if at is not None]
 
     def coarse(self) -> list[np.ndarray]:
         return [truncation_loss * COARSE for truncation_loss in self.truncation_losses]
 
-    def _search(
-        self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, guess: float, upper: bool
-    ) -> Found:
-        """The best end over grids and tilts that converge to it; it is at most `guess`.
-
-        atoms: of `build` on `losses`, the first knots.
-
-        The best tilt is centred at the end. If rare large losses dominate that tilted law, a lower order is tried
-        first, and the full tilt only if it fails. Every pass gives a valid bound.
-        """
-        start = pld.chernoff_tilt(atoms, self.counts, host(math.log(self.delta)))
-        if guess < float(start.mean):
-            start = pld.saddle_tilt(atoms, self.counts, host(guess))
-        best, off_centre = Found(math.inf if upper else 0.0, 0.0, losses, atoms), 0.0
-        for tame in (True, False):
-            tilt, capped = start, False
-            for _ in range(_PASSES):
-                if tame:
-                    limit = pld.tame_tilt(atoms, self.counts)
-                    settled = capped and float(limit.order) > 0.97 * float(tilt.order)
-                    capped = float(tilt.order) > float(limit.order)
-                    tilt = limit if capped else tilt
-                    if settled:
-                        break
-                grid = self._grid(atoms, tilt, upper)
-                if grid is None:
-                    break
-                atoms = build(grid.losses)
-                here, law = self._end(grid, atoms, tilt, upper)
-                epsilon, mean, sd = here.epsilon, float(law.mean), math.sqrt(float(law.variance))
-                if (epsilon < best.epsilon) if upper else (epsilon >= best.epsilon):
-                    best, off_centre = here, float(tilt.order) if epsilon - mean > sd else 0.0
-                if capped:
-                    continue
-                known = 0 < epsilon < math.inf
-                if known and abs(epsilon - mean) <= 3.0 * sd and sd > 0.7 * math.sqrt(float(tilt.variance)):
-                    break
-                target = epsilon if known else mean
-                tilt = pld.saddle_tilt(atoms, self.counts, host(max(target, grid.spacing)))
-            if not capped:
+    def _search(self, build: Build, losses: Sequence[np.ndarray], atoms: pld.Atoms, upper: bool) -> Found:
+        """The best end of laws on finer and finer knots; atoms: of `build` on `losses`, the first knots."""
+        best = Found(math.inf if upper else 0.0, 0.0, losses, atoms)
+        order = composed_contour.order(atoms, self.counts, host(math.log(self.delta)))
+        for _ in range(_PASSES):
+            before, knots = self._scale(atoms, order), self._knots(atoms, order, upper)
+            if knots is None:
                 break
-            if upper:
-                enough = best.epsilon <= self._renyi(atoms)[0]
-            else:
-                enough = best.epsilon > 0
-            if enough:
-                break
-        if off_centre and not upper:
-            best = self._higher(build, best, off_centre)
-        return best
-
-    def _higher(self, build: Build, best: Found, order: float) -> Found:
-        """The best of this lower end and those at tilts slightly above its own `order`.
-
-        If a tilt's mean is not at the end, rare large losses lie outside the window.
-        """
-        for more in _HIGHER:
-            tilt = pld.tilt_at(best.atoms, self.counts, host(more * order))
-            grid = self._grid(best.atoms, tilt, False)
-            if grid is None:
-                break
-            here, _ = self._end(grid, build(grid.losses), tilt, False)
-            if here.epsilon > best.epsilon:
+            atoms = build(knots)
+            here, order = self._end(knots, atoms, upper)
+            if (here.epsilon < best.epsilon) if upper else (here.epsilon >= best.epsilon):
                 best = here
+            if not self._scale(atoms, order) < _NARROWER * before:
+                break
         return best
 
 
@@ -311,27 +221,6 @@ def _total_variation(atoms: pld.Atoms) -> np.ndarray:
     losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
     positive = np.where(losses > 0.0, -np.expm1(-np.maximum(losses, 0.0)), 0.0)
     return (np.sum(masses * positive, axis=-1) + np.asarray(atoms.infinite)) * (1.0 + 1e-12)
-
-
-def _all_positive(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> bool:
-    """True if all losses may be positive, as the corner's are, with a probability above delta."""
-    losses, masses = np.asarray(atoms.losses), np.asarray(atoms.masses)
-    positive = np.sum(np.where(losses > 0.0, masses, 0.0), axis=-1)
-    return bool(counts @ np.log(np.clip(_ABOUT * positive, 1e-300, 1.0)) > math.log(delta))
-
-
-def _corner(atoms: pld.Atoms, counts: np.ndarray, delta: float) -> float:
-    """Lower bound log((P - delta) / Q) of epsilon by the outcome in which every unit has its last loss."""
-    masses, losses = np.asarray(atoms.masses), np.asarray(atoms.losses)
-    last = [int(np.flatnonzero(row > 0)[-1]) for row in masses]
-    at = np.arange(len(last)), last
-    log_p = float(counts @ np.log(masses[at]))
-    if log_p <= math.log(delta):
-        return 0.0
-    # Rounding of K terms of a sum of this size.
-    slack = 1e-12 * (abs(log_p) + float(counts @ np.abs(losses[at])))
-    value = float(counts @ losses[at]) + math.log1p(-math.exp(math.log(delta) - log_p)) - slack
-    return max(value, 0.0)
 
 
 def truncation_loss(profile: Callable[[np.ndarray], Values], top: float, enough: float) -> float:
@@ -348,32 +237,8 @@ def truncation_loss(profile: Callable[[np.ndarray], Values], top: float, enough:
     return float(grid[first + below[0]]) if below.size else float(grid[-1])
 
 
-def _filled(atoms: pld.Atoms, index: np.ndarray) -> tuple[pld.Atoms, np.ndarray]:
-    """Atoms padded to few sizes with mass zero at loss zero, since each size compiles with every length of the FFT."""
-    size = next(size for size in _ATOMS if size >= index.shape[1])
-    losses, masses, index = (
-        np.pad(np.asarray(part), ((0, 0), (0, size - index.shape[1])))
-        for part in (atoms.losses, atoms.masses, index)
-    )
-    return pld.Atoms(host(losses), host(masses), atoms.infinite), index
-
-
-def _placed(rows: Sequence[np.ndarray], spacing: float, low: float, points: int) -> Grid:
-    """The grid with these multiples of the spacing as knots, event by event."""
-    index = np.stack(rows)
-    both = np.concatenate([-index[:, :0:-1], index], axis=1)
-    return Grid(spacing, [row * spacing for row in index], both, math.floor(low / spacing), points)
-
-
-def _beside(spacing: float, loss_support: np.ndarray) -> np.ndarray:
-    """Multiples of the spacing, increasing: 0, 1, and for every kink two below and one above."""
-    below = np.floor(loss_support / spacing).astype(np.int64)
-    # All values are lowered by the last positive one: the second knot below the largest loss makes that small.
-    return np.unique(np.concatenate([[0, 1], np.maximum(below - 1, 0), below, below + 1]))
-
-
-def _knots(spacing: float, uniform: int, truncation_loss: float, size: int) -> np.ndarray:
-    """size + 1 multiples of the spacing: all up to `uniform`, then geometric ones up to `truncation_loss`."""
+def _multiples(spacing: float, uniform: int, truncation_loss: float, size: int) -> np.ndarray:
+    """Of the spacing, size + 1: all up to `uniform`, then geometric ones up to `truncation_loss`."""
     last = math.ceil(truncation_loss / spacing - 1e-9)
     if last <= size:
         return np.arange(size + 1)

@@ -1,13 +1,11 @@
-r"""Privacy loss distributions on a grid, composed by a tilted FFT; every error is bounded and one-sided.
+"""Laws of the privacy loss on a few knots, above or below a pair's profiles, and their moments.
 
 A pair (P, Q) is given by two convex profiles, H_c(P||Q) and H_c(Q||P) for c >= 1. `side_upper` and `side_lower` convert
 one of them to masses at chosen losses, whose profile is above, or below, the given one everywhere. Both errors are of
-second order in the spacing. `compose` convolves any numbers of rounds of several pairs.
+second order in the spacing. `composed_contour` composes such laws.
 
-Exponential tilting: with K(t) = sum_i T_i log E_{P_i} e^{t L} the composed law is reweighted by e^{t L - K(t)}, which
-moves its bulk to the answer. Then FFT noise is small relative to the answer at every delta, and Chernoff's bound under
-the tilted law bounds the mass outside the window. Composition by FFT is [KJH20]; the tilting and the error bound are
-ours.
+With K(t) = sum_i T_i log E_{P_i} e^{t L} the composed law is reweighted by e^{t L - K(t)}, which moves its bulk to the
+answer.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from typing import NamedTuple
 import chex
 import numpy as np
 from jax import Array
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, round_off
+from checkin_jax.kernels import FLUSHED, conversions, require_float64
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
@@ -218,6 +216,7 @@ class Cumulants(NamedTuple):
     variance: Array
 
 
+@quietly
 def rounds_at(atoms: Atoms, order: Float64[Array, "*orders"]) -> Cumulants:
     """K and its derivatives of each event at any `order`; atoms are stacked [events, atoms]."""
     losses, masses = (part[(None,) * order.ndim] for part in (atoms.losses, atoms.masses))
@@ -303,121 +302,15 @@ def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
     return tilt_at(atoms, counts, xp.exp(backend.halved(wild, *_log_orders(atoms), 24)))
 
 
-class Composed(NamedTuple):
-    """delta as a function of epsilon on a grid: epsilon [points], and one-sided bounds on delta [points].
-
-    error: bound on truncation and round-off, part of delta at each point.
-    """
-
-    epsilon: Array
-    delta: Array
-    error: Array
-
-
-def _outside(atoms: Atoms, counts: Array, tilt: Tilt, low: Array, high: Array) -> tuple[Array, Array]:
-    """Logarithms of Chernoff's bounds on the tilted mass below `low` and above `high`."""
-    scale = 1.0 / xp.sqrt(xp.maximum(tilt.variance, 1e-300))
-    steps = scale * xp.asarray([0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0, 30.0])
-    down = tilt_at(atoms, counts, tilt.order - steps).log_mgf - tilt.log_mgf
-    best = _with_mean(atoms, counts, high)
-    best = tilt_at(atoms, counts, xp.maximum(best.order, tilt.order))
-    above = best.log_mgf - tilt.log_mgf - (best.order - tilt.order) * high
-    return xp.minimum(xp.min(down + steps * low), 0.0), xp.minimum(above, 0.0)
-
-
-def _beyond(values: Array, rate: Array) -> Array:
-    """sum_{j>i} values[j] e^{-(j-i) rate} for each i; the number of values is a power of two."""
-    return xp.exp(-rate) * _later(values, rate)
-
-
-def _later(values: Array, rate: Array) -> Array:
-    """sum_{j>i} values[j] e^{-(j-i-1) rate}, by rows, as small matrix products without overflow."""
-    size = values.shape[0]
-    columns = min(size, 64)
-    table, place = values.reshape(size // columns, columns), xp.arange(columns)
-    steps = place[:, None] - place[None, :]
-    discount = xp.exp(-rate * (xp.maximum(steps, 1) - 1).astype(rate.dtype))
-    within = backend.product(table, xp.where(steps > 0, discount, 0.0))
-    if size == columns:
-        return within.reshape(size)
-    # Not a matrix product, since OpenBLAS would use threads for larger tables.
-    rows = _later(np.vecdot(table, xp.exp(-rate * place.astype(rate.dtype))), rate * columns)
-    back = xp.exp(-rate * (columns - 1 - place).astype(rate.dtype))
-    return (within + rows[:, None] * back[None, :]).reshape(size)
+_AROUND = np.geomspace(0.25, 4.0, 65)
 
 
 @quietly
-def compose(
-    atoms: Atoms,
-    index: Int[Array, "events atoms"],
-    counts: Float64[Array, " events"],
-    spacing: Float64[Array, ""],
-    tilt: Tilt,
-    first: Int[Array, ""],
-    points: int,
-    upper: bool,
-) -> Composed:
-    """delta(epsilon) of the composition of `counts` rounds of each pair.
-
-    Args:
-      atoms: stacked [events, atoms]; index: the same losses in units of `spacing`, whole numbers.
-      counts: rounds of each event, shape [events], float64 whole numbers.
-      spacing: of the grid, nats. points: static, a power of two.
-      tilt: any order > 0 is valid; one whose mean is near the answer is accurate.
-      first: index of the first grid point.
-      upper: direction of every rounding.
-
-    Returns:
-      The profile on the grid. Delta includes all error terms: infinite losses, tilted mass beyond the window,
-      wrap-around, and FFT round-off (`kernels.round_off`, by Cauchy-Schwarz with the weights of delta).
-    """
-    require_float64(atoms, counts, spacing, tilt)
-    chex.assert_shape([atoms.losses, atoms.masses], (counts.size, index.shape[1]))
-    order = tilt.order
-    log_weight = xp.log(atoms.masses) + order * atoms.losses
-    log_total = backend.logsumexp(log_weight, axis=1, keepdims=True)
-    weight = xp.exp(log_weight - log_total)
-    dense = np.stack([np.bincount(i, w, minlength=points) for i, w in zip(np.mod(index, points), weight)])
-    phi = np.fft.rfft(dense, axis=-1)
-    size = xp.abs(phi)
-    # Modulus and angle separately: a complex logarithm takes twice as long.
-    log_size = xp.where(size > 0, xp.log(xp.where(size > 0, size, 1.0)), -1e4)
-    modulus, angle = (xp.sum(counts[:, None] * part, axis=0) for part in (log_size, xp.angle(phi)))
-    modulus = xp.exp(modulus)
-    power = backend.complex_of(modulus * xp.cos(angle), modulus * xp.sin(angle))
-
-    off = round_off.of_fft(points) * xp.sqrt(points * xp.sum(xp.square(dense), axis=1))[:, None]
-    noise = round_off.of_powers(size, off, counts, points)
-
-    probability = backend.irfft(power, points)
-    place = first + xp.arange(points, dtype=index.dtype)
-    probability = xp.roll(probability, -xp.mod(first, points))
-    epsilon = place.astype(xp.float64) * spacing
-    low, high = epsilon[0] - 0.5 * spacing, epsilon[-1] + 0.5 * spacing
-    log_below, log_beyond = _outside(atoms, counts, tilt, low, high)
-
-    # delta = sum_{j>i} w_j (1 - e^{-(j-i) h}) with w = e^{-order (x - centre)} probability.
-    centre = tilt.mean
-    log_scale = tilt.log_mgf - order * centre
-    log_weights = log_scale - order * (epsilon - centre)
-    # Beyond e^40 the round-off below exceeds one, so capping loses nothing.
-    tilted = xp.exp(xp.minimum(log_weights, 40.0)) * probability
-    tail, discounted = _beyond(tilted, xp.zeros_like(spacing)), _beyond(tilted, spacing)
-    raw = tail - discounted
-
-    weights = xp.exp(log_weights)
-    wrong = weights * noise / xp.sqrt(-xp.expm1(-2.0 * order * spacing))
-    # Relative rounding of masses, tilts and sums, per round.
-    drift = xp.sum(counts) * UNIT * (64.0 + 4.0 * order * xp.max(xp.abs(atoms.losses)))
-    wrong = wrong + (
-        xp.abs(raw) * xp.expm1(drift) + xp.abs(tail) * (4.0 * points * UNIT) + FLUSHED * (points / 4000 + 1)
-    )
-    # An overflowing tilt gives the trivial bound.
-    if upper:
-        infinite = -xp.expm1(counts @ log1p(-atoms.infinite))
-        error = wrong + infinite + xp.exp(log_scale - order * (high - centre) + log_beyond)
-        delta = raw + error
-        return Composed(epsilon, xp.where(xp.isnan(delta), xp.inf, delta), error)
-    error = wrong + weights * (xp.exp(log_below) + xp.exp(log_beyond))
-    delta = raw - error
-    return Composed(epsilon, xp.where(xp.isnan(delta), -xp.inf, delta), error)
+def renyi(atoms: Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
+    """(epsilon, order) by RDP of the pairs; log_delta: log of delta minus the mass at infinite loss."""
+    orders = chernoff_tilt(atoms, counts, log_delta).order * _AROUND
+    moments = log_moments(atoms, counts, orders)
+    epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
+    epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round
+    best = xp.argmin(epsilon)
+    return epsilon[best], orders[best] + 1.0

@@ -205,7 +205,9 @@ def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> 
 
 
 def product(rows: Array, matrix: Array) -> Array:
-    """rows [..., any, k] times matrices [..., k, any], in NumPy."""
+    """rows [..., any, k] times matrices [..., k, any]."""
+    if of_jax(rows, matrix):
+        return rows @ matrix
     # Small products stay in this thread, since starting threads takes longer, especially on a busy machine.
     (count, inner), across = rows.shape[-2:], matrix.shape[-1]
     most = _SMALL_PRODUCT[matrix.dtype.kind]
