@@ -336,7 +336,8 @@ def main(small: bool = False, mnist: Path | None = None, out: Path | None = None
             continue
         for row in rows:
             print(f"| {row.what} | {row.first:.2f} | {row.again:.3g} | {row.result} |", flush=True)
-            measured.append(row._asdict())
+            shown = row._replace(first=round(row.first, 2), again=float(f"{row.again:.3g}"))
+            measured.append(shown._asdict())
             if WRONG in row.result:
                 wrong.append(f"{row.what}: {row.result}")
         if out is not None:

@@ -96,7 +96,7 @@ def account(
       >>> run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=6_800)
       >>> g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6)
       >>> print(f"{math.floor(g.lower * 100) / 100} {math.ceil(g.epsilon * 100) / 100} {g.method}")
-      1.35 1.37 hexagon, PLD
+      1.35 1.36 hexagon, PLD
     """
     runs = [(protocol, randomizer), *check_pairs(before)]
     delta = _validate.real(MIN_DELTA, 1.0, delta=delta)
