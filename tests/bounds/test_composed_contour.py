@@ -168,6 +168,58 @@ def rows_of(table):
         return [i for i, row in enumerate(rows) if row is not None], [row for row in rows if row is not None]
 
 
+def lane_at(losses, epsilon0, delta):
+    """A lane with these losses, the odd ones between."""
+    row = rows_of(SOME)[1][0]
+    about = {"epsilon0": host(epsilon0), "log_delta": host(math.log(delta))}
+    lane = row.lane._replace(losses=host(losses[::2]), between=host(losses[1::2]), **about)
+    return jax.tree.map(jnp.asarray, lane)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.2])
+def test_one_round_ends_where_its_profile_falls_to_delta(delta):
+    """Randomized response, whose profile is a line; and Gaussian noise, whose profile is above its tangents."""
+    p, losses = math.e, np.linspace(0.0, 0.99, 104)
+    lane = lane_at(losses, 1.0, delta)
+    right = math.log(p - delta * (p + 1.0))
+    profile = (p - np.exp(losses)) / (p + 1.0)
+    upper = float(brackets._crossed(lane, *map(jnp.asarray, (profile[::2], profile[1::2]))))
+    events = jnp.full((2, 52), (p - 1.0) / (p + 1.0)), jnp.full((2, 52), 1.0 / (p + 1.0))
+    lower = float(brackets._reached(lane, *events))
+    assert right * (1.0 - 1e-6) < lower < right < upper < right * (1.0 + 1e-6)
+
+    mu, losses = 0.5, np.linspace(0.0, 4.0, 104)
+
+    def gaussian(loss):
+        first, second = (scipy.special.ndtr(sign * 0.5 * mu - loss / mu) for sign in (1.0, -1.0))
+        return first - np.exp(loss) * second
+
+    lane, profile = lane_at(losses, 5.0, delta), gaussian(losses)
+    upper = float(brackets._crossed(lane, *map(jnp.asarray, (profile[::2], profile[1::2]))))
+    right = (
+        scipy.optimize.brentq(lambda loss: gaussian(loss) - delta, 0.0, 4.0) if profile[0] > delta else 0.0
+    )
+    assert right <= upper <= right + 0.01
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_game_that_is_loose_at_loss_zero_makes_no_law_of_mass_above_one():
+    """As where a stage failed there: the chord to the mirror image is below it."""
+    mu, losses = 0.01, np.append(np.linspace(0.0, 0.06, 103), 0.5)
+    first, second = (scipy.special.ndtr(sign * 0.5 * mu - losses / mu) for sign in (1.0, -1.0))
+    profile = first - np.exp(losses) * second
+    lane, game = lane_at(losses, 1.0, 1e-6), profile[::2] * np.append(1.03, np.ones(51))
+    alone = map(jnp.asarray, (2.0 * profile[::2], 2.0 * profile[1::2]))
+    here, between = brackets._smaller(lane, jnp.asarray(game), *alone)
+    assert (np.asarray(here) >= profile[::2]).all()
+    assert (np.asarray(between) >= profile[1::2]).all()
+    atoms = brackets._above(lane, here, between)
+    assert 1.0 - 1e-9 < float(jnp.sum(atoms.masses) + atoms.infinite) < 1.0 + 1e-6
+    loose = brackets._above(lane, jnp.asarray(game), between)
+    assert float(jnp.sum(loose.masses)) > 1.0 + 1e-4
+
+
 @pytest.mark.thorough
 def test_ends_are_those_of_account():
     """Rows of the benchmark: on either side of the host's; most within 1e-3, all within 1.5%."""

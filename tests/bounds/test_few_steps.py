@@ -4,8 +4,11 @@ import dataclasses
 import math
 from itertools import permutations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 from oracles import exact_rounds as exact
 from oracles import krr, spared_pure
 
@@ -14,8 +17,10 @@ from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
+from checkin_jax.numerics import few_steps
 from checkin_jax.numerics.few_steps import FewMessages, FewSlots, FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage
+from checkin_jax.sweeps import brackets
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 40.0
@@ -45,6 +50,26 @@ def test_the_lattice_is_above_the_game_itself(epsilon0, number):
         found = at_start(few, above) * (p - 1.0) / clients
         assert found >= truth * (1.0 - 1e-9)
         assert found <= 1.02 * truth + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("clients", "rate", "epsilon0"), [(500, 0.02, 1.0), (40, 0.3, 0.3), (10**5, 1e-5, 3.0)]
+)
+def test_the_compiled_game_is_that_of_the_host(clients, rate, epsilon0):
+    """Beside the loss of another lattice; the messages that are not played are as rare as promised."""
+    cover = Shuffled(clients, rate)
+    few = few_steps.problem(cover.sums(MASS), AnyMessage(epsilon0), cover.everybody, MASS)
+    most = brackets._most(float(clients), rate, -few_steps.log_rest(MASS))
+    rare = math.exp(few_steps.log_rest(MASS))
+    assert scipy.stats.binom.sf(most, clients, rate) <= rare
+    assert scipy.stats.binom.sf(0.7 * most, clients, rate) > rare
+    unit = math.expm1(epsilon0)
+    above = few_steps.tried(few.deviation * unit / clients, unit)[[0, 8, 20, 30]]
+    given = map(
+        jnp.asarray, (float(most), float(clients), rate, epsilon0, MASS, cover.everybody, np.log1p(above))
+    )
+    found = np.asarray(jax.jit(few_steps.binomial_profile)(*given))
+    np.testing.assert_allclose(found, [few.value(each) for each in above.tolist()], rtol=1e-3)
 
 
 def test_shorter_steps_and_fewer_laws_are_exceeded():
