@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import re
@@ -103,6 +104,21 @@ def test_the_search_ends_where_floats_are_wider_apart_than_its_width():
     lower, upper = ends([1.0, 0.99999], [0.5, 0.5], rounds, 1e-6)
     assert lower <= exact * (1.0 + 1e-9)
     assert upper >= exact * (1.0 - 1e-9)
+
+
+def test_searches_in_numpy_end():
+    """Floats wider apart than the width; and a slope so steep that every Newton step is short."""
+    for low, high, value in (
+        (1e9, 1e9 + 16.0, lambda x: (x - 1e9 - 1.1, np.nan)),
+        (0.0, 16.0, lambda x: (-1.0, 9e4)),
+    ):
+        steps = itertools.count()
+
+        def counted(x):
+            assert next(steps) < 1000
+            return value(x)
+
+        assert low <= backend.crossing(counted, np.float64(low), np.float64(high), 40) <= high
 
 
 def test_few_rounds_of_any_law():

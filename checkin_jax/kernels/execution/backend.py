@@ -144,13 +144,16 @@ def binned(place: Array, values: Array, count: int) -> Array:
 def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
     """Zero of an increasing function in (low, high), as accurate as `halvings` bisections; an end if there is none.
 
-    value: returns the function and its slope (or NaN), for Newton steps.
+    value: returns the function and its slope (or NaN), for Newton steps. At most four steps a halving: the width may be
+    below the spacing of floats, and slopes may be wrong.
     """
     if of_jax(low, high):
         return _crossing_traced(value, low, high, halvings)
     width, top = (high - low) * 0.5**halvings, high
     middle = 0.5 * (low + high)
-    while high - low > width:
+    for _ in range(4 * halvings):
+        if not high - low > width:
+            break
         here, slope = value(middle)
         low, high = (middle, high) if here < 0 else (low, middle)
         step = -here / slope
@@ -167,7 +170,7 @@ def crossing(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvi
 
 
 def _crossing_traced(value: Callable[[Any], tuple[Any, Any]], low: Any, high: Any, halvings: int) -> Any:
-    """`crossing` in at most four steps a halving: the width may be below the spacing of floats."""
+    """`crossing` for JAX arrays."""
     width, most = (high - low) * 0.5**halvings, 4 * halvings
 
     def body(state: tuple[Any, ...]) -> tuple[Any, ...]:
