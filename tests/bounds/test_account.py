@@ -239,6 +239,32 @@ def test_a_sum_to_which_fewer_contribute_has_less_noise():
     assert any("exactly the stated probability" in text for text in found.assumptions)
 
 
+def test_a_message_that_repeats_another_of_the_same_sum_tells_more():
+    """Why a statement about sums needs messages that do not depend on each other: one adds the other to its own noise.
+
+    Of two messages 2 (x + noise) + noise is seen: mu is 2/sqrt(5) times that of one, in place of 1/sqrt(2).
+    """
+    mu, delta = 0.5, 1e-6
+    pair, noisy = cj.ShuffledCheckIn(num_clients=2, check_in_prob=1.0), cj.Gaussian(noise_multiplier=2.0 / mu)
+    repeated = cj.Gaussian(noise_multiplier=math.sqrt(5.0) / mu)
+    alone = cj.ShuffledCheckIn(num_clients=1, check_in_prob=1.0)
+    found = cj.account(pair, noisy, delta=delta, view="aggregate")
+    assert cj.account(alone, repeated, delta=delta).lower > 1.2 * found.epsilon
+    text = "no client's message depends on another message of the same round"
+    assert text in found.assumptions
+    many = cj.ShuffledCheckIn(num_clients=10**5, check_in_prob=0.1)
+    assert text not in cj.account(many, noisy, delta=delta, bounds="subsampling").assumptions
+    averaged = cj.AveragedUpdates(num_clients=50, num_slots=10, check_in_prob=0.5)
+    for protocol, randomizer, bound in [
+        (averaged, noisy, "profile"),
+        (averaged, noisy, "subsampling"),
+        (many, cj.Laplace(epsilon0=1.0), "subsampling"),
+    ]:
+        assert (
+            text in cj.account(protocol, randomizer, delta=delta, view="aggregate", bounds=bound).assumptions
+        )
+
+
 def test_local_view_of_pure_ldp_against_the_binomial_mixture():
     rounds, rate, epsilon0, delta = 40, 0.3, 1.0, 1e-5
     g = cj.account(

@@ -69,6 +69,16 @@ def test_the_profile_of_a_sum_is_just_above_its_law(number, epsilon0):
         assert more[0] < truth[0, 0] * (1.0 - 3e-4)
 
 
+@pytest.mark.parametrize("epsilon0", [1e-12, 1e-9, 1e-8])
+def test_intervals_too_short_for_knots_in_between(epsilon0):
+    """The total variation of one message is epsilon0/2, nearly, and a round's as much times the rate at most."""
+    assert SummedLaplace(1, epsilon0).delta(np.zeros(1))[0] >= -math.expm1(-0.5 * epsilon0)
+    run = cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.9)
+    found = cj.account(run, cj.Laplace(epsilon0=epsilon0), delta=1e-13, view="aggregate")
+    assert 0.0 <= found.lower <= found.epsilon <= epsilon0 * (1.0 + 1e-9)
+    assert found.epsilon > 0.5 * epsilon0
+
+
 def exact_tail(number: int, x: mpmath.mpf) -> mpmath.mpf:
     """Pr[sum of Laplace variables > x], x >= 0: of the gamma variables' difference, by partial fractions."""
     total = mpmath.mpf(0)

@@ -368,7 +368,7 @@ def test_a_share_falls_by_its_steepest_logarithmic_slope_at_most():
 
 @pytest.mark.parametrize(("case", "each"), CASES)
 def test_clients_that_are_named_nowhere_else(case, each):
-    """Given the others, i is one of L_s with probability 1 - S_i'/m, and then its sum is that without it."""
+    """Given the others, i is one of L_s unless it is named elsewhere, and then its sum is that without it."""
     del each
     (windows, own), keys = case, 3
     slots, n = sorted({v for window in windows for v in window}), len(windows)
@@ -390,6 +390,29 @@ def test_clients_that_are_named_nowhere_else(case, each):
             for label, mass in draws(without, keys).items():
                 expected[round(named(label, s), 9)] += mass * (1.0 - named(label, s))
             assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.3, 0.6])
+def test_sums_of_clients_that_are_named_nowhere_else(sigma):
+    """Client i is in L_s with probability (1 + S_i')/m, which grows with S_i'; not 1 - S_i'/m, which falls."""
+    (windows, own), keys, m = sliding(3, 3), 5, 3
+    slots, s = sorted({v for window in windows for v in window}), own[1]
+    i = windows.index(dict.fromkeys(range(1, 4), 1 / 3))
+    others = [dict.fromkeys(each, 0.0) if j == i else each for j, each in enumerate(windows)]
+
+    def over(label: Label) -> float:
+        return max(sum(1.0 - label[slots.index(v)][1] for v in windows[i] if v != s) - sigma, 0.0)
+
+    without = [(mass, over(label)) for label, mass in draws(others, keys).items()]
+    mean, square = (sum(mass * u**power for mass, u in without) for power in (1, 2))
+    truth = sum(
+        mass * over(label)
+        for label, mass in draws(windows, keys).items()
+        if not any(who == i and v != s for v, (who, _) in zip(slots, label))
+    )
+    # The lattice of keys moves it.
+    assert truth == pytest.approx(((1.0 + sigma) * mean + square) / m, rel=0.1)
+    assert truth < 0.85 * sum(mass * u * (1.0 - (sigma + u) / m) for mass, u in without)
 
 
 @pytest.mark.parametrize("cells", [1, 8])

@@ -36,6 +36,7 @@ _STATED_RATE = "clients take part with exactly the stated probability; an upper 
 _STATED_NOISE = (
     f"{_STATED_RATE}, and drop-outs count as not taking part: fewer messages bring less noise into a sum"
 )
+# A message that depends on another of the same sum moves it a second time; of slots nobody sees less than a sum.
 _NOT_ADAPTIVE = "no client's message depends on another message of the same round"
 _SAME_BALL = (
     "every client clips its update to the same ball, and no update depends on a message of the same round"
@@ -208,11 +209,6 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
-def _of_averages(unit: Unit) -> tuple[str, ...]:
-    """Counts of bits and sums of Laplace noise are of independent messages."""
-    return () if unit.randomizer.gaussian_mu is not None else (_NOT_ADAPTIVE,)
-
-
 def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed unless everybody sends: fewer messages bring less noise."""
     return () if unit.cover is not None and unit.cover.rate == 1.0 else (_STATED_NOISE,)
@@ -230,7 +226,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
-    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_STATED_NOISE,), assumes_of=_of_averages),
+    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",
@@ -238,9 +234,9 @@ BOUNDS: tuple[Bound, ...] = (
         0.03,
         theorems.g1,
         caveat=_only_subsampling,
-        assumes_of_sums=(_STATED_NOISE,),
+        assumes_of_sums=(_NOT_ADAPTIVE, _STATED_NOISE),
     ),
-    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_STATED_NOISE,)),
+    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row(
         "subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums
     ),
@@ -258,7 +254,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("allocation", "R5", 3.0, overlapping_windows.r5),
     _row("allocation", "G9", 1.0, resampled_neighbours.g9),
     _row("two-steps", "R7", 1.0, resampled_neighbours.r7),
-    _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_STATED_NOISE,)),
+    _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),
     _row("profile", "R3c", 1.0, populations.r3c, assumes_of=_of_hidden_rivals),

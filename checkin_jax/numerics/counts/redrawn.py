@@ -125,9 +125,10 @@ def _share(number: np.ndarray) -> np.ndarray:
     return -np.expm1(-number) / number
 
 
-def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """E(X - at)_+ from above, log_moment of X at every t, as u_+ <= e^(tu-1)/t."""
-    return np.exp((log_moment - np.log(t) - t * at[..., None]).min(axis=-1) - 1.0)
+def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray, power: float = 1.0) -> np.ndarray:
+    """E(X - at)_+^k from above, k the power, log_moment of X at every t, as u_+^k <= (k/t)^k e^(tu-k)."""
+    factor = power * (np.log(power / t) - 1.0)
+    return np.exp((log_moment + factor - t * at[..., None]).min(axis=-1))
 
 
 def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -138,7 +139,7 @@ def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray
 def excesses(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
     """E(W_s - a)_+ from above at every share a; `_tails` says for which numbers of colluders."""
     m, honest = float(window), window - 1.0 - colluding
-    named, least, most = _named(m, honest), *((m - 1.0) * _left(m, able) for able in (honest - 1.0, m))
+    named, most = _named(m, honest), (m - 1.0) * _left(m, m)
     t = _TILTS / np.sqrt(m)
     keys = (m - 1.0) * (_key_left(t, -m * np.log1p(-1.0 / m)) + _ERROR)
     falling = _falling(t, named)
@@ -150,8 +151,9 @@ def excesses(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
     few = rate * (_stop_loss(clients, falling, -number) / number)[:, None] + _beyond(clients, falling, -parts)
     ratio = number[:, None] / (1.0 + sums)
     reached = _share(ratio) * (1.0 + 1e-13)
-    much = (reached - np.exp(-ratio)) / (1.0 + sums) * _stop_loss(keys, t, sums)
-    much = (m - 1.0) * (1.0 - least / m) * much[..., None] / number + _beyond(clients, falling, -number)
+    # A client is in L_s with probability (1 + S)/m.
+    beyond = _stop_loss(keys, t, sums) + _stop_loss(keys, t, sums, 2.0) / (1.0 + sums)
+    much = ((reached - np.exp(-ratio)) * beyond)[..., None] / number + _beyond(clients, falling, -number)
     means = few.min(axis=1)[:, None] + much.min(axis=2)
     return _best(reached.ravel(), means.ravel(), shares)
 
@@ -168,7 +170,7 @@ def shortfalls(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
     number = (m - 1.0) * (1.0 - named) + away
     sums = np.maximum((m - 1.0) * _left(m, honest - 1.0) - away, 1.0)
     parts = _PARTS * sums[:, None]
-    low = (m - 1.0) / (parts * sums[:, None]) * (1.0 - parts / m) * _stop_loss(keys, t, -sums)[:, None]
+    low = ((1.0 + sums) / sums * _stop_loss(keys, t, -sums))[:, None] / parts
     ratio = number[:, None] / sums
     reached = _share(ratio) * (1.0 - 1e-13)
     steep = (reached * (1.0 + 1e-12) - np.exp(-ratio)) / ratio

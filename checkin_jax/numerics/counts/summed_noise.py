@@ -67,5 +67,7 @@ def thresholds(number: int, epsilon0: float) -> Thresholds:
         ratios = np.where(more > np.exp(-_BEYOND), moved / still, np.inf)
     ratios[0] = 1.0
     best = np.maximum.accumulate(ratios)
-    kept = np.append(True, best[1:] > best[:-1] * (1.0 + _APART)) & (ratios < np.exp(d) * (1.0 - _APART))
+    increasing = (best[1:] > best[:-1] * (1.0 + _APART)) & (ratios[1:] < np.exp(d) * (1.0 - _APART))
+    # However short the interval is, there is the knot at loss zero.
+    kept = np.append(True, increasing)
     return Thresholds(ratios[kept], more[kept], beyond[kept])
