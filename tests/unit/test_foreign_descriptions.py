@@ -245,7 +245,7 @@ def register():
         remove()
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
+@pytest.mark.parametrize("rounds", [1, 20])
 class TestForeignTheorems:
     CROWD = cj.ShuffledCheckIn(num_clients=2_000, check_in_prob=0.5)
     MESSAGE = cj.PureLDP(epsilon0=1.0)
