@@ -49,7 +49,7 @@ from checkin_jax.randomizers import (
 )
 
 FORMAT = "checkin-jax certificate 2"
-# Relative difference up to which an end on a grid counts as the guarantee's.
+# Relative difference up to which a composed end counts as the guarantee's.
 _SAME = 1e-12
 # Bound on the rounding of a closed form; share of delta that all units may hold at infinite loss.
 _EXACT, _NOTHING = 1e-14, 2.0**-36
@@ -101,7 +101,7 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
                 claim = _claim(g, composed, lower)
                 return {"format": FORMAT, "version": __version__, "claim": claim, **composed, **below}
     raise ValueError(
-        f"guarantee.method={g.method!r}: expected an end found by composing profiles on a grid; "
+        f"guarantee.method={g.method!r}: expected an end found by composing profiles; "
         "this one is proved otherwise, and has no certificate"
     )
 

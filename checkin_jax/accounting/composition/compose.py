@@ -344,7 +344,7 @@ def _below_grid_bound(witness: Witness) -> bool:
 
 
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
-    """The upper end of units composed on a grid, and the knots of each unit's profile.
+    """The upper end of composed units, and the knots of each unit's profile.
 
     Call inside `float64()`, with two units or more and no largest loss below 1e-9.
     """
@@ -352,9 +352,9 @@ def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket
 
 
 def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Found, bool]:
-    """The lower end of witnesses composed on a grid, with its knots and laws, and whether these are of Q||P.
+    """The lower end of composed witnesses, with its knots and laws, and whether these are of Q||P.
 
-    Call inside `float64()`. An end of zero has no grid.
+    Call inside `float64()`. An end of zero has no knots.
     """
     witnesses = [each for each, _ in units]
     composer = _Composer([(each.grid_bound, count) for each, count in units], delta)
