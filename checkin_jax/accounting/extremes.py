@@ -1,8 +1,8 @@
 """Upper ends at extreme settings: each theorem composed separately, and Renyi moments.
 
 `account` composes the pointwise minimum of all bounds, on knots for all of them. At deltas near the end of float64, at
-epsilons near zero, and beyond the largest loss that is followed, knots for a single bound may be better; and moments are,
-but not at epsilons near zero.
+epsilons near zero, and beyond the largest loss that is followed, knots for a single bound may be better; and moments
+are, but not at epsilons near zero.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import scipy
 
 import checkin_jax as cj
 from benchmarks import sweeps as kinds
-from checkin_jax.kernels import host
+from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.devices import float64
@@ -94,6 +94,29 @@ def test_rounds_of_randomized_response(epsilon0, rounds, delta, smoothing, per_d
     if rounds >= 1000 and (smoothing, per_deviation) == (0.005, 204.8) and delta > 1e-30:
         assert lower >= exact * (1.0 - 1e-3)
         assert upper <= exact * (1.0 + 2e-3)
+
+
+def test_frequencies_beyond_the_nodes_count(monkeypatch):
+    """A narrow normal variable leaves many of them, a few rounds let none fall; without them ends are wrong."""
+    monkeypatch.setattr(composed_contour, "_SMOOTHING", 0.001)
+    cases = [(0.3, 3), (1.0, 2), (1.0, 1), (2.0, 4), (0.05, 7)]
+
+    def wrong():
+        found = 0
+        for (epsilon0, rounds), delta in itertools.product(cases, [0.3, 0.1, 0.03, 0.01, 1e-3]):
+            often, number = 1.0 / (1.0 + math.exp(-epsilon0)), np.arange(rounds + 1.0)
+            masses = scipy.stats.binom.pmf(number, rounds, often)
+            exact = exact_epsilon(epsilon0 * (2.0 * number - rounds), masses, delta)
+            lower, upper = ends([epsilon0, -epsilon0], [often, 1.0 - often], rounds, delta)
+            found += lower > exact * (1.0 + 1e-9) or upper < exact * (1.0 - 1e-9)
+        return found
+
+    assert wrong() == 0
+    beyond = stop_loss.beyond
+    monkeypatch.setattr(stop_loss, "beyond", lambda *given: 0.0 * beyond(*given))
+    compiled.cache_clear()
+    assert wrong() > 0
+    compiled.cache_clear()
 
 
 def test_the_search_ends_where_floats_are_wider_apart_than_its_width():
