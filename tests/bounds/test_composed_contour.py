@@ -27,6 +27,7 @@ from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.sweeps import brackets
 from checkin_jax.sweeps.formulas import OneRate
+from checkin_jax.sweeps.results import Question, Results
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = jax.local_devices(backend="cpu")[:1]
@@ -342,6 +343,23 @@ def test_lanes_lower_for_cuda_in_float64():
         for part in parts:
             part(run, lanes, jax.ShapeDtypeStruct((2,), bool))
     assert len(set(lowered)) == 14
+
+
+def test_a_row_whose_ends_cross_has_an_error_and_leaves_the_others(monkeypatch):
+    def ends(rows, devices, count):
+        del devices, count
+        found = np.array([[0.2, 0.199, 0.0] for _ in rows]).reshape(-1, 3)
+        found[:1, 1] = 0.3
+        return found
+
+    table = {name: column.copy() for name, column in SOME.items()}
+    table["num_rounds"][:] = 100
+    monkeypatch.setattr(brackets, "ends", ends)
+    results = Results(Question("bracket", cj.ShuffledCheckIn), 12)
+    index = brackets.on_devices(table, np.arange(12), CPU, results)
+    assert index.size > 3
+    assert ["report" in error for error in results.errors[index]] == [True] + [False] * (index.size - 1)
+    assert (results.columns["lower"][index[1:]] == 0.199).all()
 
 
 class _Accelerator(NamedTuple):
