@@ -120,6 +120,23 @@ def test_frequencies_beyond_the_nodes_count(monkeypatch):
     compiled.cache_clear()
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("rounds", [1, 3, 10, 1000])
+def test_infinite_losses_of_a_law_of_mass_above_one(rounds):
+    """Of the product measure; as if the total were one they would be too few."""
+    rare, total = 1e-4, 1.002
+    given = (
+        pld.Atoms(host([[0.5, -0.5]]), host([[0.6, total - 0.6 - rare]]), host([rare])),
+        host([float(rounds)]),
+    )
+    order = composed_contour.order(*given, host(math.log(1e-3)))
+    found = float(composed_contour.compose(*given, order, np.asarray(True)).infinite)
+    exact = total**rounds - (total - rare) ** rounds
+    assert exact <= found * (1.0 + 1e-12)
+    assert found <= 1.03 * exact
+    assert rounds == 1 or -math.expm1(rounds * math.log1p(-rare)) < exact
+
+
 def test_the_search_ends_where_floats_are_wider_apart_than_its_width():
     """The mean is a million standard deviations of the sum: a halving leaves the interval as it is."""
     rounds, number = 100_000, np.arange(100_001.0)

@@ -117,7 +117,8 @@ def compose(
     """The composition of `counts` rounds of each kind, for bounds on delta from above or from below.
 
     Args:
-      atoms: of one round of each kind, from above or from below, [kinds, atoms]. counts: [kinds].
+      atoms: of one round of each kind, from above or from below, [kinds, atoms]; below, of a total mass of at most one.
+      counts: [kinds].
       order: of the tilt; raised to where a period's weight is small.
     """
     require_float64(atoms, counts, order)
@@ -176,7 +177,9 @@ def compose(
     shrink = xp.exp(-order * period)
     spread = xp.sqrt(plain.variance + variance) + xp.abs(plain.mean) + variance
     after = shrink / (1.0 - shrink) * xp.minimum(1.0, period / (1.0 - shrink) + spread)
-    infinite = -xp.expm1(xp.sum(counts * log1p(-atoms.infinite)))
+    # (f + i)^T - f^T <= (f + i)^T (1 - (1 - i)^T) for f + i >= 1: a law from above may have a total mass above one.
+    total = xp.maximum(xp.sum(atoms.masses, axis=1) + atoms.infinite, 1.0)
+    infinite = -xp.expm1(xp.sum(counts * log1p(-atoms.infinite))) * xp.exp(xp.sum(counts * xp.log(total)))
     kept = frequency, terms, fixed, by_phase, drift, higher.order, log_before, after, infinite
     return Composed(tilt, sigma, *kept)
 
