@@ -28,6 +28,7 @@ from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.composition import composed_contour, pld
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
 from checkin_jax.kernels.execution.blockwise import on_lanes, shared
 from checkin_jax.kernels.execution.devices import float64
@@ -138,7 +139,7 @@ def _crossed(lane: BracketLane, here: Array, between: Array) -> Array:
     after = jnp.argmax(values <= delta)
     before = jnp.maximum(after - 1, 0)
     share = (values[before] - delta) / (values[before] - values[after])
-    crossed = jnp.log1p(at[before] + share * (at[after] - at[before])) * (1.0 + ROUNDING)
+    crossed = log1p(at[before] + share * (at[after] - at[before])) * (1.0 + ROUNDING)
     return jnp.where(after == 0, losses[0], jnp.minimum(crossed, losses[after]))
 
 
@@ -186,7 +187,7 @@ def _below(apart: Array, mass: Array) -> list[pld.Atoms]:
 def _reached(lane: BracketLane, apart: Array, mass: Array) -> Array:
     """The largest loss at which an event of one round shows a divergence above delta."""
     most = (apart - jnp.exp(lane.log_delta) * (1.0 + ROUNDING)) / mass
-    return jnp.log1p(jnp.maximum(jnp.max(most), 0.0)) * (1.0 - ROUNDING)
+    return log1p(jnp.maximum(jnp.max(most), 0.0)) * (1.0 - ROUNDING)
 
 
 def _end(atoms: pld.Atoms, lane: BracketLane, upper: Array) -> Array:
