@@ -475,7 +475,6 @@ def test_lower_ends_of_weak_laplace_noise_are_below_upper_ends(scale, delta):
     assert 0.0 <= found.lower <= found.epsilon
 
 
-@pytest.mark.xfail(strict=True, reason="the contour has no upper end for so few rounds of so coarse a law")
 def test_coarse_privacy_losses_have_an_upper_end():
     """Roundings of the two directions need not belong to one pair: the masses at 1 had been negative."""
     first, second = (0.99, 0.01), (0.43, 0.57)

@@ -199,6 +199,11 @@ def _bound(of: Composed, epsilon: Array, inside: Array, upper: Bool[Array, ""]) 
     return value, xp.abs(value - inside * scale)
 
 
+def farthest(tilt: pld.Tilt) -> Array:
+    """The largest epsilon at which an end is searched."""
+    return xp.maximum(tilt.mean, 0.0) + _FARTHEST * xp.sqrt(tilt.variance)
+
+
 @quietly
 def end(
     of: Composed, log_delta: Float64[Array, ""], upper: Bool[Array, ""]
@@ -223,10 +228,8 @@ def end(
         found, _ = _bound(of, epsilon, value, upper)
         return log_delta - xp.log(xp.maximum(found, 1e-320)), (of.tilt.order - slope / value) * deviation
 
-    middle = of.tilt.mean / deviation
-    about = deviation * backend.crossing(
-        missing, xp.maximum(middle - _FARTHEST, 0.0), xp.maximum(middle, 0.0) + _FARTHEST, 40
-    )
+    least = xp.maximum(of.tilt.mean / deviation - _FARTHEST, 0.0)
+    about = deviation * backend.crossing(missing, least, farthest(of.tilt) / deviation, 40)
     # The solution is proved, or one beside it.
     beside = xp.where(upper, 1.0, -1.0) * xp.asarray(_BESIDE) * deviation
     tried = xp.concatenate([about + beside, xp.zeros_like(deviation)[None]])
