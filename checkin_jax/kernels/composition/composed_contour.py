@@ -40,7 +40,7 @@ from checkin_jax.kernels.round_off import UNIT
 # Nodes; nodes per period, and sigma, in standard deviations of the tilted law.
 _NODES, _PER_DEVIATION, _SMOOTHING = 2560, 204.8, 0.005
 # Least order, and orders above it for Chernoff's bounds, over the standard deviation; least -log of delta.
-_LEAST_ORDER, _HIGHER, _LEAST = 2.0, (2.0, 5.0, 10.0), 0.5
+_LEAST_ORDER, _HIGHER, _LEAST = 2.0, (0.5, 1.0, 1.4, 2.0, 5.0, 10.0), 0.5
 # -log of the share of delta that the periods above a lower end may add.
 _FAR_BELOW = 14.0
 # Epsilons beside the solution, one of which is proved, and the farthest from the mean, in standard deviations.
