@@ -151,7 +151,7 @@ def _grid(above: compose.Directions, delta: float, found: Bracket) -> np.ndarray
     target, ends = host(math.log(_FAR * delta)), [0.0]
     for laws in above:
         known = [float(composed_contour.end(each, target, np.asarray(True))[0]) for each in laws]
-        farthest = [composed_contour.farthest(each.tilt) for each in laws]
+        farthest = [float(composed_contour.farthest(each.tilt)) for each in laws]
         ends.append(min(filter(math.isfinite, known), default=max(farthest, default=0.0)))
     if math.isfinite(found.upper):
         ends.append(found.upper * (1.0 + 1e-9))
