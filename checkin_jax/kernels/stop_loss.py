@@ -200,16 +200,19 @@ def fewer(total: ContourSum, contour: Contour, theta: Array, points: int) -> tup
     return few, beyond + last(contour, theta.shape[-1])
 
 
-def lasting(contour: Contour, theta: Array, excess: Array, real: Array, count: Array) -> tuple[Array, Array]:
+def lasting(
+    contour: Contour, theta: Array, excess: Array, real: Array, count: Array, off: Array | float = 0.0
+) -> tuple[Array, Array]:
     """Indices of the nodes that matter for sums of at least `count` steps of some laws, and the `tail` of the others.
 
-    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. At other nodes
-    |M(theta) / M(t)|^count is below e^-59 for every law, since log r <= r - 1. So it is for steps of several of the
-    laws, and after any further steps.
+    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. off: error of excess, besides
+    `rounding`, at least that of its value at t. At other nodes |M(theta) / M(t)|^count is below e^-59 for every law,
+    since log r <= r - 1. So it is for mixtures of the laws, for steps of several of them, and after any further steps.
     """
     square, top = xp.square(xp.abs(theta))[..., None, :], xp.square(contour.order)[..., None] * real
     top = (top * (2.0 + top))[..., None]
-    wrong = 16.0 * _PER_STEP * real[..., None] * square * (1.0 + xp.abs(excess))
+    size = 1.0 + xp.abs(excess)
+    wrong = 16.0 * _PER_STEP * real[..., None] * square * size + 2.0 * off * (2.0 * size + off)
     above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
     # NaN is kept.
     small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])

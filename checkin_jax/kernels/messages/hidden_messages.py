@@ -326,6 +326,11 @@ class Step(NamedTuple):
     tilt: Array
     terms: Array
 
+    def off(self, theta: Array) -> Array:
+        """Bound on the error of theta^2 T at the nodes, besides `stop_loss.rounding`."""
+        moved, tilt, terms = (part[..., None] for part in self[2:])
+        return moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
+
 
 def step_on(contour: stop_loss.Contour, at: Array, weights: Array, rate: Array) -> Step:
     """The finite law (at, weights) of `cut_at`, each step present with probability `rate`."""
@@ -378,11 +383,9 @@ def add(
     """The sum with `count` more steps."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
     size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
-    moved, tilt, terms = (part[..., None] for part in step[2:])
-    wrong = moved * xp.abs(theta) + tilt + terms * xp.imag(theta)
     return total._replace(
         log_mgf=total.log_mgf + count * (step.moved * contour.order + step.tilt),
-        drift=total.drift + 2.0 * count * wrong / size,
+        drift=total.drift + 2.0 * count * step.off(theta) / size,
     )
 
 
@@ -415,16 +418,18 @@ def hidden_upper(
     x = -clients * xp.expm1(losses)
     choice = choose(paths, x[:, number // 2], xp.maximum(deviation, 1e-300))
     # One axis for the losses.
-    order, cut, period = (part[:, None] for part in choice)
-    contour = stop_loss.Contour(order, period, SMOOTHING * period)
+    path = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
+    contour, cut = stop_loss.Contour(*(part[:, None] for part in path)), choice.cut[:, None]
     theta = stop_loss.nodes(contour, NODES)
     steps = steps_of(law)
     at, weights = of_a_law(*cut_at(steps, cut), rate)
     step = step_on(contour, at, weights, rate)
+    kept, tail = stop_loss.lasting(path, theta[:, 0], step.excess, step.real, count, step.off(theta))
+    theta, step = theta[..., kept], step._replace(excess=step.excess[..., kept])
     if number > 1:
         step = mixed([Step(*(part[:, end, None] for part in step)) for end in (0, 1)], shares(losses))
     total = add(stop_loss.start(contour, theta), contour, theta, step, count)
-    value = stop_loss.stop_loss(total, contour, theta, x)
+    value = stop_loss.stop_loss(total, contour, theta, x, tail[:, None])
     beyond = xp.take_along_axis(
         steps.beyond, xp.broadcast_to(cut[..., None], (*steps.beyond.shape[:2], 1)), axis=-1
     )
