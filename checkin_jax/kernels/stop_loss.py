@@ -205,7 +205,7 @@ def lasting(
 ) -> tuple[Array, Array]:
     """Indices of the nodes that matter for sums of at least `count` steps of some laws, and the `tail` of the others.
 
-    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. off: error of excess, besides
+    excess: [..., laws, points], real: [..., laws]; one set of indices serves all contours. off: error of excess besides
     `rounding`, at least that of its value at t. At other nodes |M(theta) / M(t)|^count is below e^-59 for every law,
     since log r <= r - 1. So it is for mixtures of the laws, for steps of several of them, and after any further steps.
     """

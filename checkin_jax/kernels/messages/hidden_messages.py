@@ -380,59 +380,68 @@ def mixed(ends: Sequence[Step], weights: tuple[Array, Array]) -> Step:
 def add(
     total: stop_loss.ContourSum, contour: stop_loss.Contour, theta: Array, step: Step, count: Array
 ) -> stop_loss.ContourSum:
-    """The sum with `count` more steps."""
+    """The sum with `count` more steps: scalar, or [...]."""
     total = stop_loss.add_excess(total, contour, theta, step.excess, step.real, count)
     size = xp.sqrt(1.0 + stop_loss.squared(step.excess))
     return total._replace(
         log_mgf=total.log_mgf + count * (step.moved * contour.order + step.tilt),
-        drift=total.drift + 2.0 * count * step.off(theta) / size,
+        drift=total.drift + 2.0 * xp.asarray(count)[..., None] * step.off(theta) / size,
     )
 
 
 @quietly
 def hidden_upper(
-    clients: Float64[Array, ""],
-    count: Float64[Array, ""],
+    masses: Float64[Array, " sums"],
+    clients: Float64[Array, " sums"],
+    counts: Float64[Array, " sums"],
     rate: Float64[Array, ""],
     deviation: Float64[Array, ""],
     paths: Paths,
     losses: Float64[Array, "groups losses"],
     law: StepTransforms,
+    ceilings: Float64[Array, "groups losses sums"],
 ) -> Float64[Array, "groups losses"]:
-    """Upper bounds on (1/n) E(-n (c - 1) + S)_+ at c = e^losses >= 1, each group on one contour; [groups,
-    losses].
+    """Upper bounds on sum_i mass_i (1/n_i) E(-n_i (c - 1) + S_i)_+ at c = e^losses >= 1; [groups, losses].
+
+    Each group is on one contour.
 
     Args:
-      clients: n. count, rate: S has `count` steps (whole), each present with probability `rate`.
-      deviation: approximate standard deviation of S without its rare large steps. paths: of a law near these.
+      masses, clients: mass_i and n_i. counts, rate: S_i has counts_i steps (whole), each present with probability
+        `rate`.
+      deviation: approximate standard deviation of a sum without its rare large steps. paths: of a law near these.
         Only sharpness depends on both.
       losses: increasing within each group, near each other.
       law: of a step, at the first and last loss of each group, or at its only one, [groups, ends, knots].
         Values may be too small by a relative MARGIN at most, and are convex in c between.
+      ceilings: other upper bounds on the terms that are multiplied by mass_i.
 
     Infinity where no bound is proved.
     """
-    require_float64(clients, count, rate, deviation, paths, losses, law)
+    require_float64(masses, clients, counts, rate, deviation, paths, losses, law, ceilings)
     groups, number = losses.shape
     chex.assert_tree_shape_prefix(law, (groups, min(number, 2)))
-    x = -clients * xp.expm1(losses)
-    choice = choose(paths, x[:, number // 2], xp.maximum(deviation, 1e-300))
-    # One axis for the losses.
+    x = -clients * xp.expm1(losses)[..., None]
+    middle = x[:, number // 2] @ (masses / xp.sum(masses))
+    choice = choose(paths, middle, xp.maximum(deviation, 1e-300))
     path = stop_loss.Contour(choice.order, choice.period, SMOOTHING * choice.period)
-    contour, cut = stop_loss.Contour(*(part[:, None] for part in path)), choice.cut[:, None]
-    theta = stop_loss.nodes(contour, NODES)
+    theta, cut = stop_loss.nodes(path, NODES), choice.cut[:, None]
     steps = steps_of(law)
     at, weights = of_a_law(*cut_at(steps, cut), rate)
-    step = step_on(contour, at, weights, rate)
-    kept, tail = stop_loss.lasting(path, theta[:, 0], step.excess, step.real, count, step.off(theta))
-    theta, step = theta[..., kept], step._replace(excess=step.excess[..., kept])
+    step = step_on(stop_loss.Contour(*(part[:, None] for part in path)), at, weights, rate)
+    off = step.off(theta[:, None])
+    kept, tail = stop_loss.lasting(path, theta, step.excess, step.real, xp.min(counts), off)
+    step = step._replace(excess=step.excess[..., kept])
     if number > 1:
         step = mixed([Step(*(part[:, end, None] for part in step)) for end in (0, 1)], shares(losses))
-    total = add(stop_loss.start(contour, theta), contour, theta, step, count)
-    value = stop_loss.stop_loss(total, contour, theta, x, tail[:, None])
+    # One axis for the losses, and one for the sums.
+    contour = stop_loss.Contour(*(part[:, None, None] for part in path))
+    theta, step = theta[:, None, None, kept], Step(*(part[:, :, None] for part in step))
+    total = add(stop_loss.start(contour, theta), contour, theta, step, counts)
+    value = stop_loss.stop_loss(total, contour, theta, x, tail[:, None, None])
     beyond = xp.take_along_axis(
         steps.beyond, xp.broadcast_to(cut[..., None], (*steps.beyond.shape[:2], 1)), axis=-1
     )
-    lost = xp.max(xp.maximum(beyond[..., 0], steps.left_beyond), axis=1, keepdims=True)
-    value = (value / clients + count * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value), value, math.inf)
+    lost = xp.max(xp.maximum(beyond[..., 0], steps.left_beyond), axis=1)[:, None, None]
+    value = (value / clients + counts * rate / clients * lost) * (1.0 + ROUNDING) + FLUSHED
+    value = xp.minimum(xp.where(xp.isfinite(value), value, math.inf), ceilings) @ masses
+    return value * (1.0 + ROUNDING)

@@ -100,6 +100,13 @@ class HiddenMessages(HiddenSum):
         return of_profile(mix, rate, self.profile, losses)
 
 
+def in_a_sample(profile: Profile, use_prob: np.ndarray | float, losses: np.ndarray) -> np.ndarray:
+    """Profile at these losses of a message that is sent with probability `use_prob`; broadcasts."""
+    with np.errstate(divide="ignore"):
+        stretched = np.logaddexp(np.log(np.expm1(losses)) - np.log(use_prob), 0.0)
+    return use_prob * profile.delta(stretched * (1.0 - 1e-15))
+
+
 class OneInSlots(HiddenSum):
     """Each of m >= 1 slots shows a message; the target is in a uniform one of them with probability `use_prob`."""
 
@@ -117,9 +124,7 @@ class OneInSlots(HiddenSum):
         return self.profile
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore"):
-            stretched = np.logaddexp(np.log(np.expm1(losses)) - math.log(self.use_prob), 0.0)
-        value = self.use_prob * self._alone.delta(stretched * (1.0 - 1e-15))
+        value = in_a_sample(self._alone, self.use_prob, losses)
         return (value + self._rest * self._alone.delta(losses)) * (1.0 + ROUNDING)
 
 
@@ -147,3 +152,39 @@ class HiddenSlots(OneInSlots):
     @property
     def _rest(self) -> float:
         return self.failure_prob
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HiddenMixture(HiddenSum):
+    """A mixture of `HiddenSlots` whose numbers of slots are near each other, so that they share contours. Symmetric.
+
+    Attributes:
+      masses, slots, use_probs: of the parts, [parts]. profile: of one message.
+    """
+
+    masses: np.ndarray
+    slots: np.ndarray
+    use_probs: np.ndarray
+    profile: Profile
+    neg_log_tail: float
+
+    @property
+    def sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # Rounded down as in `OneInSlots`.
+        return self.masses, self.slots / self.use_probs * (1.0 - 1e-15), self.slots
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        _, clients, count = self.sums
+        share = self.masses / self.masses.sum()
+        return float(share @ clients), float(share @ count), 1.0
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    def ceilings(self, losses: np.ndarray) -> np.ndarray:
+        return in_a_sample(self.profile, self.use_probs, losses[..., None]) * (1.0 + ROUNDING)
+
+    def subsampled(self, losses: np.ndarray) -> np.ndarray:
+        return self.ceilings(losses) @ self.masses * (1.0 + ROUNDING)

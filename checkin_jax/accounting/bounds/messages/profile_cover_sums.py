@@ -145,6 +145,16 @@ class HiddenSum(abc.ABC):
         """clients, count and rate."""
 
     @property
+    def sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Masses, clients and counts of the sums of a mixture, [sums]; `terms` are near those of each."""
+        clients, count, _ = self.terms
+        return np.ones(1), np.array([clients]), np.array([count])
+
+    def ceilings(self, losses: np.ndarray) -> np.ndarray:
+        """Other upper bounds on the terms of the mixture at these losses, [..., sums]."""
+        return np.full((*losses.shape, 1), math.inf)
+
+    @property
     def step_weights(self) -> WeightLaw:
         """Law of the weight of a centred step."""
         return ALWAYS
@@ -242,20 +252,23 @@ class HiddenSum(abc.ABC):
         return value + self._rest * self._seldom(self.losses) * (1.0 + ROUNDING)
 
     def at(self, losses: np.ndarray) -> np.ndarray:
-        """Upper bounds on (1/clients) E(-clients (c - 1) + S)_+ at these increasing losses."""
-        arguments = [host(value) for value in (*self.terms, self.steps[2])]
+        """Upper bounds on (1/clients) E(-clients (c - 1) + S)_+ at these increasing losses, of `sums` in the mean."""
+        _, count, rate = map(host, self.terms)
+        masses, clients, counts = self.sums
+        arguments = [*map(host, (masses, clients, counts)), rate, host(self.steps[2])]
         # Below `least` the last value stands for all further ones: outside the event of `_rest` the divergence does
         # not grow with c, and the term added for that event continues to fall.
         value, least = np.full(losses.shape, math.inf), math.exp(_STOP - self.neg_log_tail)
         for orders, groups in self.together(losses):
             middle = self._law(losses[[groups[len(groups) // 2][0]]])
-            paths = hidden_messages.paths_of(arguments[2], arguments[1], host(orders), middle)
-            for some in side_by_side(groups):
+            paths = hidden_messages.paths_of(rate, count, host(orders), middle)
+            for some in side_by_side(groups, _AT_ONCE // masses.size):
                 at = np.array([range(*group) for group in some])
                 ends = at[:, sorted({0, at.shape[1] - 1})]
                 laws = (np.reshape(part, (*ends.shape, -1)) for part in self._law(losses[ends.ravel()]))
                 law = hidden_messages.StepTransforms(*map(host, laws))
-                value[at] = hidden_messages.hidden_upper(*arguments, paths, host(losses[at]), law)
+                more = host(losses[at]), law, host(self.ceilings(losses[at]))
+                value[at] = hidden_messages.hidden_upper(*arguments, paths, *more)
                 if value[at[-1, -1]] < least:
                     value[at[-1, -1] :] = value[at[-1, -1]]
                     return value

@@ -16,7 +16,6 @@ import numpy as np
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture, OfMixture
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.unequal.sampled_profile import HiddenParts
 from checkin_jax.kernels import clones, host
@@ -205,39 +204,32 @@ class OccupiedHidden(OccupiedShares, HiddenParts):
     witnesses: tuple[Witness, ...] = ()
 
     @functools.cached_property
-    def _grouped(self) -> tuple[list[tuple[float, HiddenSlots]], float]:
-        """Weights and sums, and the probability of rare numbers and shares that no sum counts."""
+    def _grouped(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Weights, numbers and chances of sums, and the probability of rare numbers and shares that no sum counts."""
         number, chance, weight, missing = self._parts
         seen = weight > 0.0
         number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
         cell = _cells(number, weight, _GROUPS, _SINGLE_GROUPS)
         certain = cell * share > 1.0
-        found = [
-            (int(most), min(int(most) * at, 1.0), mass)
-            for most in np.unique(cell[~certain])
-            for here in [~certain & (cell == most)]
-            for at, mass in zip(*(part.tolist() for part in convex.spread(share[here], weight[here], _LARGE)))
-        ]
-        if certain.any():
-            fewer = _fewer(share[certain], weight[certain])
-            found += [
-                (int(each), 1.0, float(weight[certain][fewer == each].sum())) for each in np.unique(fewer)
-            ]
-        sums, seldom = [], math.exp(-self.neg_log_tail)
-        for many, used, mass in found:
-            if mass <= seldom:
-                missing += mass
-            else:
-                sums.append((mass, HiddenSlots(many, used, self.profile, self.neg_log_tail)))
-        return sums, missing
+        fewer = _fewer(share[certain], weight[certain]) if certain.any() else cell[certain]
+        parts = [(weight[certain], fewer, np.ones(fewer.size))]
+        for most in np.unique(cell[~certain]):
+            here = ~certain & (cell == most)
+            at, mass = convex.spread(share[here], weight[here], _LARGE)
+            parts.append((mass, np.full(at.size, most), np.minimum(most * at, 1.0)))
+        mass, number, chance = (np.concatenate(part) for part in zip(*parts))
+        number, chance, mass = _merged(number, chance, mass)
+        counted = mass > math.exp(-self.neg_log_tail)
+        missing += float(mass[~counted].sum()) * (1.0 + 1e-12)
+        return mass[counted], number[counted], chance[counted], missing
 
     @property
-    def _sums(self) -> list[tuple[float, HiddenSlots]]:
-        return self._grouped[0]
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._grouped[:3]
 
     @property
     def _missing(self) -> float:
-        return self._grouped[1]
+        return self._grouped[3]
 
     @property
     def _everybody(self) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
@@ -26,6 +26,8 @@ from checkin_jax.numerics.counts.pools import PoolSizes
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
 # Relative standard deviation above which there are more cuts, these, and some at shares of the mean.
 _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
+# Numbers of messages up to this factor apart share contours.
+_SIMILAR = 1.5
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
@@ -38,11 +40,12 @@ class HiddenParts(abc.ABC):
 
     rate: float
     profile: Profile
+    neg_log_tail: float
 
     @property
     @abc.abstractmethod
-    def _sums(self) -> list[tuple[float, HiddenSlots]]:
-        """Weights, and sums over the observed messages."""
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights of sums over the observed messages, their numbers, and the target's chances to be there."""
 
     @property
     @abc.abstractmethod
@@ -62,13 +65,26 @@ class HiddenParts(abc.ABC):
     def largest_loss(self) -> float:
         return self.profile.largest_loss
 
+    @functools.cached_property
+    def _mixtures(self) -> list[HiddenMixture]:
+        """The sums in groups of similar numbers of messages."""
+        weights, numbers, chances = self._sums
+        found, left = [], numbers
+        while left.size:
+            near = (numbers >= left.min()) & (numbers <= _SIMILAR * left.min())
+            found.append(
+                HiddenMixture(weights[near], numbers[near], chances[near], self.profile, self.neg_log_tail)
+            )
+            left = left[left > _SIMILAR * left.min()]
+        return found
+
     def upper(self, loss: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         shape = np.shape(loss)
         losses = np.asarray(loss, dtype=np.float64).ravel()
         value = np.full(losses.shape, self._missing)
-        for weight, each in self._sums:
-            value += weight * np.asarray(each.upper(losses))
+        for each in self._mixtures:
+            value += each.upper(losses)
         alone = self.profile.delta(losses)
         value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
         value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
@@ -118,13 +134,10 @@ class UnequalHidden(HiddenParts):
         least, inverse, weight = (np.concatenate(column) for column in list(zip(*parts))[:3])
         return _grouped(Cells(least, inverse, weight, missing_mass), max(least_inverse, 1.0))
 
-    @functools.cached_property
-    def _sums(self) -> list[tuple[float, HiddenSlots]]:  # type: ignore[override]
-        cells = self.cells
-        return [
-            (weight * inverse, HiddenSlots(int(least), 1.0 / inverse, self.profile, self.neg_log_tail))
-            for least, inverse, weight in zip(*(column.tolist() for column in cells[:3]))
-        ]
+    @property
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        least, inverse, weight = self.cells[:3]
+        return weight * inverse, least, 1.0 / inverse
 
     @property
     def _missing(self) -> float:
