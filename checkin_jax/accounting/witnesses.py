@@ -27,6 +27,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
+    AtOneRecord,
     BitsAtOneRecord,
     GaussianAtOneRecord,
     LabelsAtOneRecord,
@@ -36,7 +37,12 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.largest_message import LargestAverage
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover import (
+    HiddenMessages,
+    HiddenMixture,
+    HiddenSlots,
+    mixtures,
+)
 from checkin_jax.accounting.bounds.profiles import (
     MOST_SHIFT,
     GaussianProfile,
@@ -465,7 +471,7 @@ def _in_occupied_slots(
     step_cover: Occupied,
     profile: Profile,
     mass: float,
-    of_messages: Callable[[HiddenMessages | HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
+    of_messages: Callable[[HiddenMessages | HiddenMixture], AtOneRecord],
 ) -> list[Witness]:
     """The witness of the messages in occupied slots.
 
@@ -480,7 +486,7 @@ def _in_occupied_slots(
     if clients * prob > _FEW or shared > _SHARED or all_told_apart:
         return _by_number(numbers, clients, profile, mass, of_messages)
     messages = HiddenMessages(clients, prob * (1.0 - shared) * (1.0 - 1e-15), profile, mass)
-    return [MessagesByNumber(((1.0, of_messages(messages)),), math.exp(-mass))]
+    return [MessagesByNumber(((np.ones(1), np.ones(1), of_messages(messages)),), math.exp(-mass))]
 
 
 def _by_number(
@@ -488,18 +494,19 @@ def _by_number(
     clients: int,
     profile: Profile,
     mass: float,
-    of_slots: Callable[[HiddenMessages | HiddenSlots], LabelsAtOneRecord | GaussianAtOneRecord],
+    of_slots: Callable[[HiddenMessages | HiddenMixture], AtOneRecord],
 ) -> list[Witness]:
     """The witness of the messages of equally likely clients, by their number; some messages are dropped.
 
     numbers: (number, weight) of a law stochastically below the number of messages.
     """
-    parts = tuple(
-        (weight * (1.0 - 2e-9), of_slots(HiddenSlots(number, number / clients, profile, mass)))
-        for number, weight in numbers
-        if number > 0 and weight > 0.0
-    )
-    return [MessagesByNumber(parts)] if parts else []
+    seen = [(number, weight) for number, weight in numbers if number > 0 and weight > 0.0]
+    if not seen:
+        return []
+    number, weight = np.array(seen, dtype=np.float64).T
+    weight *= 1.0 - 2e-9
+    parts = mixtures(weight, number, number / clients, profile, mass)
+    return [MessagesByNumber(tuple((weight[here], weight[here], of_slots(one)) for here, one in parts))]
 
 
 def _shown(unit: Unit) -> tuple[int, float] | None:

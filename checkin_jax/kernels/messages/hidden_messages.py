@@ -32,8 +32,8 @@ from checkin_jax.kernels.execution.backend import complex_of, largest_from_here,
 from checkin_jax.kernels.round_off import UNIT
 
 # Frequencies are 32 a + b: cosines and sines of both parts give all frequencies by one matrix product.
-_SIDE = 32
-NODES = _SIDE * _SIDE
+SIDE = 32
+NODES = SIDE * SIDE
 # Standard deviation of the added normal variable over the period; times the last frequency it is 6.5.
 SMOOTHING = 6.5 / (2.0 * math.pi * NODES)
 # Orders tried for each c: _WINDOW of them from _LEAST / (-x + deviation) on. First every _EVERY-th cut at
@@ -262,19 +262,19 @@ def powers(turn: Array, last: int) -> Array:
 def _row(at: Array, base: Array, tilted: Array) -> Array:
     """`transform` of one row of places: at [places], base scalar, tilted [kinds, places].
 
-    k = _SIDE a + b with |b| <= _SIDE / 2. The products of cosines and sines are real, and the same for b and
+    k = SIDE a + b with |b| <= SIDE / 2. The products of cosines and sines are real, and the same for b and
     -b.
     """
     counted = xp.any(tilted != 0.0, axis=0)
     at, tilted = at[counted], tilted[:, counted]
-    phase, half = base * at, _SIDE // 2
-    fast, slow = powers(_turn(_SIDE * phase), _SIDE), powers(_turn(phase), half)
+    phase, half = base * at, SIDE // 2
+    fast, slow = powers(_turn(SIDE * phase), SIDE), powers(_turn(phase), half)
     slow = xp.concatenate([xp.real(slow), xp.imag(slow)])
     alone = product(tilted, slow.T)[:, None]
     whole = xp.concatenate([1.0 + slow[: half + 1], slow[half + 1 :]])[None] * tilted[:, None]
     both = product(whole, xp.concatenate([xp.real(fast), xp.imag(fast)]).T[None])
     (even, over), (up, odd) = (
-        (xp.swapaxes(part[..., : _SIDE + 1], -1, -2), xp.swapaxes(part[..., _SIDE + 1 :], -1, -2))
+        (xp.swapaxes(part[..., : SIDE + 1], -1, -2), xp.swapaxes(part[..., SIDE + 1 :], -1, -2))
         for part in (both[:, : half + 1], both[:, half + 1 :])
     )
     even, up = even + alone[..., : half + 1], up + alone[..., half + 1 :]
@@ -301,15 +301,16 @@ def transform(at: Array, base: Array, tilted: Array) -> Array:
 
 
 def along(values: Array, base: Array, x: Array) -> Array:
-    """Real part of sum_k values_k e^{-i k base x_j} over k = 0 .. NODES - 1.
+    """Real part of sum_k values_k e^{-i k base x_j} over the first nodes, whose number is a multiple of SIDE.
 
-    values: [..., sums, NODES]; base [...], x [..., places]. Returns [..., sums, places].
+    values: [..., sums, nodes]; base [...], x [..., places]. Returns [..., sums, places].
     """
-    small = (base[..., None] * x)[..., None] * xp.arange(_SIDE, dtype=xp.float64).reshape(*(1,) * x.ndim, -1)
+    small = (base[..., None] * x)[..., None] * xp.arange(SIDE, dtype=xp.float64).reshape(*(1,) * x.ndim, -1)
     slow = complex_of(xp.cos(small), -xp.sin(small))
-    fast = complex_of(xp.cos(_SIDE * small), -xp.sin(_SIDE * small))
-    table = values.reshape(*values.shape[:-2], -1, _SIDE)
-    both = product(slow, xp.swapaxes(table, -1, -2)).reshape(*x.shape, -1, _SIDE)
+    large = SIDE * small[..., : values.shape[-1] // SIDE]
+    fast = complex_of(xp.cos(large), -xp.sin(large))
+    table = values.reshape(*values.shape[:-2], -1, SIDE)
+    both = product(slow, xp.swapaxes(table, -1, -2)).reshape(*x.shape, -1, large.shape[-1])
     return xp.swapaxes(xp.sum(xp.real(fast[..., None, :] * both), axis=-1), -1, -2)
 
 

@@ -35,6 +35,8 @@ from checkin_jax.kernels.round_off import UNIT
 _CELLS = 1e-12
 # Orders, relative to the contour's, at which Chernoff's bound on the right images is tried.
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
+# -log of the moduli, relative to those at the order, up to which nodes are bounded but not evaluated.
+_FAINT = 60.0
 # Contours chosen per batch.
 _CHOSEN = 8
 # Gauss-Legendre on [0, 1], for functions that are analytic on a cell.
@@ -133,16 +135,26 @@ def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, 
     return rate * (xp.square(orders) * curved - orders * lost_mean[..., None] - lost[..., None])
 
 
+def _seen(heights: Array) -> int:
+    """Number of first nodes, a multiple of SIDE, after which no height exceeds -_FAINT; [contours, nodes].
+
+    NaN is kept.
+    """
+    last, side = np.flatnonzero(np.any(~(np.asarray(heights) <= -_FAINT), axis=0)), hidden_messages.SIDE
+    return side * (1 + int(last[-1]) // side) if last.size else side
+
+
 @quietly
 def lines_lower(
     clients: Array, rate: Array, cells: OutputCells, choice: hidden_messages.ContourChoice, thresholds: Array
 ) -> tuple[Array, Array]:
-    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [contours, thresholds].
+    """(E[W; A], Pr[A]) for A near {W > threshold}, rounded down and up; [sums, contours, thresholds].
 
     Args:
-      clients: n. rate: probability of each step.
+      clients: n of several sums W that share contours, [sums]. rate: probability of each step.
       cells: of a step, with relative errors below 1e-12.
-      choice: of `contours`; every choice is valid. thresholds: > 0, near those of the choice.
+      choice: of `contours`; every choice is valid. thresholds: > 0, near those of the choice,
+        [sums, contours, thresholds].
 
     (0, 1) where there is no bound. If cells have masses of the target's message: (E[W; A], Q[A]), and no step
     is cut off.
@@ -150,7 +162,8 @@ def lines_lower(
     if cells.right_other is not None:
         choice = choice._replace(cut=xp.full_like(choice.cut, cells.right.size))
     order, period = choice.order, choice.period
-    # One row per contour.
+    # One row per contour; before it one axis for the sums.
+    number = clients[:, None]
     right, right_mass, left, left_mass = (
         xp.broadcast_to(part, (order.size, part.size)) for part in cells[:4]
     )
@@ -176,7 +189,6 @@ def lines_lower(
     log_step, size = stop_loss.log_one_plus(excess)
     modulus, distance = xp.sqrt(size), xp.abs(theta)
     log_real = log1p(real)
-    start = stop_loss.start(contour, theta)
     spread = xp.abs(means)
     exponents = xp.abs(order[:, None] * at)
     # Roundings of a term, relative to its place and mass, whose relative errors are _CELLS; so are those of
@@ -188,40 +200,49 @@ def lines_lower(
     # |1 + excess| stays above the floor of log_one_plus wherever that matters; otherwise the error bound is
     # one.
     floored = xp.any(size <= 2.0 * stop_loss.FLOOR**2, axis=-1)
-    total = stop_loss.ContourSum(
-        start.log_mgf + clients * log_real,
-        start.log_ratio + (log_step - log_real[:, None].astype(kind)) * clients.astype(kind),
-        2.0 * clients * wrong / modulus,
-        xp.where(floored, 2.0 * xp.exp(clients * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
+    # A factor |M / M(t)|, its error included, of n - 1 others at least.
+    height = xp.real(log_step) - log_real[:, None] + 2.0 * wrong / modulus + 4.0 * wrong[:, :1]
+    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
+    seen = _seen((xp.min(clients) - 1.0) * height)
+    tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
+    tail = tail + math.exp(1.0 - _FAINT) * xp.sum(kernel[:, seen:], axis=-1)
+    theta, both, excess, log_step, size, modulus, distance, wrong, kernel = (
+        part[..., :seen] for part in (theta, both, excess, log_step, size, modulus, distance, wrong, kernel)
     )
-    slack = 4.0 * clients * (wrong[:, 0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
+    start = stop_loss.start(contour, theta)
+    log_ratio = log_step - log_real[:, None].astype(kind)
+    total = stop_loss.ContourSum(
+        start.log_mgf + number * log_real,
+        start.log_ratio + log_ratio * number[..., None].astype(kind),
+        2.0 * number[..., None] * wrong / modulus,
+        xp.where(floored, 2.0 * xp.exp(number * (math.log(2.0 * stop_loss.FLOOR) - log_real)), 0.0),
+    )
+    slack = 4.0 * number * (wrong[:, 0] + 4.0 * UNIT * xp.abs(log_real)) + 1e-12
 
-    # M'/M: the tilted mean on the real axis.
+    # Of one of the n steps, M'/M: the tilted mean on the real axis.
     inner = both[:, 1] + xp.sum(means, axis=-1)[:, None].astype(kind)
     # Where log_one_plus raises |1 + excess|, the same is done here. The computed and the true product with
     # the mean together are below `absolute` times the modulus of the mean.
     kept_up = xp.where(size > stop_loss.FLOOR**2, 1.0 + excess, stop_loss.FLOOR)
-    mean = (clients * rate).astype(kind) * inner / kept_up
+    mean = rate.astype(kind) * inner / kept_up
     size_of_mean = xp.abs(mean)
-    mean_size = clients * rate * xp.sum(spread, axis=-1)
+    mean_size = rate * xp.sum(spread, axis=-1)
     mean_wrong = 12.0 * (at.shape[-1] + 40.0) * UNIT + 2.0 * moved_by
-    mean_wrong = clients * rate * xp.sum(spread * mean_wrong, axis=-1)[:, None]
+    mean_wrong = rate * xp.sum(spread * mean_wrong, axis=-1)[:, None]
     mean_wrong = (mean_wrong + 2.0 * wrong * size_of_mean) / modulus
 
     frequency = xp.imag(theta)
     ratio = xp.exp(xp.real(total.log_ratio))
     phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
-    kernel = stop_loss.multiplicity(hidden_messages.NODES) / (period[:, None] * distance)
     turn = (kernel * ratio).astype(kind) * backend.complex_of(xp.cos(phase), xp.sin(phase))
     # Errors grow linearly with the threshold, which rounds the phases.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
     more = 16.0 * UNIT * frequency * ratio
-    tail = stop_loss.beyond(contour, hidden_messages.NODES) / (math.pi * hidden_messages.NODES)
-    scale = xp.exp(total.log_mgf[:, None] - order[:, None] * thresholds)
+    scale = xp.exp(total.log_mgf[..., None] - order[:, None] * thresholds)
 
     size_of_mean = size_of_mean + mean_wrong
     # For Q, the target's own step replaces one step.
-    own, own_size, own_wrong = turn, xp.ones_like(ratio), 0.0 * ratio
+    own, own_size, own_wrong = turn, xp.ones_like(distance), 0.0 * ratio
     if cells.right_other is not None:
         assert cells.left_other is not None
         assert cells.drawn is not None
@@ -230,15 +251,15 @@ def lines_lower(
             xp.concatenate([cells.right_other, cells.left_other])[None] * xp.expm1(order[:, None] * at),
             axis=-1,
         )
-        turned = hidden_messages.transform(at, base, other[:, None])[:, 0]
+        turned = hidden_messages.transform(at, base, other[:, None])[:, 0, :seen]
         moment = 1.0 + (rate * change)[:, None].astype(kind) + rate.astype(kind) * turned
         swapped = (1.0 - cells.drawn) + cells.drawn.astype(kind) * moment / kept_up
         apart = rate * xp.sum(other * (rounded + moved_by) * (1.0 + exponents), axis=-1)[:, None]
         own, own_size = turn * swapped, xp.abs(swapped)
         own_wrong = ratio * (apart * (1.0 + distance) + 2.0 * wrong * own_size) / modulus
-        own_wrong = own_wrong + total.absolute[:, None] * own_size[:, :1] / stop_loss.FLOOR
-    sums = hidden_messages.along(xp.stack([own, turn * mean], axis=1), base, thresholds)
-    far, inside = sums[:, 0], sums[:, 1]
+        own_wrong = own_wrong + total.absolute[..., None] * own_size[:, :1] / stop_loss.FLOOR
+    sums = hidden_messages.along(xp.stack([own, turn * mean], axis=-2), base, thresholds)
+    far, inside = sums[..., 0, :], sums[..., 1, :]
     # Error bounds per unit of the threshold, and constant ones, of both.
     errors = (
         more * own_size,
@@ -246,26 +267,26 @@ def lines_lower(
         more * size_of_mean,
         off * size_of_mean + ratio * mean_wrong,
     )
-    grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[:, None] for part in errors)
+    grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[..., None] for part in errors)
     far = far + thresholds * grown + steady + tail[:, None] * own_size[:, :1]
     unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]
     # Images on the left: E[W; ...] is at most E W_+. On the right: W_+ <= e^{a W} / (e a).
-    left = xp.sqrt(clients * rate * xp.sum(squares, axis=-1) + xp.square(clients * rate * lost_mean))
+    left = xp.sqrt(number * rate * xp.sum(squares, axis=-1) + xp.square(number * rate * lost_mean))
     left = left * xp.exp(-order * period) / -xp.expm1(-order * period)
     apart = 0.9 * (further - order[:, None])
     fall = apart * period[:, None]
-    log_m = clients * log1p(excesses[:, 1:])
+    log_m = number[..., None] * log1p(excesses[:, 1:])
     log_m = log_m + 0.5 * xp.square(contour.smoothing[:, None] * (order[:, None] + apart))
     log_m = log_m - fall - xp.log(-xp.expm1(-fall)) - 1.0 - xp.log(apart / 9.0)
-    images = log_m[:, None, :] - (order[:, None] + apart)[:, None, :] * thresholds[..., None]
-    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=-1) + slack[:, None])
-    up, down = xp.exp(slack)[:, None], xp.exp(-xp.sign(inside) * slack[:, None])
-    moved = scale * (down * inside - up * unsure)
+    images = log_m[..., None, :] - (order[:, None] + apart)[:, None, :] * thresholds[..., None]
+    right = xp.exp(xp.min(xp.where(xp.isnan(images), math.inf, images), axis=-1) + slack[..., None])
+    up, down = xp.exp(slack)[..., None], xp.exp(-xp.sign(inside) * slack[..., None])
+    moved = scale * number[..., None] * (down * inside - up * unsure)
     # Outcomes with a step beyond the cut: E W = 0, and the other outcomes have a known mean.
-    without = clients * log1p(-rate * lost)
-    outside = clients * rate * lost_mean * xp.exp(without)
-    moved = moved + (outside * (1.0 - ROUNDING))[:, None]
-    moved = moved - (left[:, None] + right) * (1.0 + ROUNDING) - FLUSHED
-    far = far * scale * up - (xp.expm1(without) * (1.0 + ROUNDING))[:, None]
+    without = number * log1p(-rate * lost)
+    outside = number * rate * lost_mean * xp.exp(without)
+    moved = moved + (outside * (1.0 - ROUNDING))[..., None]
+    moved = moved - (left[..., None] + right) * (1.0 + ROUNDING) - FLUSHED
+    far = far * scale * up - (xp.expm1(without) * (1.0 + ROUNDING))[..., None]
     fine = xp.isfinite(moved) & xp.isfinite(far) & (moved > 0)
     return xp.where(fine, moved, 0.0), xp.where(fine, xp.minimum(far, 1.0), 1.0)

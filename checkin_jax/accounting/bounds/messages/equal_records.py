@@ -97,7 +97,7 @@ def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
 class _OneRecord(abc.ABC):
     """Witness: all other clients (and dummies) hold one record, such as x'; the target holds x or x'.
 
-    messages: the sum of likelihood ratios, and its losses. Rounding its `clients` up is safe for a lower bound.
+    messages: sums of likelihood ratios, and their losses. Rounding their `clients` up is safe for a lower bound.
     """
 
     messages: HiddenSum
@@ -111,54 +111,68 @@ class _OneRecord(abc.ABC):
 
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """(P(A) - Q(A), Q(A)) for events A at some losses, for P||Q and for Q||P."""
-        messages = self.messages
-        clients, count, rate = messages.terms
-        if clients != count:
-            clients *= 1.0 + 4e-15
+        """(P(A) - Q(A), Q(A)) for events A at some losses, for P||Q and for Q||P; [sums, events]."""
+        messages, deviation = self.messages, self.messages.steps[2]
+        usual_clients, usual_count, rate = messages.terms
+        _, clients, counts = messages.sums
+        clients = np.where(clients == counts, clients, clients * (1.0 + 4e-15))[:, None]
         forward, backward = self._both_cells
-        arguments = host(count), host(rate)
         loss = messages.losses if rate < 1.0 else messages.grid(True)
         least = clients * math.exp(_STOP - messages.neg_log_tail)
         loss = np.sort(np.append(loss[1:], 0.5 * (loss[1:] + loss[:-1])))
 
-        def lines(cells: hidden_messages_lower.OutputCells, thresholds: np.ndarray) -> list[np.ndarray]:
+        def lines(cells: hidden_messages_lower.OutputCells, above: np.ndarray) -> list[np.ndarray]:
             if not cells.right.size:
                 # No output is likelier for the target's record: the empty event.
-                return [np.zeros(1), np.zeros(1)]
-            orders = hidden_messages.orders(thresholds[0], thresholds[-1], messages.steps[2])
-            paths = hidden_messages_lower.paths_of(*arguments, cells, host(orders))
-            groups, found = profile_cover_sums.near(thresholds / messages.steps[2], share=_NEAR), []
-            middles = thresholds[[(start + stop) // 2 for start, stop in groups]]
-            contours = hidden_messages_lower.contours(paths, host(middles), host(messages.steps[2]))
+                return [np.zeros((counts.size, 1)), np.zeros((counts.size, 1))]
+            thresholds, usual = clients * above, usual_clients * above
+            orders = hidden_messages.orders(usual[0], usual[-1], deviation)
+            paths = hidden_messages_lower.paths_of(host(usual_count), host(rate), cells, host(orders))
+            groups, found = profile_cover_sums.near(usual / deviation, share=_NEAR), []
+            middles = np.array([(start + stop) // 2 for start, stop in groups])
+            contours = hidden_messages_lower.contours(paths, host(usual[middles]), host(deviation))
+            # A contour is good at thresholds that grow with the number of steps.
+            good = usual[middles] * (counts / usual_count)[:, None]
+            places = np.stack([np.searchsorted(each, at) for each, at in zip(thresholds, good)])
             done = 0
-            for some in profile_cover_sums.side_by_side(groups, len(thresholds)):
-                choice = hidden_messages.ContourChoice(*(part[done : done + len(some)] for part in contours))
+            for some in profile_cover_sums.side_by_side(groups, usual.size):
+                here = slice(done, done + len(some))
                 done += len(some)
+                choice = hidden_messages.ContourChoice(*(part[here] for part in contours))
                 # Each contour serves neighbouring thresholds, too; which contour gives more is not known beforehand.
-                at = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
-                near = host(thresholds[np.clip(at, 0, thresholds.size - 1)])
-                found.append(hidden_messages_lower.lines_lower(*arguments, cells, choice, near))
+                around = np.array([range(start - _BESIDE, stop + _BESIDE) for start, stop in some])
+                at = places[:, here, None] + (around - middles[here, None])
+                at = np.clip(at, 0, usual.size - 1)
+                near = host(np.take_along_axis(thresholds[:, None], at, axis=2))
+                found.append(hidden_messages_lower.lines_lower(host(counts), host(rate), cells, choice, near))
                 # Further events are too rare to matter. A value of 0 (no result) does not end the search.
-                last = found[-1][0][:, -_BESIDE - 1]
-                if ((last > 0.0) & (last < least)).any():
+                last = found[-1][0][..., -_BESIDE - 1]
+                if ((last > 0.0) & (last < least)).any(axis=1).all():
                     break
-            return [np.concatenate([part.ravel() for part in parts]) for parts in zip(*found)]
+            return [
+                np.concatenate([part.reshape(counts.size, -1) for part in parts], axis=1)
+                for parts in zip(*found)
+            ]
 
-        above = clients * np.expm1(loss)
+        above = np.expm1(loss)
         if forward.drawn is not None:
             # Both directions alike: P - Q is W/n times the law in which every client holds the third record.
             both = [lines(cells, above) for cells in (forward, backward)]
             one, two = ((apart / clients, mass * (1.0 + 1e-13)) for apart, mass in both)
             return one, two
         # P||Q: 1 + W/n > c. Q||P: 1 > c (1 + W/n), with P as the second measure.
-        up, down = lines(forward, above), lines(backward, -clients * np.expm1(-loss))
+        up, down = lines(forward, above), lines(backward, -np.expm1(-loss))
         difference, mass = down[0] / clients, down[1]
         return (up[0] / clients, up[1]), (difference, (mass - difference) * (1.0 + 1e-15))
 
+    def of_sums(self, loss: np.ndarray) -> np.ndarray:
+        """(P(A) - Q(A), Q(A)) of the best event of each sum, in both directions; [2, 2, sums, losses]."""
+        found = [[convex.best_event(apart, mass, loss) for apart, mass in zip(*side)] for side in self._lines]
+        return np.moveaxis(np.array(found), 1, 2)
+
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        forward, backward = self._lines
-        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
+        forward, backward = (convex.best_event(*(part[0] for part in side), loss) for side in self._lines)
+        return forward, backward
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -204,36 +218,48 @@ class LabelsAtOneRecord(_OneRecord):
         return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MessagesByNumber:
+AtOneRecord = GaussianAtOneRecord | LabelsAtOneRecord
+
+
+class ByNumber(abc.ABC):
     """Witness: a mixture over the observed number of messages, all other clients at one record.
 
-    parts: (probability, messages of this number); the missing probability contributes nothing.
-    lost: probability that the messages are not of these laws.
+    Attributes of subclasses:
+      parts: bounds from below and from above on the probabilities of the sums of some messages; the missing
+        probability contributes nothing. lost: probability that the messages are not of these laws.
     """
 
-    parts: tuple[tuple[float, LabelsAtOneRecord | GaussianAtOneRecord], ...]
-    lost: float = 0.0
+    parts: tuple[tuple[np.ndarray, np.ndarray, AtOneRecord], ...]
+    lost: float
 
     symmetric = False
     below_grid_bound = True
 
     @property
     def name(self) -> str:
-        return self.parts[0][1].name
+        return self.parts[0][2].name
 
     @property
     def grid_bound(self) -> UnitBound:
-        return EventProfile(self, max(one.messages.largest_loss for _, one in self.parts))
+        return EventProfile(self, max((one.messages.largest_loss for _, _, one in self.parts), default=0.0))
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         total = np.zeros((2, 2, np.size(loss)))
-        for weight, one in self.parts:
-            total += weight * np.asarray(one.lower(loss))
-        total[:, 0] = np.maximum(total[:, 0] * (1.0 - 1e-15) - self.lost, 0.0)
-        total[:, 1] *= 1.0 + 1e-15
+        for least, most, one in self.parts:
+            sides = one.of_sums(loss)
+            total += np.stack([least @ sides[:, 0], most @ sides[:, 1]], axis=1)
+        total[:, 0] = np.maximum(total[:, 0] * (1.0 - 1e-14) - self.lost, 0.0)
+        total[:, 1] *= 1.0 + 1e-14
         (one_way, other_way) = total
         return (one_way[0], one_way[1]), (other_way[0], other_way[1])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MessagesByNumber(ByNumber):
+    """The witness of these parts."""
+
+    parts: tuple[tuple[np.ndarray, np.ndarray, AtOneRecord], ...]
+    lost: float = 0.0
 
 
 def opposite_gaussians(mu: float, neg_log_tail: float) -> LabelLaws:

@@ -25,6 +25,8 @@ from checkin_jax.kernels.messages import subsampled_gaussian
 
 # A share of the negligible mass below which an event is not evaluated.
 _SELDOM = 1e-9
+# Numbers of slots up to this factor apart share contours.
+_SIMILAR = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +169,9 @@ class HiddenMixture(HiddenSum):
     use_probs: np.ndarray
     profile: Profile
     neg_log_tail: float
+    witnesses: tuple[Witness, ...] = ()
+
+    name = "profile"
 
     @property
     def sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -188,3 +193,15 @@ class HiddenMixture(HiddenSum):
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         return self.ceilings(losses) @ self.masses * (1.0 + ROUNDING)
+
+
+def mixtures(
+    masses: np.ndarray, slots: np.ndarray, use_probs: np.ndarray, profile: Profile, neg_log_tail: float
+) -> list[tuple[np.ndarray, HiddenMixture]]:
+    """Indices of sums with similar numbers of slots, and their mixture, for all sums."""
+    found, left = [], np.argsort(slots, kind="stable")
+    while left.size:
+        here, left = np.split(left, [int((slots[left] <= _SIMILAR * slots[left[0]]).sum())])
+        one = HiddenMixture(masses[here], slots[here], use_probs[here], profile, neg_log_tail)
+        found.append((here, one))
+    return found

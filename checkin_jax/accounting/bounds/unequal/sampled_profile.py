@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
@@ -26,8 +26,6 @@ from checkin_jax.numerics.counts.pools import PoolSizes
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
 # Relative standard deviation above which there are more cuts, these, and some at shares of the mean.
 _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
-# Numbers of messages up to this factor apart share contours.
-_SIMILAR = 1.5
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
@@ -67,16 +65,7 @@ class HiddenParts(abc.ABC):
 
     @functools.cached_property
     def _mixtures(self) -> list[HiddenMixture]:
-        """The sums in groups of similar numbers of messages."""
-        weights, numbers, chances = self._sums
-        found, left = [], numbers
-        while left.size:
-            near = (numbers >= left.min()) & (numbers <= _SIMILAR * left.min())
-            found.append(
-                HiddenMixture(weights[near], numbers[near], chances[near], self.profile, self.neg_log_tail)
-            )
-            left = left[left > _SIMILAR * left.min()]
-        return found
+        return [one for _, one in mixtures(*self._sums, self.profile, self.neg_log_tail)]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""

@@ -10,9 +10,13 @@ import functools
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import EventProfile, Lines, Profile, UnitBound
-from checkin_jax.accounting.bounds.messages.equal_records import GaussianAtOneRecord, LabelsAtOneRecord
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.messages.equal_records import (
+    AtOneRecord,
+    ByNumber,
+    GaussianAtOneRecord,
+    LabelsAtOneRecord,
+)
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.numerics.counts import poisson_binomial
@@ -25,7 +29,7 @@ _RUNS, _PASSED = 24, (0.2, 0.55, 0.9, 0.985)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnequalMessagesOfOne:
+class UnequalMessagesOfOne(ByNumber):
     """Witness: a mixture over runs of the observed number of messages.
 
     A run is filled up to its largest number with messages of others, a post-processing. The target's message is one of
@@ -40,12 +44,11 @@ class UnequalMessagesOfOne:
     neg_log_tail: float
     law: LabelLaws | float
 
-    symmetric = False
-    below_grid_bound = True
+    lost = 0.0
 
     @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self._profile.largest_loss)
+    def name(self) -> str:
+        return self.law.name if isinstance(self.law, LabelLaws) else GaussianAtOneRecord.name
 
     @property
     def single(self) -> bool:
@@ -53,16 +56,7 @@ class UnequalMessagesOfOne:
         return not isinstance(self.law, LabelLaws)
 
     @functools.cached_property
-    def _profile(self) -> Profile:
-        return LabelProfile(self.law) if isinstance(self.law, LabelLaws) else GaussianProfile(self.law)
-
-    @property
-    def name(self) -> str:
-        return self.law.name if isinstance(self.law, LabelLaws) else GaussianAtOneRecord.name
-
-    @functools.cached_property
-    def _parts(self) -> list[tuple[float, float, GaussianAtOneRecord | LabelsAtOneRecord]]:
-        """Lower and upper bounds on the probability of each run, and its messages."""
+    def parts(self) -> tuple[tuple[np.ndarray, np.ndarray, AtOneRecord], ...]:  # type: ignore[override]
         law, g = poisson_binomial.law(self.others.trials, self.neg_log_tail), self.rate
         runs = Runs(law, _RUNS)
         most, least = (
@@ -79,26 +73,15 @@ class UnequalMessagesOfOne:
         theirs = g * np.add.reduceat(runs.lower, start) * (1.0 - 2e-14)
         # Q is rounded up by the possible excess of the target's probability over the assumed one.
         more = g * np.add.reduceat(runs.upper, start) * (1.0 + 2e-14)
-        used = np.where(most > 0.0, theirs / np.where(most > 0.0, most, 1.0), 0.0)
-        found = []
-        for i in range(start.size):
-            if used[i] > 0.0 and least[i] > 0.0:
-                messages = HiddenSlots(
-                    int(last[i]), min(float(used[i]), 1.0), self._profile, self.neg_log_tail
-                )
-                one = (
-                    LabelsAtOneRecord(messages, self.law)
-                    if isinstance(self.law, LabelLaws)
-                    else GaussianAtOneRecord(self.grid_bound, messages, self.law)
-                )
-                found.append((float(least[i]), float(most[i] * more[i] / theirs[i]), one))
-        return found
+        seen = (theirs > 0.0) & (most > 0.0) & (least > 0.0)
+        last, most, least, theirs, more = (each[seen] for each in (last, most, least, theirs, more))
+        used = np.minimum(theirs / most, 1.0)
+        raised = most * more / theirs
+        profile = LabelProfile(self.law) if isinstance(self.law, LabelLaws) else GaussianProfile(self.law)
+        found = mixtures(least, last, used, profile, self.neg_log_tail)
+        return tuple((least[here], raised[here], self._of(one)) for here, one in found)
 
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        total = np.zeros((2, 2, np.size(loss)))
-        for least, most, one in self._parts:
-            for side, (difference, mass) in zip(total, one.lower(loss)):
-                side[0] += least * np.asarray(difference)
-                side[1] += most * np.asarray(mass) * (1.0 + 1e-15)
-        (one_way, other_way) = total
-        return (one_way[0], one_way[1]), (other_way[0], other_way[1])
+    def _of(self, messages: HiddenMixture) -> AtOneRecord:
+        if isinstance(self.law, LabelLaws):
+            return LabelsAtOneRecord(messages, self.law)
+        return GaussianAtOneRecord(messages, messages, self.law)
