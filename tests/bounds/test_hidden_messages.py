@@ -73,11 +73,12 @@ def test_everybody_present_is_counted():
 def on_one_contour(channel: krr.Channel, n: int, rate: float, losses: np.ndarray, law) -> np.ndarray:
     one = HiddenMessages(n, rate, known(channel), MASS)
     far, ends = n * np.expm1(losses), one._law(law)
-    arguments = [host(each) for each in (*one.terms, one.steps[2])]
+    arguments = [host(each) for each in (*one.sums, rate, one.steps[2])]
     orders = host(hidden_messages.orders(far[0], far[-1], one.steps[2]))
-    paths = hidden_messages.paths_of(arguments[2], arguments[1], orders, ends)
+    paths = hidden_messages.paths_of(host(rate), host(float(n)), orders, ends)
     group = hidden_messages.StepTransforms(*(part[None] for part in ends))
-    return np.asarray(hidden_messages.hidden_upper(*arguments, paths, host(losses)[None], group))[0]
+    rest = host(losses)[None], group, host(one.ceilings(losses)[None])
+    return np.asarray(hidden_messages.hidden_upper(*arguments, paths, *rest))[0]
 
 
 def test_losses_on_one_contour_have_laws_between_those_of_the_ends():

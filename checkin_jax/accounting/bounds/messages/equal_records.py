@@ -171,8 +171,8 @@ class _OneRecord(abc.ABC):
         return np.moveaxis(np.array(found), 1, 2)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        forward, backward = (convex.best_event(*(part[0] for part in side), loss) for side in self._lines)
-        return forward, backward
+        forward, backward = self.of_sums(loss)[:, :, 0]
+        return (forward[0], forward[1]), (backward[0], backward[1])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
