@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture,
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.profiles import Profile
-from checkin_jax.accounting.bounds.unequal.sampled_profile import HiddenParts
+from checkin_jax.accounting.bounds.unequal.sampled_profile import Counted, HiddenParts
 from checkin_jax.kernels import clones, host
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
@@ -204,8 +204,7 @@ class OccupiedHidden(OccupiedShares, HiddenParts):
     witnesses: tuple[Witness, ...] = ()
 
     @functools.cached_property
-    def _grouped(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Weights, numbers and chances of sums, and the probability of rare numbers and shares that no sum counts."""
+    def _counted(self) -> Counted:  # type: ignore[override]
         number, chance, weight, missing = self._parts
         seen = weight > 0.0
         number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
@@ -221,21 +220,10 @@ class OccupiedHidden(OccupiedShares, HiddenParts):
         number, chance, mass = _merged(number, chance, mass)
         counted = mass > math.exp(-self.neg_log_tail)
         missing += float(mass[~counted].sum()) * (1.0 + 1e-12)
-        return mass[counted], number[counted], chance[counted], missing
-
-    @property
-    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._grouped[:3]
-
-    @property
-    def _missing(self) -> float:
-        return self._grouped[3]
-
-    @property
-    def _everybody(self) -> float:
         sizes, masses = (part.tolist() for part in self.pool)
         apart = [occupancy.all_apart(int(size) + 1, self.slots, self.theta)[1] for size in sizes]
-        return self.rate / self.theta * float(np.dot(apart, masses)) * (1.0 + 1e-12)
+        everybody = self.rate / self.theta * float(np.dot(apart, masses)) * (1.0 + 1e-12)
+        return Counted(mass[counted], number[counted], chance[counted], missing, everybody)
 
 
 def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray, single: int = _SINGLE) -> np.ndarray:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,20 @@ _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
+class Counted(NamedTuple):
+    """Sums over the observed messages: their masses, their numbers of messages, the target's chance to be there.
+
+    missing: probability, from above, of the sums left out. everybody: upper bound on the probability that the target's
+    message and all of its pool's are observed.
+    """
+
+    masses: np.ndarray
+    numbers: np.ndarray
+    chances: np.ndarray
+    missing: float
+    everybody: float
+
+
 class HiddenParts(abc.ABC):
     """A mixture, over what is revealed, of sums of T*; one record is replaced. Symmetric.
 
@@ -42,18 +57,7 @@ class HiddenParts(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights of sums over the observed messages, their numbers, and the target's chances to be there."""
-
-    @property
-    @abc.abstractmethod
-    def _missing(self) -> float:
-        """Probability, from above, of what no sum counts."""
-
-    @property
-    @abc.abstractmethod
-    def _everybody(self) -> float:
-        """Upper bound on the probability that the target's message and all of its pool's are observed."""
+    def _counted(self) -> Counted: ...
 
     @property
     def name(self) -> str:
@@ -65,17 +69,17 @@ class HiddenParts(abc.ABC):
 
     @functools.cached_property
     def _mixtures(self) -> list[HiddenMixture]:
-        return [one for _, one in mixtures(*self._sums, self.profile, self.neg_log_tail)]
+        return [one for _, one in mixtures(*self._counted[:3], self.profile, self.neg_log_tail)]
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at e^loss, loss >= 0 in nats, in both directions."""
         shape = np.shape(loss)
         losses = np.asarray(loss, dtype=np.float64).ravel()
-        value = np.full(losses.shape, self._missing)
+        value = np.full(losses.shape, self._counted.missing)
         for each in self._mixtures:
             value += each.upper(losses)
         alone = self.profile.delta(losses)
-        value = (value + self._everybody * alone) * (1.0 + ROUNDING) + TINY
+        value = (value + self._counted.everybody * alone) * (1.0 + ROUNDING) + TINY
         value = np.minimum(value, self.rate * alone * (1.0 + ROUNDING))
         return np.where(losses >= self.largest_loss, 0.0, value).reshape(shape)
 
@@ -123,19 +127,12 @@ class UnequalHidden(HiddenParts):
         least, inverse, weight = (np.concatenate(column) for column in list(zip(*parts))[:3])
         return _grouped(Cells(least, inverse, weight, missing_mass), max(least_inverse, 1.0))
 
-    @property
-    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        least, inverse, weight = self.cells[:3]
-        return weight * inverse, least, 1.0 / inverse
-
-    @property
-    def _missing(self) -> float:
-        return self.cells.missing_mass
-
-    @property
-    def _everybody(self) -> float:
-        masses = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
-        return self.rate * float(masses) * (1.0 + ROUNDING)
+    @functools.cached_property
+    def _counted(self) -> Counted:  # type: ignore[override]
+        least, inverse, weight, missing = self.cells
+        every = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
+        everybody = self.rate * float(every) * (1.0 + ROUNDING)
+        return Counted(weight * inverse, least, 1.0 / inverse, missing, everybody)
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:
