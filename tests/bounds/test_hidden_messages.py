@@ -93,6 +93,32 @@ def test_losses_on_one_contour_have_laws_between_those_of_the_ends():
     assert np.any(on_one_contour(channel, n, rate, losses, losses[[0, 0]]) < exact)
 
 
+def test_sums_that_share_a_contour_have_steps_of_their_own():
+    """Other ceilings count; with the steps of the other sum the value is below the definition."""
+    channel, rate, losses = krr.krr_channel(3, 3.0), 0.4, np.log([1.0, 1.3, 1.8])
+    profile, kinks = t_star.channel_profile(channel), t_star.channel_kinks(channel)
+    masses, sizes = np.array([0.3, 0.6]), np.array([2.0, 4.0])
+    one = HiddenMessages(3, rate, known(channel), MASS)
+    law, orders = one._law(losses[[0, -1]]), host(hidden_messages.orders(0.0, 3.0, one.steps[2]))
+    paths = hidden_messages.paths_of(host(rate), host(3.0), orders, law)
+    group = hidden_messages.StepTransforms(*(part[None] for part in law))
+    each = [[t_star.finite_value(profile, kinks, int(n), rate, c)[1] for n in sizes] for c in np.exp(losses)]
+
+    def found(counts: np.ndarray, ceilings: np.ndarray) -> np.ndarray:
+        arguments = map(host, (masses, sizes, counts, rate, one.steps[2]))
+        some = host(losses)[None], group, host(ceilings)[None]
+        return np.asarray(hidden_messages.hidden_upper(*arguments, paths, *some))[0]
+
+    exact, nothing = np.array(each) @ masses, np.full((3, 2), math.inf)
+    value = found(sizes, nothing)
+    assert (value >= exact * (1.0 - ORACLE_ROUNDING)).all()
+    assert (value <= 1.2 * exact).all()
+    assert (found(sizes[[0, 0]], nothing) < exact * (1.0 - 1e-3)).any()
+    lowered = found(sizes, np.array([[math.inf, 0.01]] * 3))
+    assert (lowered < value).all()
+    assert (lowered >= masses[0] * np.array(each)[:, 0] + 0.01 * masses[1]).all()
+
+
 @pytest.mark.parametrize(("n", "rate"), [(10**4, 0.999), (16, 0.95)])
 def test_what_stands_for_further_losses_leaves_out_everybody_present(n, rate):
     """Where the sum no longer matters, the term of K = n still falls with c."""

@@ -203,6 +203,19 @@ def test_nodes_that_are_left_out_hardly_matter():
     assert (count * np.log(np.abs(ratio[:, left])) <= -59.0).all()
     kernel = np.asarray(stop_loss.weights(contour, theta))[:, left]
     assert (math.exp(-59.0) * kernel.sum(axis=-1) <= np.asarray(tail)).all()
+    # Errors of the steps count, too.
+    off = np.full((2, 1, 256), 0.05)
+    fewer = np.setdiff1d(
+        np.arange(256), stop_loss.lasting(contour, theta, excess[:, None], host(real), host(count), off)[0]
+    )
+    top = 1.0 + np.square(theta[:, :1].real) * real - 0.05
+
+    def faint(nodes: np.ndarray) -> bool:
+        return bool((count * np.log((np.abs(1.0 + excess[:, nodes]) + 0.05) / top) <= -59.0).all())
+
+    assert fewer.size > 0
+    assert faint(fewer)
+    assert not faint(left)
     with np.errstate(all="ignore"):
         overflown = excess * np.array([[1e200], [np.nan]])
         kept, _ = stop_loss.lasting(contour, theta, overflown[:, None], host(real * 1e200), host(count))

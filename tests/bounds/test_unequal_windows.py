@@ -82,7 +82,7 @@ def test_that_all_of_the_pool_are_used_must_be_counted():
         pool = pools.sum_of(np.array([1.0]), None, 45.0)
         bound = OccupiedHidden(0.9, 0.9, pool, 4, profile_of(TERNARY), 45.0)
         whole = np.asarray(bound.upper(np.log(CS)))
-        less = whole - bound._everybody * bound.profile.delta(np.log(CS))
+        less = whole - bound._counted.everybody * bound.profile.delta(np.log(CS))
     truth = leaked([0.9], 0.9, 4, 3, True, CS)
     assert (whole >= truth * (1 - ORACLE_ROUNDING)).all()
     assert (less < 0.9 * truth).all()

@@ -15,7 +15,7 @@ from oracles import known_messages as oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord, opposite_gaussians
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenMixture
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.composition import compose
@@ -519,3 +519,29 @@ def test_an_infinite_lower_end_is_written_without_nan():
     ledger.compose(cj.CheckInDpEvent(run.repeated(1), g.randomizer), 10)
     assert ledger.get_lower_epsilon(1e-6) == math.inf
     assert json.loads(json.dumps(ledger.guarantee(1e-6).as_dict(), allow_nan=False))["lower"] is None
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_mixed_numbers_of_labels_share_contours_and_are_below_each_round(third):
+    """Sums have numbers and chances of their own: with fewer messages or a larger chance there is more to see."""
+    laws = cj.HadamardResponse(epsilon0=1.5).label_laws
+    law = next(each for each in laws if (each.others is None) != third)
+    everybody = np.asarray(law.others if third else law.other)
+    numbers, chances = np.array([3.0, 4.0]), np.array([0.9, 0.5])
+
+    def sums(numbers: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        one = HiddenMixture(np.array([0.2, 0.5]), numbers, chances, LabelProfile(law), 40.0)
+        return LabelsAtOneRecord(one, law).of_sums(LOSSES)
+
+    found, fewer, certain = sums(numbers, chances), sums(numbers - 2.0, chances), sums(numbers, np.ones(2))
+    for i, (number, chance) in enumerate(zip(numbers, chances)):
+        theirs = (everybody,) * (int(number) - 1)
+        held = [
+            exact.histogram(
+                [*theirs, chance * np.asarray(row) + (1.0 - chance) * everybody], [1.0] * int(number)
+            )
+            for row in (law.target, law.other)
+        ]
+        assert below(found[:, :, i], *held, least=0.5)
+        assert not below(fewer[:, :, i], *held)
+        assert not below(certain[:, :, i], *held)

@@ -49,8 +49,8 @@ class OutputCells(NamedTuple):
     """Z - 1, or 1 - Z, on cells of outputs: places and F-masses right and left of 0, increasing; [cells].
 
     If all others hold a third record, Z - Z' takes the place of Z - 1. right_other, left_other: masses of the
-    target's message under the second measure. drawn: probability that the target is present, or would be if
-    it sent. Else None.
+    target's message under the second measure. drawn: probabilities that the target is present, or would be if
+    it sent, in each of the sums, [sums]. Else None.
     """
 
     right: Array
@@ -253,11 +253,12 @@ def lines_lower(
         )
         turned = hidden_messages.transform(at, base, other[:, None])[:, 0, :seen]
         moment = 1.0 + (rate * change)[:, None].astype(kind) + rate.astype(kind) * turned
-        swapped = (1.0 - cells.drawn) + cells.drawn.astype(kind) * moment / kept_up
+        drawn = cells.drawn[:, None, None]
+        swapped = (1.0 - drawn) + drawn.astype(kind) * moment / kept_up
         apart = rate * xp.sum(other * (rounded + moved_by) * (1.0 + exponents), axis=-1)[:, None]
         own, own_size = turn * swapped, xp.abs(swapped)
         own_wrong = ratio * (apart * (1.0 + distance) + 2.0 * wrong * own_size) / modulus
-        own_wrong = own_wrong + total.absolute[..., None] * own_size[:, :1] / stop_loss.FLOOR
+        own_wrong = own_wrong + total.absolute[..., None] * own_size[..., :1] / stop_loss.FLOOR
     sums = hidden_messages.along(xp.stack([own, turn * mean], axis=-2), base, thresholds)
     far, inside = sums[..., 0, :], sums[..., 1, :]
     # Error bounds per unit of the threshold, and constant ones, of both.
@@ -268,7 +269,7 @@ def lines_lower(
         off * size_of_mean + ratio * mean_wrong,
     )
     grown, steady, grown_mean, steady_mean = (xp.sum(kernel * part, axis=-1)[..., None] for part in errors)
-    far = far + thresholds * grown + steady + tail[:, None] * own_size[:, :1]
+    far = far + thresholds * grown + steady + tail[:, None] * own_size[..., :1]
     unsure = thresholds * grown_mean + steady_mean + (tail * mean_size / (1.0 + real))[:, None]
     # Images on the left: E[W; ...] is at most E W_+. On the right: W_+ <= e^{a W} / (e a).
     left = xp.sqrt(number * rate * xp.sum(squares, axis=-1) + xp.square(number * rate * lost_mean))

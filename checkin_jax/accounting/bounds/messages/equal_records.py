@@ -41,11 +41,12 @@ _MOST_STEP, _PASSES = 3.0, 4
 
 
 def _label_cells(
-    laws: LabelLaws, drawn: float
+    laws: LabelLaws, drawn: np.ndarray
 ) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
     """Cells of labels in both directions, as `hidden_messages_lower.gaussian_cells`.
 
-    drawn: probability that the target's message is present. Labels equally likely under both records are dropped.
+    drawn: probabilities that the target's message is present, of each sum. Labels equally likely under both records are
+    dropped.
     """
     target, other = (np.asarray(part, dtype=np.float64) for part in laws[:2])
     third = None if laws.others is None else np.asarray(laws.others, dtype=np.float64)
@@ -213,9 +214,10 @@ class LabelsAtOneRecord(_OneRecord):
 
     @property
     def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
-        clients, count, rate = self.messages.terms
+        _, count, rate = self.messages.terms
+        _, clients, counts = self.messages.sums
         laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
-        return _label_cells(laws, min(count / clients, 1.0) * (1.0 - 1e-14))
+        return _label_cells(laws, np.minimum(counts / clients, 1.0) * (1.0 - 1e-14))
 
 
 AtOneRecord = GaussianAtOneRecord | LabelsAtOneRecord
