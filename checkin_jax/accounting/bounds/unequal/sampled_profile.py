@@ -10,7 +10,6 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Cuts of the number of messages, in standard deviations from its mean.
@@ -148,24 +148,9 @@ def _grouped(cells: Cells, least_inverse: float) -> Cells:
     if deviation > _VARIES * mean:
         cuts = np.sort(np.append(mean + deviation * np.asarray(_MORE), mean * np.asarray(_SHARES)))
     group = np.searchsorted(cuts, least, side="right")
-    first, ends, weights = (
-        np.array(column) for column in zip(*_ends(least, inverse, weight, group, least_inverse))
-    )
-    return Cells(first, ends, weights, cells.missing_mass)
-
-
-def _ends(
-    least: np.ndarray, inverse: np.ndarray, weight: np.ndarray, group: np.ndarray, least_inverse: float
-) -> Iterator[tuple[float, float, float]]:
-    for which in np.unique(group):
-        mine = group == which
-        first, high = float(least[mine].min()), max(float(inverse[mine].max()), least_inverse)
-        low = max(float(inverse[mine].min()), least_inverse)
-        total = float(weight[mine].sum())
-        if high <= low:
-            yield first, low, total
-            continue
-        share = min(max(float(weight[mine] @ (inverse[mine] - low)) / (total * (high - low)), 0.0), 1.0)
-        # The mean rounded down.
-        yield first, high, total * share * (1.0 - 1e-12)
-        yield first, low, total * (1.0 - share * (1.0 - 1e-12)) * (1.0 + 1e-14)
+    found = []
+    for mine in (group == which for which in np.unique(group)):
+        # Convex and increasing in -1/q.
+        ends, weights = convex.spread(-np.maximum(inverse[mine], least_inverse), weight[mine])
+        found.append((np.full(ends.size, least[mine].min()), -ends, weights * (1.0 + 1e-14)))
+    return Cells(*(np.concatenate(column) for column in zip(*found)), cells.missing_mass)
