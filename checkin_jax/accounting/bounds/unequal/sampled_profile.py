@@ -153,4 +153,5 @@ def _grouped(cells: Cells, least_inverse: float) -> Cells:
         # Convex and increasing in -1/q.
         ends, weights = convex.spread(-np.maximum(inverse[mine], least_inverse), weight[mine])
         found.append((np.full(ends.size, least[mine].min()), -ends, weights * (1.0 + 1e-14)))
-    return Cells(*(np.concatenate(column) for column in zip(*found)), cells.missing_mass)
+    first, ends, weights = (np.concatenate(column) for column in zip(*found))
+    return Cells(first, ends, weights, cells.missing_mass)
