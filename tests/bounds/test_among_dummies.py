@@ -11,8 +11,8 @@ from oracles.gaussian_slots import cells
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows import displaced as among
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian
+from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
@@ -217,14 +217,14 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
             used = (after[k] * k / n - before[k - 1] * (m - k + 1) / m) / before[k]
             others.append((before[k], displaced(m - k + 1, used)))
             if k < m:
-                dummies.append((before[k], AllocationGaussian(m - k, (m - k) / m, 0.5 * mu, MASS)))
+                dummies.append((before[k], gaussian_in_slots(m - k, (m - k) / m, 0.5 * mu, MASS)))
         return TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(losses)[0]
 
     def right(slots: int, used: float):
         return among._Displacing(among.OppositeRecords(slots, 1.0, mu, MASS), used)
 
     assert (truth <= bound(right)).all()
-    dummy = bound(lambda slots, used: AllocationGaussian(slots, used, 0.5 * mu, MASS))
+    dummy = bound(lambda slots, used: gaussian_in_slots(slots, used, 0.5 * mu, MASS))
     everywhere = bound(lambda slots, used: right(m, used))
     assert (truth > 5.0 * dummy).any()
     assert (truth > 1.5 * everywhere).any()

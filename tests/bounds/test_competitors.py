@@ -7,8 +7,8 @@ from oracles import random_check_ins as brute
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows.allocated_sums import R2TwoSteps
 from checkin_jax.accounting.bounds.windows.occupancy_sum import CompetingClients
+from checkin_jax.accounting.bounds.windows.one_of_slots import TwoSteps
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.step_ratios import Lognormal
 from tests import rows
@@ -103,7 +103,7 @@ def compared(bound: CompetingClients, seed: int) -> np.ndarray:
     m, mu, number = bound.slots, bound.mu, {1: 60, 2: 20, 3: 8}[bound.slots]
     tree = gaussian_slots.random_tree(np.random.default_rng(seed), mu, m, number)
     trees = [brute.constant_tree(gaussian_slots.cells((-1.0, 1.0, 0.5), mu, number), m), tree]
-    values = (*bound.upper_sides(LOSSES), R2TwoSteps(bound).upper(LOSSES))
+    values = (*bound.upper_sides(LOSSES), TwoSteps(bound).upper(LOSSES))
     return gaussian_slots.ratios((bound.num_clients, m, bound.prob), trees, LOSSES, values)
 
 

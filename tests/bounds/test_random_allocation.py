@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import neg_log_tail
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.accounting.composition import compose
 
 ADDED, REPLACED = "add-or-remove-one", "replace-one"
@@ -169,7 +169,7 @@ def test_monte_carlo_is_between_the_ends(steps, selected, epochs):
 def test_k_units_are_their_composition_and_no_more():
     delta = 1e-6
     mass = neg_log_tail(5, delta)
-    blocks = [(AllocationGaussian(4, 1.0, 0.5, mass), 4), (AllocationGaussian(5, 1.0, 0.5, mass), 1)]
+    blocks = [(gaussian_in_slots(4, 1.0, 0.5, mass), 4), (gaussian_in_slots(5, 1.0, 0.5, mass), 1)]
     g = cj.random_allocation(2.0, 21, num_selected=5, delta=delta, neighboring_relation=ADDED)
     assert g.epsilon == pytest.approx(compose.bracket(blocks, delta).upper, rel=1e-9)
     # Those units' own pairs would put the lower end above what the mechanism may leak.

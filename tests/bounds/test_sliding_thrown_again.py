@@ -13,7 +13,11 @@ from oracles.gaussian_slots import cells, random_tree
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import resampled_neighbours
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, R2TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
+    TwoSteps,
+    gaussian_among_others,
+    gaussian_in_slots,
+)
 from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -94,8 +98,8 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
     for each in loads(m):
         mean = sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m
         laws[sum(not load for load in each), mean] += 1.0 / m ** (2 * m - 2)
-    one = resampled_neighbours.G3Slots(m - 1, 1.0, mu, MASS)
-    pairs = {empty: AllocationGaussian(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
+    one = gaussian_among_others(m - 1, 1.0, mu, MASS)
+    pairs = {empty: gaussian_in_slots(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
     best = np.full(LOSSES.shape, np.inf)
     alone, used = (1.0 - 1.0 / m) ** (m - 1), 1.0 - (1.0 - 1.0 / m) ** m
     for factor in np.exp(np.geomspace(1e-3, 5.0, 60)):
@@ -120,7 +124,7 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
 def test_the_algorithm_is_below(n, m, target, number, mu):
     """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
     again, forward = resampled_neighbours.ResampledNeighbours(m, mu, MASS), exact(m, mu)
-    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), TwoSteps(again).upper(LOSSES))
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
         truth = truths(n, m, target, mu, number, others[:n])
         assert (truth[0] <= forward + 1e-12).all()
@@ -137,7 +141,7 @@ def test_records_that_turn_are_below(n, m, target, number, mu):
         resampled_neighbours.ResampledNeighbours(m, mu, MASS),
         exact(m, mu),
     )
-    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), TwoSteps(again).upper(LOSSES))
     for _ in range(8):
         tree, others = random_tree(rng, mu, n - m + 1, number), tuple(rng.integers(0, 3, n).tolist())
         truth = truths(n, m, target, mu, number, others, tree)

@@ -12,7 +12,11 @@ from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlot
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.windows import reductions
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
+    OneOfSlots,
+    gaussian_among_others,
+    gaussian_in_slots,
+)
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
@@ -159,7 +163,7 @@ def test_witnesses_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(witness) for witness in one.witnesses} == {AllocationGaussian, OppositeGaussian}
+    assert {type(witness) for witness in one.witnesses} == {OneOfSlots, OppositeGaussian}
 
 
 # What is NOT a bound
@@ -174,9 +178,9 @@ def test_a_short_last_sum_does_not_count_as_a_whole_one():
     """Three slots by twos: the last sum has the noise of one message."""
     noise = 1.0
     p, q = (oracle.fixed((-1.0, -1.0, own), 3, 2, 1.0, noise) for own in (1.0, -1.0))
-    whole = AllocationGaussian(2, 1.0, 2.0 / noise / math.sqrt(2.0), MASS)
+    whole = gaussian_in_slots(2, 1.0, 2.0 / noise / math.sqrt(2.0), MASS)
     p1, q1 = (oracle.fixed(records, 3, 2, 1.0, noise) for records in ((1.0,), ()))
-    wrong = AllocationGaussian(2, 1.0, 1.0 / noise / math.sqrt(2.0), MASS)
+    wrong = gaussian_in_slots(2, 1.0, 1.0 / noise / math.sqrt(2.0), MASS)
     assert not below(p1, q1, wrong.upper_sides(LOSSES)[0])
     protocol = cj.FixedWindow(num_clients=3, num_slots=3, minibatch=2)
     assert all(below(p, q, bound.upper(LOSSES)) for bound in bounds_of(protocol, noise)[0])
@@ -194,14 +198,14 @@ def test_visible_empty_slots_bring_no_noise():
 def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
     """One slot for sure (window 1), in a sum of two: as many terms as sums would be wrong."""
     noise, window, size = 1.0, 2, 2
-    wrong = AllocationGaussian(3, 1.0, 1.0 / noise / math.sqrt(size), MASS)
+    wrong = gaussian_in_slots(3, 1.0, 1.0 / noise / math.sqrt(size), MASS)
     found = []
     for place in range(7):
         records = [None if i == place else 0.0 for i in range(7)]
         q = oracle.sliding(records, window, size, noise)
         p = oracle.sliding([*records[:place], 1.0, *records[place + 1 :]], window, size, noise)
         found.append(below(p, q, wrong.upper_sides(LOSSES)[0]))
-        right = G3Slots(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
+        right = gaussian_among_others(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
         assert below(p, q, right.upper_sides(LOSSES)[0])
     assert not all(found)
 

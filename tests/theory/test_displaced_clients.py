@@ -6,7 +6,7 @@ from oracles import gaussian_slots
 from oracles import random_check_ins as brute
 
 from checkin_jax.accounting.bounds.windows import displaced
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -25,7 +25,7 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
             pair = displaced.OppositeRecords(m - k + 1, 1.0, mu, MASS)
             others.append((before[k], displaced._Displacing(pair, used[k])))
         if k < m:
-            dummies.append((before[k], AllocationGaussian(m - k, alone[k], 0.5 * mu, MASS)))
+            dummies.append((before[k], gaussian_in_slots(m - k, alone[k], 0.5 * mu, MASS)))
     forward, backward = TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(
         LOSSES
     )

@@ -16,7 +16,7 @@ from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import LocalGaussian, UnitBound, neg_log_tail
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocatedPair, AllocationGaussian
+from checkin_jax.accounting.bounds.windows.one_of_slots import OTHERS_ALIKE, RANDOM_ALLOCATION
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
@@ -36,8 +36,8 @@ from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 from checkin_jax.randomizers import KnownProfile
 
-# Witnesses of random allocation that are attained, and of sums of all steps.
-_PAIRS, _SUMS = (AllocationGaussian, AllocatedPair), (LocalGaussian, SummedSteps)
+# Names of witnesses of random allocation that are attained, and of sums of all steps.
+_PAIRS, _SUMS = (OTHERS_ALIKE, RANDOM_ALLOCATION), (LocalGaussian.name, SummedSteps.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,8 +206,8 @@ def random_allocation(
     found = compose.bracket(units, delta)
     names = dict.fromkeys(_theorem(_epoch(event), relation == REPLACE) for event, _ in events)
     below = found.lower_method
-    for kinds, words in ((_PAIRS, "the pair of random allocation"), (_SUMS, "the sum of all steps")):
-        below = words if any(kind.name in below for kind in kinds) else below
+    for kinds, words in ((_PAIRS, RANDOM_ALLOCATION), (_SUMS, "the sum of all steps")):
+        below = words if any(kind in below for kind in kinds) else below
     return AllocationGuarantee(
         found.upper,
         found.lower,
@@ -220,7 +220,7 @@ def random_allocation(
 
 
 def _theorem(epoch: Epoch, replaced: bool) -> str:
-    name = "R2: out of the record's place, and into it" if replaced else "the pair of random allocation"
+    name = "R2: out of the record's place, and into it" if replaced else RANDOM_ALLOCATION
     if epoch.single:
         return name
     units = f"{min(epoch.selected, epoch.finished)} units of one of t/k steps"

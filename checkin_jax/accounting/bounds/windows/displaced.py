@@ -18,10 +18,10 @@ from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, U
 from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
-    AllocationGaussian,
+    gaussian_in_slots,
 )
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.kernels import ROUNDING, host
@@ -187,7 +187,7 @@ class DisplacedAddRemove(AsymmetricBound):
     def _both(self) -> tuple[AsymmetricBound, float]:
         (empty, few), (_, many), common = self.common.empty, self.common.filled, self.common
         alone = tuple(
-            (each.weight, AllocationGaussian(each.slots, each.use_prob, 0.5 * common.mu, common.neg_log_tail))
+            (each.weight, gaussian_in_slots(each.slots, each.use_prob, 0.5 * common.mu, common.neg_log_tail))
             for each in empty
         )
         return TwoKinds(PublicMixture(alone), PublicMixture(common.displacing)), few + many

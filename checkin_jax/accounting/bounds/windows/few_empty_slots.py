@@ -12,7 +12,11 @@ import math
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import AsymmetricBound
-from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, AllocationGaussian, G3Slots
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
+    LEAST_MU,
+    gaussian_among_others,
+    gaussian_in_slots,
+)
 from checkin_jax.accounting.bounds.windows.public_mixture import TwoKinds
 from checkin_jax.numerics.counts import occupancy
 
@@ -56,7 +60,7 @@ class OccupiedAllocationGaussian(AsymmetricBound):
     grows with e. G3 serves if e is too large or fewer than N_0 take part. Windows must be common (A_fix).
 
     Attributes:
-      num_clients: n, the target included. slots, prob: m and p_0. mu, neg_log_tail: as in `AllocationGaussian`.
+      num_clients: n, the target included. slots, prob: m and p_0. mu, neg_log_tail: as in `OneOfSlots`.
       sums: number of observed sums of equally many slots; None: the slots themselves are observed.
     """
 
@@ -73,7 +77,7 @@ class OccupiedAllocationGaussian(AsymmetricBound):
     def _parts(self) -> tuple[tuple[AsymmetricBound, float], ...]:
         """Bounds for more and more empty slots, each with the probability that it or a later one is needed."""
         number = self.slots if self.sums is None else self.sums
-        every = G3Slots(number, self.prob, self.mu, self.neg_log_tail)
+        every = gaussian_among_others(number, self.prob, self.mu, self.neg_log_tail)
         others = float(self.num_clients - 1)
         if others == 0:
             return ((every, 1.0),)
@@ -81,12 +85,12 @@ class OccupiedAllocationGaussian(AsymmetricBound):
         used = min(self.prob, self.prob * self.slots / (least + 1.0))
         if used == self.prob or few >= 1.0:
             return ((every, 1.0),)
-        pair = AllocationGaussian(number, used, self.mu, self.neg_log_tail)
+        pair = gaussian_in_slots(number, used, self.mu, self.neg_log_tail)
         parts: list[tuple[AsymmetricBound, float]] = []
         needed = 1.0
         for empty in self._levels:
             alone = self.prob * empty / self.slots
-            dummies = AllocationGaussian(max(empty, 1), alone, 0.5 * self.mu, self.neg_log_tail)
+            dummies = gaussian_in_slots(max(empty, 1), alone, 0.5 * self.mu, self.neg_log_tail)
             parts.append((TwoKinds(dummies, pair) if empty else pair, needed))
             # G3, which is above every part, serves if fewer than N_0 take part.
             needed = min(many_empty(self.num_clients, self.slots, self.prob, empty + 1) + few, 1.0)

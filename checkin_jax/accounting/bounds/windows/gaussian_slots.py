@@ -30,16 +30,17 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import window_witnesses
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
-    LEAST_MU,
-    MOST_LATTICE_MU,
-    AllocationGaussian,
-    ButForRareEvent,
-    G3Slots,
-    R2TwoSteps,
-)
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
 from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
+    LEAST_MU,
+    MOST_LATTICE_MU,
+    ButForRareEvent,
+    OneOfSlots,
+    TwoSteps,
+    gaussian_among_others,
+    gaussian_in_slots,
+)
 from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
     Reduction,
@@ -124,12 +125,12 @@ def r2(unit: Unit) -> UnitBound | None:
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
-            pair = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
-            steps.append((way, spread, R2TwoSteps(pair)))
+            pair = gaussian_among_others(way.number, way.use_prob, way.mu, neg_log_tail)
+            steps.append((way, spread, TwoSteps(pair)))
     for way in _placed(unit):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.use_prob, way.mu, neg_log_tail)
-            steps.append((way._replace(levels=()), _spread(way.mu), R2TwoSteps(pair, way.failure_prob)))
+            pair = gaussian_in_slots(way.number, way.use_prob, way.mu, neg_log_tail)
+            steps.append((way._replace(levels=()), _spread(way.mu), TwoSteps(pair, way.failure_prob)))
     return _narrowest(steps)
 
 
@@ -293,10 +294,10 @@ def g3(unit: Unit) -> UnitBound | None:
     found: list[UnitBound] = []
     for way in _hidden(unit):
         if way.number and slots.num_rivals == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
+            pair = gaussian_in_slots(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
             found.append(_with_left(way, pair, _alone(unit)))
         elif way.number and slots.num_rivals and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            shared = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
+            shared = gaussian_among_others(way.number, way.use_prob, way.mu, neg_log_tail)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
                 unit.protocol.used_slot_choices is not None
@@ -305,8 +306,10 @@ def g3(unit: Unit) -> UnitBound | None:
             ):
                 # The others are in at most `slots.num_rivals` terms; in each other term the target replaces a dummy.
                 free, used = way.number - slots.num_rivals, way.use_prob / way.number
-                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, neg_log_tail)
-                others = G3Slots(slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail)
+                by_itself = gaussian_in_slots(free, used * free, 0.5 * way.mu, neg_log_tail)
+                others = gaussian_among_others(
+                    slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail
+                )
                 found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
     return _smallest(found)
 
@@ -419,17 +422,17 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
         ):
             return (
                 ButForRareEvent(
-                    AllocationGaussian(number, used_lower - empty, mu, neg_log_tail), empty, False
+                    gaussian_in_slots(number, used_lower - empty, mu, neg_log_tail), empty, False
                 ),
             )
     found: list[Witness] = []
     # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, neg_log_tail))
+        found.append(gaussian_in_slots(number, used_lower, 0.5 * mu, neg_log_tail))
     # Scale of the grids, evaluated once.
-    grid_bound = AllocationGaussian(number, used_lower, mu, neg_log_tail)
+    grid_bound = gaussian_in_slots(number, used_lower, mu, neg_log_tail)
     if unit.replaced:
-        found += _opposite_records(grid_bound)
+        found += _opposite_records(grid_bound, mu)
     if (
         choices is not None
         and size == 1
@@ -441,13 +444,13 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
     return tuple(found)
 
 
-def _opposite_records(alone: AllocationGaussian) -> list[Witness]:
+def _opposite_records(alone: OneOfSlots, mu: float) -> list[Witness]:
     """Witnesses of a record replaced by the opposite one, with all others and the dummies at zero.
 
     One uses the law of a sum over the slots. Where its rounding matters, another uses contours, which are looser for
     few messages.
     """
-    number, mu, neg_log_tail = alone.slots, alone.mu, alone.neg_log_tail
+    number, neg_log_tail = alone.slots, alone.neg_log_tail
     found: list[Witness] = []
     if mu > MOST_LATTICE_MU:
         return found
@@ -468,14 +471,14 @@ def _visible_witnesses(
         return ()
     if size > 1:
         # Post-processing: noise is added for each empty slot, and their places are dropped.
-        return (AllocationGaussian(m // size, used_lower, mu, neg_log_tail),)
+        return (gaussian_in_slots(m // size, used_lower, mu, neg_log_tail),)
     found: list[Witness] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
-        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
+        found.append(ButForRareEvent(gaussian_in_slots(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
     # Post-processing: all but `least` of the occupied slots are dropped.
     fewest = occupancy.least(n, m, prob, _SELDOM)
     if fewest >= 1:
-        pair = AllocationGaussian(fewest, fewest / n, mu, neg_log_tail)
+        pair = gaussian_in_slots(fewest, fewest / n, mu, neg_log_tail)
         found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
     return tuple(found)

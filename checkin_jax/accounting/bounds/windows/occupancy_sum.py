@@ -15,7 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import LEAST_MU, MOST_LATTICE_MU
+from checkin_jax.accounting.bounds.windows.one_of_slots import LEAST_MU, MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.counts import occupancy

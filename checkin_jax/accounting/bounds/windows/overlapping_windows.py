@@ -17,8 +17,8 @@ import numpy as np
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import MOST_LATTICE_MU
 from checkin_jax.accounting.bounds.windows.displaced import OppositeRecords
+from checkin_jax.accounting.bounds.windows.one_of_slots import MOST_LATTICE_MU
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff, window_overlap
@@ -74,7 +74,7 @@ class Windows:
     The threshold of a group of s others with overlap o is max(1, _NARROW m/o) (c - 1)(s + 1)/2.
 
     Attributes:
-      window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. neg_log_tail: as in `AllocationGaussian`.
+      window: m >= 2, the slots of each client. mu: 2 / noise_multiplier. neg_log_tail: as in `OneOfSlots`.
     """
 
     window: int

@@ -16,11 +16,12 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
     MOST_LATTICE_MU,
-    AllocationGaussian,
-    G3Slots,
-    R2TwoSteps,
+    OneOfSlots,
+    TwoSteps,
+    gaussian_among_others,
+    gaussian_in_slots,
 )
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics.counts import chernoff, window_overlap
@@ -51,8 +52,8 @@ class ResampledNeighbours(AsymmetricBound):
 
     name = "allocation"
 
-    def _g3(self, slots: int) -> G3Slots:
-        return G3Slots(slots, 1.0, self.mu, self.neg_log_tail)
+    def _g3(self, slots: int) -> OneOfSlots:
+        return gaussian_among_others(slots, 1.0, self.mu, self.neg_log_tail)
 
     @functools.cached_property
     def _empty_weights(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,10 +93,10 @@ class ResampledNeighbours(AsymmetricBound):
         return tuple((float(mass), max(int(most), 1), float(part)) for mass, most, part in found)
 
     @functools.cached_property
-    def _alone(self) -> tuple[AllocationGaussian, ...]:
+    def _alone(self) -> tuple[OneOfSlots, ...]:
         """Pairs of the target in place of a dummy, by tail."""
         return tuple(
-            AllocationGaussian(most, 1.0, 0.5 * self.mu, self.neg_log_tail) for _, most, _ in self._levels
+            gaussian_in_slots(most, 1.0, 0.5 * self.mu, self.neg_log_tail) for _, most, _ in self._levels
         )
 
     def _forward(self, loss: np.ndarray) -> np.ndarray:
@@ -136,4 +137,4 @@ def g9(unit: Unit) -> UnitBound | None:
 def r7(unit: Unit) -> UnitBound | None:
     """Needs: as G9; a record is replaced."""
     pair = _resampled(unit) if unit.replaced else None
-    return None if pair is None else R2TwoSteps(pair)
+    return None if pair is None else TwoSteps(pair)

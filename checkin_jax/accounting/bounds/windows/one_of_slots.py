@@ -1,9 +1,8 @@
-"""allocation (G3) and two-steps (R2): a Gaussian message in a uniform one of m exchangeable slots.
+"""allocation (G3) and two-steps (R2): a message in a uniform one of m exchangeable slots.
 
-`G3Slots` is for add-or-remove with hidden dummies (G3' is in `windows.few_empty_slots`). Its directions P||Q and Q||P
-differ and are composed separately. `R2TwoSteps` is for replace-one, for which the worse direction of G3 is NOT a bound.
-`AllocationGaussian` is a concrete pair, with a lower end. mu is the largest shift of one slot's mean over the noise's
-standard deviation: 2 / noise_multiplier, or half of that if the target replaces a dummy. Proofs:
+`OneOfSlots` is the one law: its directions P||Q and Q||P differ and are composed separately. `TwoSteps` is for
+replace-one, for which the worse direction of one step is NOT a bound. mu is the largest shift of one slot's mean over
+the noise's standard deviation: 2 / noise_multiplier, or half of that if the target replaces a dummy. Proofs:
 docs/theory_allocation.md.
 """
 
@@ -26,41 +25,66 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import allocation_losses
-from checkin_jax.numerics.step_ratios import GivenRatio, Lognormal, LowerRatio, SharedLognormal, StepRatio
+from checkin_jax.numerics.step_ratios import GivenRatio, Lognormal, SharedLognormal
 
 # Splits of epsilon into two steps that are tried.
 _SPLITS = 48
 # Range of mu in which lattices are worth their time; the kernels allow mu up to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
+# Names of concrete pairs.
+OTHERS_ALIKE = "Gaussian messages in slots, all others at one record"
+RANDOM_ALLOCATION = "the pair of random allocation"
 # Bounds and witnesses of one unit often need the same profile.
 _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
 
 
-class _Allocation(AsymmetricBound):
-    """Base of bounds on one client's message in a uniform one of m slots; upper bounds on both profiles.
+@dataclasses.dataclass(frozen=True)
+class OneOfSlots(AsymmetricBound):
+    """One client's message in a uniform one of m slots: upper bounds on both profiles, and a witness where attained.
+
+    H(P||Q) of P = (1-rho) Q + (rho/m) sum_i (the client in slot i) is bounded by the law of independent likelihood
+    ratios, one a slot.
 
     Attributes:
       slots: m >= 1. Above `allocation_losses.MAX_SLOTS` the upper bound is that of MAX_SLOTS slots, and the lower bound
         is zero.
       use_prob: rho in (0, 1], the probability that the client is in one of the slots.
+      ratio: law above that of one slot's likelihood ratio in convex order.
       neg_log_tail: profiles are followed down to about exp(-neg_log_tail).
-      ratio: law of one slot's likelihood ratio.
+      attained: True if `ratio` is the law of a concrete pair: the bound is exact up to rounding, and its own witness.
     """
 
     slots: int
     use_prob: float
+    ratio: Lognormal | SharedLognormal | GivenRatio
     neg_log_tail: float
+    name: str = "allocation"
+    attained: bool = False
+    largest_loss: float = math.inf
+
+    symmetric = False
+    below_grid_bound = True
 
     @property
-    def ratio(self) -> StepRatio:
-        raise NotImplementedError
+    def witnesses(self) -> tuple[Witness, ...]:
+        return (self,) if self.attained else ()
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return self
 
     @functools.cached_property
-    def _above(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
-        forward, backward = (
+    def _above(self) -> list[allocation_losses.StopLossTails]:
+        """Upper bounds on the stop-loss transforms of the sum, and of its negative."""
+        return [
             _profile(self.ratio, self.slots, self.neg_log_tail, reverse, True) for reverse in (False, True)
-        )
-        return forward, backward
+        ]
+
+    @functools.cached_property
+    def _below(self) -> list[allocation_losses.StopLossTails]:
+        return [
+            _profile(self.ratio, self.slots, self.neg_log_tail, reverse, False) for reverse in (False, True)
+        ]
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
         value = allocation_losses.profile_upper(
@@ -68,29 +92,48 @@ class _Allocation(AsymmetricBound):
         )
         return value.reshape(np.shape(loss))
 
-
-class _Pair(OwnWitness, _Allocation):
-    """Base of pairs that are attained: P = (1-rho) Q + (rho/m) sum_i (the record in slot i) against Q."""
-
-    symmetric = False
-
-    @property
-    def ratio(self) -> LowerRatio:
-        raise NotImplementedError
-
-    @functools.cached_property
-    def _below(self) -> tuple[allocation_losses.StopLossTails, allocation_losses.StopLossTails]:
-        forward, backward = (
-            _profile(self.ratio, self.slots, self.neg_log_tail, reverse, False) for reverse in (False, True)
-        )
-        return forward, backward
-
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        loss = np.asarray(loss)
+        loss, ratio = np.asarray(loss), self.ratio
+        assert not isinstance(ratio, SharedLognormal)
         forward, backward = (allocation_losses.lines_lower(each, self.use_prob, loss) for each in self._below)
         # Lattices do not reach the far tail, which is that of a single term.
-        single = allocation_losses.large_term_lines(self.ratio, self.slots, self.use_prob, loss)
-        return _higher(loss, forward, single), backward
+        forward = _higher(
+            loss, forward, allocation_losses.large_term_lines(ratio, self.slots, self.use_prob, loss)
+        )
+        if isinstance(ratio, GivenRatio):
+            backward = _higher(
+                loss, backward, allocation_losses.small_terms_lines(ratio, self.slots, self.use_prob, loss)
+            )
+        return forward, backward
+
+
+def gaussian_in_slots(slots: int, use_prob: float, mu: float, neg_log_tail: float) -> OneOfSlots:
+    """The pair P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I); mu in [LEAST_MU, MOST_LATTICE_MU].
+
+    This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
+    [random allocation: Feldman, Shenfeld 2025].
+    """
+    return OneOfSlots(slots, use_prob, Lognormal(mu), neg_log_tail, OTHERS_ALIKE, attained=True)
+
+
+def gaussian_among_others(slots: int, use_prob: float, mu: float, neg_log_tail: float) -> OneOfSlots:
+    """G3: add-or-remove with hidden dummies; the others' records are arbitrary. Valid for adaptive randomizers.
+
+    If the target is used, it replaces a dummy (shift at most mu/2) or, in at most half of all cases, another client
+    (shift at most mu). Every slot has a law above both terms in convex order.
+    """
+    return OneOfSlots(slots, use_prob, SharedLognormal(mu), neg_log_tail)
+
+
+def step_in_slots(slots: int, use_prob: float, step: UnitBound, neg_log_tail: float) -> OneOfSlots:
+    """The pair of a step in one of m steps [Feldman, Shenfeld 2026].
+
+    step: bounds on the step's pair, with and without the record; its own witness where it is attained.
+    """
+    ratio, attained = GivenRatio(_BothSides(step)), isinstance(step, OwnWitness)
+    return OneOfSlots(
+        slots, use_prob, ratio, neg_log_tail, RANDOM_ALLOCATION, attained, largest_loss=step.largest_loss
+    )
 
 
 def _higher(loss: np.ndarray, one: Lines, other: Lines) -> Lines:
@@ -98,30 +141,6 @@ def _higher(loss: np.ndarray, one: Lines, other: Lines) -> Lines:
     above = np.expm1(np.minimum(loss, MAX_LOSS))
     better = other[0] - above * other[1] > one[0] - above * one[1]
     return np.where(better, other[0], one[0]), np.where(better, other[1], one[1])
-
-
-@dataclasses.dataclass(frozen=True)
-class AllocationGaussian(_Pair):
-    """P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I), exact up to rounding.
-
-    This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
-    [random allocation: Feldman, Shenfeld 2025].
-
-    Attributes:
-      slots, use_prob, neg_log_tail: as above.
-      mu: in [LEAST_MU, MOST_LATTICE_MU].
-    """
-
-    slots: int
-    use_prob: float
-    mu: float
-    neg_log_tail: float
-
-    name = "Gaussian messages in slots, all others at one record"
-
-    @property
-    def ratio(self) -> Lognormal:
-        return Lognormal(self.mu)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,48 +164,13 @@ class _BothSides:
 
 
 @dataclasses.dataclass(frozen=True)
-class AllocatedPair(_Pair):
-    """The pair of a step that is given by bounds on both profiles, in one of m steps [Feldman, Shenfeld 2026].
-
-    Attributes:
-      slots, use_prob, neg_log_tail: as above.
-      step: bounds on the step's pair, with and without the record; its own witness where it is attained.
-    """
-
-    slots: int
-    use_prob: float
-    step: UnitBound
-    neg_log_tail: float
-
-    name = "the pair of random allocation"
-
-    @property
-    def largest_loss(self) -> float:  # type: ignore[override]
-        return self.step.largest_loss
-
-    @property
-    def witnesses(self) -> tuple[Witness, ...]:
-        return (self,) if isinstance(self.step, OwnWitness) else ()
-
-    @functools.cached_property
-    def ratio(self) -> GivenRatio:  # type: ignore[override]
-        return GivenRatio(_BothSides(self.step))
-
-    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        loss = np.asarray(loss)
-        forward, backward = super().lower(loss)
-        small = allocation_losses.small_terms_lines(self.ratio, self.slots, self.use_prob, loss)
-        return forward, _higher(loss, backward, small)
-
-
-@dataclasses.dataclass(frozen=True)
 class ButForRareEvent:
     """Witness that equals `pair` outside of an event with the same probability, at most `failure_prob`, under P and Q.
 
     public: True if the adversary sees whether the event happens.
     """
 
-    pair: AllocationGaussian
+    pair: OneOfSlots
     failure_prob: float
     public: bool
 
@@ -215,31 +199,7 @@ class ButForRareEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class G3Slots(_Allocation):
-    """G3: add-or-remove with hidden dummies; the others' records are arbitrary. Valid for adaptive randomizers.
-
-    If the target is used, it replaces a dummy (shift at most mu/2) or, in at most half of all cases, another client
-    (shift at most mu). Every slot has a law above both terms in convex order.
-
-    Attributes:
-      slots, use_prob, neg_log_tail: as above.
-      mu: in [LEAST_MU, MOST_LATTICE_MU].
-    """
-
-    slots: int
-    use_prob: float
-    mu: float
-    neg_log_tail: float
-
-    name = "allocation"
-
-    @property
-    def ratio(self) -> SharedLognormal:
-        return SharedLognormal(self.mu)
-
-
-@dataclasses.dataclass(frozen=True)
-class R2TwoSteps:
+class TwoSteps:
     """R2: replace-one in two steps, through the data set without the target. Symmetric.
 
     H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), minimized over splits; `pair` bounds both directions of one step.
