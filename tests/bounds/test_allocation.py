@@ -18,14 +18,10 @@ from checkin_jax.accounting.bounds.interface import Minimum
 from checkin_jax.accounting.bounds.messages import subsampling
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.windows.few_empty_slots import (
-    OccupiedAllocationGaussian,
-    many_empty,
-    some_empty,
-)
+from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     ButForRareEvent,
-    TwoSteps,
     gaussian_among_others,
     gaussian_in_slots,
 )
@@ -209,7 +205,7 @@ def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     present, replaced = (oracle.window((*others, r), slots, prob, noise) for r in (1.0, -1.0))
     g3, crowded = (
         gaussian_among_others(slots, prob, mu, MASS),
-        OccupiedAllocationGaussian(n, slots, prob, mu, MASS),
+        few_empty(CommonWindow(n, slots, prob, mu, MASS)),
     )
     most, rest = occupancy.most(n, slots, prob, MASS)
     bounds = [
@@ -298,13 +294,13 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
 
 @pytest.mark.parametrize(("clients", "prob"), [(40, 1.0), (3000, 0.5), (2, 1.0), (1, 0.7)])
 def test_g3_prime_is_never_above_g3_by_more_than_its_rest(clients, prob):
-    sharp = OccupiedAllocationGaussian(clients, 10, prob, 1.0, MASS)
+    sharp = few_empty(CommonWindow(clients, 10, prob, 1.0, MASS))
     plain = gaussian_among_others(10, prob, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= plain.upper(LOSSES) * (1 + 1e-9) + math.exp(-MASS)).all()
 
 
 def test_g3_prime_gains_where_clients_are_many():
-    sharp = OccupiedAllocationGaussian(10**4, 10, 1.0, 1.0, MASS)
+    sharp = few_empty(CommonWindow(10**4, 10, 1.0, 1.0, MASS))
     truth = gaussian_in_slots(10, 10 / 10**4, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= truth.upper(LOSSES) * 1.001 + math.exp(-MASS)).all()
     assert sharp.upper(LOSSES)[4] < 0.01 * gaussian_in_slots(10, 1.0, 1.0, MASS).upper(LOSSES)[4]
@@ -330,7 +326,7 @@ def two_slots(n: int, noise: float, others: float) -> tuple[np.ndarray, np.ndarr
 
 @pytest.mark.parametrize(("noise", "others", "n"), [(0.7, -1.0, 8), (2.0, 0.5, 12)])
 def test_g3_prime_is_above_two_slots_of_which_one_may_be_empty(noise, others, n):
-    bound = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)
+    bound = few_empty(CommonWindow(n, 2, 1.0, 2.0 / noise, MASS))
     present, absent = two_slots(n, noise, others)
     losses = np.array([0.0, 0.1, 0.3, 0.6, 1.0, 3.0])
     forward, backward = bound.upper_sides(losses)
@@ -346,7 +342,7 @@ def test_empty_slots_may_not_be_forgotten():
     """Where dummies can be told, a client that is missing is missed most in an empty slot."""
     n, noise, loss = 7, 0.25, math.log(1.7)
     present, absent = two_slots(n, noise, -1.0)
-    (pair, _), *_ = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)._parts
+    (pair, _), *_ = few_empty(CommonWindow(n, 2, 1.0, 2.0 / noise, MASS)).parts
     truth = np.maximum(absent - 1.7 * present, 0.0).sum()
     assert truth > 1e-4
     assert pair.upper_sides(np.array([loss]))[1][0] < 1e-6
@@ -354,13 +350,12 @@ def test_empty_slots_may_not_be_forgotten():
 
 def test_too_few_others_count_wherever_empty_slots_do():
     """Where fewer than N_0 take part every part is needed, not the last alone."""
-    bound = OccupiedAllocationGaussian(400, 20, 0.5, 1.0, 8.0)
-    (pair, whole), (_, needed), *_ = bound._parts
+    bound = few_empty(CommonWindow(400, 20, 0.5, 1.0, 8.0))
+    (pair, whole), (_, needed), *_ = bound.parts
     assert whole == 1.0
     least = round(0.5 * 20 / pair.use_prob - 1.0)
     missed = stats.binom.cdf(least - 1, 399, 0.5)
-    (first, *_) = bound._levels
-    assert 0.0 < missed <= needed - many_empty(400, 20, 0.5, first + 1)
+    assert 0.0 < missed <= needed - occupancy.many_empty(399, 20, 0.5, 1)
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (5, 3, 0.6), (12, 5, 0.9)])
@@ -372,13 +367,13 @@ def test_how_many_slots_may_be_empty(n, m, prob):
     for _ in range(n - 1):
         law = law * (1.0 - prob + prob * filled / m) + np.append(0.0, (law * prob * (m - filled) / m)[:-1])
     for least in range(1, m + 1):
-        assert many_empty(n, m, prob, least) >= law[: m - least + 1].sum() * (1.0 - 1e-12)
+        assert occupancy.many_empty(n - 1, m, prob, least) >= law[: m - least + 1].sum() * (1.0 - 1e-12)
 
 
 def test_the_chance_of_an_empty_slot_is_bounded():
     # Two slots, three others: 2 (1/2)^3.
-    assert some_empty(4, 2, 1.0) == pytest.approx(0.25)
-    assert (some_empty(1, 5, 1.0), some_empty(1, 1, 1.0), some_empty(2, 1, 1.0)) == (1.0, 1.0, 0.0)
+    assert occupancy.many_empty(3, 2, 1.0, 1) == pytest.approx(0.25)
+    assert [occupancy.many_empty(n, m, 1.0, 1) for n, m in ((0, 5), (0, 1), (1, 1))] == [1.0, 1.0, 0.0]
 
 
 # Replacement

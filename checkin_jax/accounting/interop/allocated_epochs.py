@@ -31,11 +31,11 @@ from checkin_jax.accounting.bounds.interface import (
     minimum,
 )
 from checkin_jax.accounting.bounds.profiles import MessageProfile
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
     OneOfSlots,
-    TwoSteps,
     gaussian_in_slots,
     step_in_slots,
 )

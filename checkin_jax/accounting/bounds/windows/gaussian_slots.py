@@ -30,18 +30,17 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import window_witnesses
+from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
-from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds, TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
     ButForRareEvent,
     OneOfSlots,
-    TwoSteps,
     gaussian_among_others,
     gaussian_in_slots,
 )
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
     Reduction,
     Sums,
@@ -319,19 +318,16 @@ def g3_prime(unit: Unit) -> UnitBound | None:
     choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
     if choices is None or unit.replaced or choices.num_clients == 1:
         return None
+    ways, mu = list(_hidden(unit)), unit.randomizer.gaussian_mu
+    if ways and mu is not None and all(way.number != choices.num_slots for way in ways):
+        # Sums are a post-processing of the slots, whose empty ones are counted.
+        ways.append(Reduction(choices.num_slots, choices.prob, mu))
     found: list[UnitBound] = []
-    ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
     for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            crowded = OccupiedAllocationGaussian(*choices, way.mu, neg_log_tail, way.number)
-            if crowded.gains:
+            crowded = few_empty(CommonWindow(*choices, way.mu, neg_log_tail), way.number)
+            if len(crowded.parts) > 1:
                 found.append(_with_left(way, crowded, _alone(unit)))
-    sums = ways and all(way.number != choices.num_slots for way in ways)
-    if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
-        # Sums are a post-processing of the slots, whose empty ones are counted.
-        crowded = OccupiedAllocationGaussian(*choices, mu, neg_log_tail)
-        if crowded.gains:
-            found.append(crowded)
     return _smallest(found)
 
 
@@ -414,7 +410,7 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
         if not slots.hidden:
             return _visible_witnesses(*choices, size, used_lower, mu, neg_log_tail)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
-        empty = some_empty(*choices)
+        empty = occupancy.many_empty(choices.num_clients - 1, choices.num_slots, choices.prob, 1)
         if (
             empty < 1e-3 * math.exp(17.0 - neg_log_tail)
             and used_lower > empty

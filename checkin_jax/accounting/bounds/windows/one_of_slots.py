@@ -1,9 +1,9 @@
-"""allocation (G3) and two-steps (R2): a message in a uniform one of m exchangeable slots.
+"""Laws of one client's message in one of several slots, of which the bounds on Gaussian windows are made.
 
-`OneOfSlots` is the one law: its directions P||Q and Q||P differ and are composed separately. `TwoSteps` is for
-replace-one, for which the worse direction of one step is NOT a bound. mu is the largest shift of one slot's mean over
-the noise's standard deviation: 2 / noise_multiplier, or half of that if the target replaces a dummy. Proofs:
-docs/theory_allocation.md.
+`OneOfSlots`, and `UnequalSlots` for slots of several kinds: the client is there or not. `OppositeRecords`: it has one
+of two records. `Displacing`: it is there in place of another client. mu is the largest shift of one slot's mean over
+the noise's standard deviation: 2 / noise_multiplier, or half of that if the client replaces a dummy. Proofs:
+docs/theory_allocation.md. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,12 +24,13 @@ from checkin_jax.accounting.bounds.interface import (
     Witness,
     upper_sides,
 )
-from checkin_jax.kernels import ROUNDING
-from checkin_jax.numerics import allocation_losses
+from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import hidden_messages
+from checkin_jax.numerics import allocation_losses, opposite_pair
 from checkin_jax.numerics.step_ratios import GivenRatio, Lognormal, SharedLognormal
 
-# Splits of epsilon into two steps that are tried.
-_SPLITS = 48
 # Range of mu in which lattices are worth their time; the kernels allow mu up to 100.
 LEAST_MU, MOST_LATTICE_MU = 1e-6, 12.0
 # Names of concrete pairs.
@@ -36,6 +38,9 @@ OTHERS_ALIKE = "Gaussian messages in slots, all others at one record"
 RANDOM_ALLOCATION = "the pair of random allocation"
 # Bounds and witnesses of one unit often need the same profile.
 _profile = functools.lru_cache(maxsize=16)(allocation_losses.profile)
+_excess = functools.lru_cache(maxsize=128)(allocation_losses.Excess)
+# neg_log_tail of unequal slots is rounded up to a multiple of this, so that calls with other deltas share them.
+_ALIKE = 8.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,26 +204,106 @@ class ButForRareEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoSteps:
-    """R2: replace-one in two steps, through the data set without the target. Symmetric.
+class _OppositeStep:
+    """E(d - k)_+ at c = 1 and k = e^loss - 1, for a term d of `OppositeRecords`."""
 
-    H_{e1+e2} <= H_e1(P||Q) + e^e1 H_e2(Q||P), minimized over splits; `pair` bounds both directions of one step.
-    failure_prob: probability of a public event in which `pair` does not hold; it counts at infinite loss.
+    mu: float
+
+    name = "Gaussian"
+    largest_loss = math.inf
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        return opposite_pair.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositeRecords(OneInSlots):
+    """A message at one of two opposite records in a uniform one of `slots` slots, dummies in the others. Symmetric.
+
+    Upper bounds for P = (1 - rho) F + (rho/m) sum_i N(mu/2 e_i, I) and Q with -mu/2, F = N(0, I).
+
+    Attributes:
+      slots: m >= 1. use_prob: rho in (0, 1]. mu: distance of the two records. neg_log_tail: as in `HiddenSlots`.
     """
 
-    pair: AsymmetricBound
-    failure_prob: float = 0.0
-
-    name = "two-steps"
-    largest_loss = math.inf
+    slots: int
+    use_prob: float
+    mu: float
+    neg_log_tail: float
+    profile: Profile = dataclasses.field(init=False)
     witnesses: tuple[Witness, ...] = ()
 
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        flat = np.ravel(np.asarray(loss, dtype=np.float64))
-        first = flat[:, None] * np.linspace(0.0, 1.0, _SPLITS)[None, :]
-        # The second loss is rounded down, which raises the bound.
-        second = np.maximum(flat[:, None] - first - 1e-15 * flat[:, None], 0.0)
-        there, back = self.pair.side(first, False), self.pair.side(second, True)
-        with np.errstate(over="ignore"):
-            bound = there + np.exp(np.minimum(first, 700.0)) * back
-        return ((np.min(bound, axis=1) + self.failure_prob) * (1.0 + ROUNDING)).reshape(np.shape(loss))
+    name = "allocation"
+    # The law changes little with c.
+    apart: ClassVar[float] = 0.4
+    share: ClassVar[float] = 2.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profile", _OppositeStep(self.mu))
+
+    @property
+    def _alone(self) -> Profile:
+        return GaussianProfile(self.mu)
+
+    @property
+    def _rest(self) -> float:
+        return 0.0
+
+    def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
+        knots, c = self.steps[0], np.exp(losses)[:, None]
+        right = np.broadcast_to(knots, (len(losses), knots.size))
+        left = c * knots
+        values = (
+            opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True))
+        )
+        right_value, left_value = values
+        return hidden_messages.StepTransforms(
+            *(host(each) for each in (right, right_value, left, left_value))
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Displacing(AsymmetricBound):
+    """The pair (1 - r) Q + r P against Q, with P and Q of `OppositeRecords` at rho = 1.
+
+    With probability r = `use_prob` the target is in a uniform slot, in place of the other client under Q.
+    """
+
+    pair: OppositeRecords
+    use_prob: float
+
+    name = "allocation"
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        above, used = np.expm1(loss), self.use_prob
+        if not backward:
+            return used * self.pair.upper(np.log1p(above / used) * (1.0 - 1e-14)) * (1.0 + ROUNDING)
+        # ((1 - c (1 - r)) Q - c r P)_+, the weight of Q rounded up.
+        left = np.maximum(used - above * (1.0 - used), 0.0) + 1e-15 * (1.0 + above)
+        ratio = np.maximum(loss + np.log(used) - np.log(left), 0.0)
+        return np.minimum(left, 1.0) * self.pair.upper(ratio * (1.0 - 1e-14)) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnequalSlots(AsymmetricBound):
+    """One client's message in slots of several kinds, P = Q (1 + unit sum_i w_i (L_i - 1)).
+
+    Attributes:
+      kinds: numbers, shifts and weights w of the slots.
+      unit: weight of a slot at w = 1.
+      neg_log_tail: as in `OneOfSlots`.
+    """
+
+    kinds: tuple[allocation_losses.EqualTerms, ...]
+    unit: float
+    neg_log_tail: float
+
+    name = "allocation"
+
+    def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
+        loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
+        at = (-np.expm1(-loss) if backward else np.expm1(loss)) / self.unit * (1.0 - 1e-14)
+        scale = self.unit * np.exp(loss) if backward else self.unit
+        followed = _ALIKE * math.ceil(self.neg_log_tail / _ALIKE)
+        return np.minimum(scale * _excess(self.kinds, followed, backward).at(at), 1.0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from checkin_jax.accounting.bounds.windows.few_empty_slots import some_empty
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import SlotChoices, Slots
 
@@ -88,7 +87,7 @@ def displacing_reductions(
     most, rest = occupancy.most(n, m, prob, neg_log_tail)
     if size > 1 and not hidden:
         # An empty slot brings no noise.
-        empty = some_empty(n + 1, m, prob)
+        empty = occupancy.many_empty(n, m, prob, 1)
         if empty > _NEVER * math.exp(17.0 - neg_log_tail):
             size, short = 1, 0
         else:
