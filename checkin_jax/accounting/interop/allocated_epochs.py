@@ -35,6 +35,7 @@ from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
+    RANDOM_ALLOCATION,
     OneOfSlots,
     gaussian_in_slots,
     step_in_slots,
@@ -147,7 +148,7 @@ class AllocatedStep:
             plain = used == 1.0 and isinstance(self.noise, GaussianNoise)
             return LocalGaussian(1.0, self.noise.shift) if plain else Sampled(self.noise, used)
         if isinstance(self.noise, GaussianNoise):
-            return gaussian_in_slots(steps, used, self.noise.shift, mass)
+            return gaussian_in_slots(steps, used, self.noise.shift, mass, RANDOM_ALLOCATION)
         pair = self.pair if self.noise is None else Sampled(self.noise, 1.0)
         assert pair is not None
         return step_in_slots(steps, used, pair, mass)

@@ -192,8 +192,8 @@ def displaced_replaced(common: CommonWindow) -> ReplacedShares:
             alone = OppositeRecords(each.slots, each.use_prob / theta, mu, mass)
             shares.append(Share(theta * each.weight, alone))
     for each in filled:
-        displacing, stretch = OppositeRecords(each.slots, 1.0, mu, mass), (1.0 - theta) / each.use_prob
-        shares.append(Share(each.weight * each.use_prob, displacing, stretch))
+        displacing = OppositeRecords(each.slots, 1.0, mu, mass)
+        shares.append(Share(each.weight, displacing, 1.0 - theta, each.use_prob))
     return ReplacedShares(tuple(shares), missing_mass)
 
 

@@ -121,11 +121,12 @@ class NestedEvents(AsymmetricBound):
 
 
 class Share(NamedTuple):
-    """A term weight H_{1 + stretch (c - 1)} of `ReplacedShares`."""
+    """A term weight used H_{1 + part (c - 1) / used}: a client used with a probability, at a part of c - 1."""
 
     weight: float
     bound: UnitBound
-    stretch: float = 1.0
+    part: float = 1.0
+    used: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +146,12 @@ class ReplacedShares:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         loss = np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS)
         total = np.full(loss.shape, self.rest)
-        for weight, bound, stretch in self.shares:
-            # Losses are rounded down, which raises the bound.
-            at = loss if stretch == 1.0 else np.log1p(stretch * np.expm1(loss)) * (1.0 - 1e-14)
-            total = total + weight * np.asarray(bound.upper(at))
+        for weight, bound, part, used in self.shares:
+            at = loss
+            if part != used:
+                # Rounded down, which raises the bound.
+                at = np.log1p(part * np.expm1(loss) / used) * (1.0 - 1e-14)
+            total = total + weight * used * np.asarray(bound.upper(at))
         return np.minimum(total * (1.0 + ROUNDING), 1.0)
 
 

@@ -112,13 +112,15 @@ class OneOfSlots(AsymmetricBound):
         return forward, backward
 
 
-def gaussian_in_slots(slots: int, use_prob: float, mu: float, neg_log_tail: float) -> OneOfSlots:
+def gaussian_in_slots(
+    slots: int, use_prob: float, mu: float, neg_log_tail: float, name: str = OTHERS_ALIKE
+) -> OneOfSlots:
     """The pair P = (1-rho) N(0, I) + (rho/m) sum_i N(mu e_i, I) against Q = N(0, I); mu in [LEAST_MU, MOST_LATTICE_MU].
 
     This is A_fix or A_sldw with Gaussian messages, all others and the dummies at one record, under add-or-remove
     [random allocation: Feldman, Shenfeld 2025].
     """
-    return OneOfSlots(slots, use_prob, Lognormal(mu), neg_log_tail, OTHERS_ALIKE, attained=True)
+    return OneOfSlots(slots, use_prob, Lognormal(mu), neg_log_tail, name, attained=True)
 
 
 def gaussian_among_others(slots: int, use_prob: float, mu: float, neg_log_tail: float) -> OneOfSlots:

@@ -228,7 +228,7 @@ class Windows:
 def overlapping(windows: Windows) -> ReplacedShares:
     """R5: a record is replaced; all of the target's slot hide among the empty slots of their overlap."""
     shares, _, _ = windows.alone
-    return ReplacedShares((*shares, Share(1.0, windows)), 0.0)
+    return ReplacedShares((Share(1.0, windows), *shares), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
