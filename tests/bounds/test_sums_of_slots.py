@@ -11,6 +11,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import reductions
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     OneOfSlots,
@@ -212,19 +213,17 @@ def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
 
 def test_ways_of_a_client_among_sums():
     """As many whole sums as its slots fill, what is left by itself; parts that divide both."""
+
+    def unit(run: cj.CheckInProtocol, view: str) -> Unit:
+        return Unit(run, cj.Gaussian(noise_multiplier=1.0), view, "replace-one", MASS)
+
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = reductions.hidden_reductions(
-        window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
-    )
+    whole, parts = reductions.hidden_reductions(unit(window, "aggregate"), 2.0)
     assert (whole.number, whole.use_prob, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert reductions.hidden_reductions(
-        window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0
-    ) == [reductions.Reduction(10, 1.0, 2.0)]
+    assert reductions.hidden_reductions(unit(window, "messages"), 2.0) == [reductions.Reduction(10, 1.0, 2.0)]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = reductions.hidden_reductions(
-        sliding.slots, False, reductions.sums_of(sliding.slots, "aggregate"), 2.0
-    )
+    (whole, parts) = reductions.hidden_reductions(unit(sliding, "aggregate"), 2.0)
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)
 
 

@@ -43,10 +43,8 @@ from checkin_jax.accounting.bounds.windows.one_of_slots import (
 )
 from checkin_jax.accounting.bounds.windows.reductions import (
     Reduction,
-    Sums,
     displacing_reductions,
     hidden_reductions,
-    sums_of,
 )
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics.counts import occupancy
@@ -60,43 +58,20 @@ _OWN_LAWS, _EACH_LABEL = 256, 64
 _MATTERS = 1e-3
 
 
-@functools.lru_cache(maxsize=64)
-def _hidden(unit: Unit) -> tuple[Reduction, ...]:
-    """Reductions of the target's slots if dummies are hidden; none if they are visible."""
-    slots, mu = unit.slots, unit.randomizer.gaussian_mu
-    if slots is None or mu is None or not slots.hidden:
-        return ()
-    return tuple(hidden_reductions(slots, common_slots(unit), sums_of(slots, unit.view), mu))
+def _hidden(unit: Unit) -> list[Reduction]:
+    """Reductions of the target's slots if dummies are hidden."""
+    mu = unit.randomizer.gaussian_mu
+    return [] if mu is None else hidden_reductions(unit, mu)
 
 
-def common_slots(unit: Unit) -> bool:
-    """True if all clients have the same slots."""
-    protocol = unit.protocol
-    return protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
-
-
-@functools.lru_cache(maxsize=64)
 def _placed(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of common slots in which the target displaces another client."""
-    choices, mu = unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
-    if choices is None or mu is None or not unit.replaced:
-        return ()
-    return tuple(displacing_reductions(choices, _hides_empty(unit), _sums(unit), mu, unit.neg_log_tail))
+    mu = unit.randomizer.gaussian_mu
+    return () if mu is None else displacing_reductions(unit, mu)
 
 
 def _hides_empty(unit: Unit) -> bool:
     return unit.slots is not None and unit.slots.hidden
-
-
-def _sums(unit: Unit) -> Sums:
-    """Observed sums if their noise adds up; else single slots, of which sums are a post-processing.
-
-    Colluding clients subtract their own messages from a sum.
-    """
-    slots = unit.slots
-    if slots is None or unit.randomizer.gaussian_mu is None:
-        return Sums(1, 0)
-    return sums_of(slots, unit.view)
 
 
 def r1(unit: Unit) -> UnitBound | None:
@@ -104,7 +79,7 @@ def r1(unit: Unit) -> UnitBound | None:
 
     A record is replaced, or in R1' a client added or removed.
     """
-    ways = (*_hidden(unit), *_placed(unit))
+    ways = [*_hidden(unit), *_placed(unit)]
     if not ways:
         return None
     if not unit.replaced:
@@ -166,18 +141,14 @@ def r3(unit: Unit) -> UnitBound | None:
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
     """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
-    slots, randomizer, neg_log_tail = unit.slots, unit.randomizer, unit.neg_log_tail
+    randomizer = unit.randomizer
     if unit.worst_of_its_kind:
         return None
     if randomizer.kary is not None and not _rivals(unit):
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
-    ways = [Reduction(slots.number, slots.use_prob, 1.0)] if slots is not None and slots.hidden else []
-    if unit.protocol.used_slot_choices is not None:
-        ways += displacing_reductions(
-            unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, neg_log_tail
-        )
+    ways = [*hidden_reductions(unit, 1.0, False), *displacing_reductions(unit, 1.0, False)]
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.deviation)
@@ -195,17 +166,13 @@ def r3_of_sums(unit: Unit) -> UnitBound | None:
     def among(number: int, use_prob: float, failure_prob: float, mu: float) -> HiddenSlots:
         return HiddenSlots(number, use_prob, profile(round(mu**-2)), unit.neg_log_tail, failure_prob)
 
-    sums, choices = sums_of(slots, unit.view), unit.protocol.used_slot_choices
-    ways = hidden_reductions(slots, common_slots(unit), sums, 1.0)
-    if choices is not None:
-        ways += displacing_reductions(choices, True, sums, 1.0, unit.neg_log_tail)
     found = [
         _with_left(
             way,
             among(way.number, way.use_prob, way.failure_prob, way.mu) if way.number else None,
             functools.partial(among, 1, way.use_prob, way.failure_prob),
         )
-        for way in ways
+        for way in (*hidden_reductions(unit, 1.0), *displacing_reductions(unit, 1.0))
     ]
     return _smallest(found)
 
@@ -264,7 +231,7 @@ def g2_apart(unit: Unit) -> AllCut | None:
     slots, choices, neg_log_tail = unit.slots, unit.protocol.used_slot_choices, unit.neg_log_tail
     if slots is None or slots.hidden or choices is None or not unit.replaced or choices.num_clients == 1:
         return None
-    if displacing_reductions(choices, False, _sums(unit), 1.0, neg_log_tail):
+    if displacing_reductions(unit, 1.0, unit.randomizer.gaussian_mu is not None):
         return None
     return AllCut(choices.num_clients, one_message(unit.randomizer), neg_log_tail)
 
@@ -318,7 +285,7 @@ def g3_prime(unit: Unit) -> UnitBound | None:
     choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
     if choices is None or unit.replaced or choices.num_clients == 1:
         return None
-    ways, mu = list(_hidden(unit)), unit.randomizer.gaussian_mu
+    ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
     if ways and mu is not None and all(way.number != choices.num_slots for way in ways):
         # Sums are a post-processing of the slots, whose empty ones are counted.
         ways.append(Reduction(choices.num_slots, choices.prob, mu))
@@ -390,7 +357,7 @@ def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
 
 def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
     """The witness of the largest message, where the view shows single messages, and these matter."""
-    shown = slots.hidden and sums_of(slots, unit.view).size == 1
+    shown = slots.hidden and unit.sum_size == 1
     if not shown or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
         return []
     return [LargestInSlots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
@@ -398,7 +365,7 @@ def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
 
 def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
     size, neg_log_tail, choices = (
-        sums_of(slots, unit.view).size,
+        unit.sum_size,
         unit.neg_log_tail,
         unit.protocol.used_slot_choices,
     )

@@ -317,8 +317,7 @@ def r5(unit: Unit) -> UnitBound | None:
     if not unit.replaced or window is None or mu is None or slots is None or slots.number < _FEWEST_SLOTS:
         return None
     # With larger sums the bound gains only at larger mu.
-    size = slots.minibatch if unit.summed_slots else 1
-    if not _LEAST_MU * math.sqrt(size) <= mu <= MOST_LATTICE_MU:
+    if not _LEAST_MU * math.sqrt(unit.sum_size) <= mu <= MOST_LATTICE_MU:
         return None
     return overlapping(Windows(window, mu, unit.neg_log_tail))
 
