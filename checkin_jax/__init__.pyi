@@ -23,7 +23,6 @@ from .accounting.interop.allocated_epochs import RandomAllocationDpEvent as Rand
 from .accounting.interop.allocated_epochs import (
     UnfinishedAllocationDpEvent as UnfinishedAllocationDpEvent,
 )
-from .accounting.interop.allocation import AllocationGuarantee as AllocationGuarantee
 from .accounting.interop.allocation import random_allocation as random_allocation
 from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
 from .accounting.interop.dp_accounting_pld import to_pld as to_pld

@@ -119,7 +119,7 @@ def trusting(unit: Unit) -> Unit:
     protocol = unit.protocol
     if unit.slots is not None or not protocol.num_colluding:
         return unit
-    clients = protocol.honest if gaussian_slots.common_slots(unit) else protocol.num_clients
+    clients = protocol.honest if unit.common_slots else protocol.num_clients
     trusting = dataclasses.replace(protocol, num_clients=clients, num_colluding=0)  # type: ignore[call-arg]
     return unit if trusting.slots is None else dataclasses.replace(unit, protocol=trusting)
 

@@ -16,7 +16,7 @@ from scipy.stats import hypergeom, laplace, norm
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, OwnWitness
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocatedPair
+from checkin_jax.accounting.bounds.windows.one_of_slots import step_in_slots
 from checkin_jax.accounting.interop.allocated_epochs import GivenLosses, coins
 from checkin_jax.accounting.interop.central_mechanisms import LaplaceNoise, Sampled
 from checkin_jax.numerics import step_ratios
@@ -84,7 +84,7 @@ def epoch(pair, steps, selected, finished=None, used=1.0):
 @pytest.mark.parametrize("used", [1.0, 0.3])
 def test_one_of_m_steps_of_a_finite_pair_from_both_sides(name, slots, used):
     pair = PAIRS[name]
-    bound = AllocatedPair(slots, used, pair, MASS)
+    bound = step_in_slots(slots, used, pair, MASS)
     p, q = epoch(pair, slots, 1, used=used)
     truths = divergence(p, q, LOSSES), divergence(q, p, LOSSES)
     for truth, upper, (apart, far) in zip(truths, bound.upper_sides(LOSSES), bound.lower(LOSSES)):
@@ -104,8 +104,8 @@ def test_the_directions_of_a_step_are_not_exchanged(name):
     p, q = epoch(pair, 3, 1)
     truths = divergence(p, q, LOSSES), divergence(q, p, LOSSES)
     exchanged = FinitePair(pair.q, pair.p)
-    wrong = AllocatedPair(3, 1.0, exchanged, MASS).upper_sides(LOSSES)
-    rarer = AllocatedPair(5, 1.0, pair, MASS).upper_sides(LOSSES)
+    wrong = step_in_slots(3, 1.0, exchanged, MASS).upper_sides(LOSSES)
+    rarer = step_in_slots(5, 1.0, pair, MASS).upper_sides(LOSSES)
     for found in (rarer, wrong) if name != "lopsided" else (rarer,):
         assert any(np.any(truth > 1.02 * upper + 1e-6) for truth, upper in zip(truths, found))
 
@@ -117,7 +117,7 @@ def test_lower_laws_are_below_transforms_with_kinks():
         PAIRS["rare"],
         PAIRS["shown"],
     ):
-        ratio = AllocatedPair(1, 1.0, pair, MASS).ratio
+        ratio = step_in_slots(1, 1.0, pair, MASS).ratio
         for high, spacing in ((1.0, 1 / 186), (2.0, 0.07), (2.5, 0.2)):
             law = step_ratios.law_lower(ratio, 0.0, high, spacing)
             assert law is not None

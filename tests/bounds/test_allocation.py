@@ -18,16 +18,12 @@ from checkin_jax.accounting.bounds.interface import Minimum
 from checkin_jax.accounting.bounds.messages import subsampling
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
-    AllocationGaussian,
+from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
     ButForRareEvent,
-    G3Slots,
-    R2TwoSteps,
-)
-from checkin_jax.accounting.bounds.windows.few_empty_slots import (
-    OccupiedAllocationGaussian,
-    many_empty,
-    some_empty,
+    gaussian_among_others,
+    gaussian_in_slots,
 )
 from checkin_jax.accounting.composition import compose
 from checkin_jax.numerics import allocation_losses, step_ratios
@@ -48,7 +44,7 @@ def exact(slots, used, mu, losses=LOSSES):
 @pytest.mark.parametrize("used", [0.2, 1.0])
 @pytest.mark.parametrize("slots", [1, 2])
 def test_few_slots_against_quadrature(slots, used, mu):
-    pair = AllocationGaussian(slots, used, mu, MASS)
+    pair = gaussian_in_slots(slots, used, mu, MASS)
     for upper, truth in zip(pair.upper_sides(LOSSES), exact(slots, used, mu)):
         assert (upper >= truth * (1 - ORACLE_ROUNDING) - QUADRATURE).all()
         assert (upper <= truth * 1.03 + 1e-11).all()
@@ -57,7 +53,7 @@ def test_few_slots_against_quadrature(slots, used, mu):
 @pytest.mark.parametrize(("mu", "used"), [(0.7, 0.4), (2.0, 1.0), (4.0, 1.0)])
 @pytest.mark.parametrize("slots", [1, 2])
 def test_lines_are_below_the_quadrature_everywhere_and_touch_it(slots, mu, used):
-    pair = AllocationGaussian(slots, used, mu, MASS)
+    pair = gaussian_in_slots(slots, used, mu, MASS)
     for (difference, far), truth in zip(pair.lower(LOSSES[1:]), exact(slots, used, mu)):
         line = difference[:, None] - np.expm1(LOSSES)[None, :] * far[:, None]
         assert (line <= truth[None, :] * (1 + ORACLE_ROUNDING) + QUADRATURE).all()
@@ -73,7 +69,7 @@ def test_many_slots_against_the_characteristic_function(slots, mu, used):
     sd = used * math.sqrt(math.expm1(mu * mu) / slots)
     losses = sd * np.array([0.2, 0.7, 1.5, 2.5])
     truths = oracle.by_characteristic_function(slots, used, mu, np.exp(losses))
-    pair = AllocationGaussian(slots, used, mu, MASS)
+    pair = gaussian_in_slots(slots, used, mu, MASS)
     for upper, (difference, far), truth in zip(pair.upper_sides(losses), pair.lower(losses), truths):
         lower = difference - np.expm1(losses) * far
         assert (upper >= truth - 1e-7 * sd).all()
@@ -88,7 +84,7 @@ def test_many_slots_against_the_characteristic_function(slots, mu, used):
 )
 def test_ends_meet_in_both_directions(slots, mu):
     """Where no oracle reaches: the two ends are computed from different lattice laws."""
-    pair = AllocationGaussian(slots, 1.0, mu, MASS)
+    pair = gaussian_in_slots(slots, 1.0, mu, MASS)
     grid = np.geomspace(1e-6, 20.0, 300)
     uppers = pair.upper_sides(grid)
     seen = 0
@@ -105,7 +101,7 @@ def test_ends_meet_in_both_directions(slots, mu):
 @pytest.mark.parametrize(("slots", "mu"), [(17_854_000, 1.92), (737_000_000, 1.88)])
 def test_rare_large_terms_of_many_slots(slots, mu):
     """At c = 1 both directions are one number, for which a lattice up to the rarest term would be too coarse."""
-    pair = AllocationGaussian(slots, 0.3, mu, MASS)
+    pair = gaussian_in_slots(slots, 0.3, mu, MASS)
     grid = np.array([0.0, 1e-5, 1e-3, 1e-2])
     uppers = pair.upper_sides(grid)
     lowers = [difference - np.expm1(grid) * far for difference, far in pair.lower(grid)]
@@ -129,14 +125,14 @@ def test_a_large_term_is_an_event_of_these_probabilities(slots, used, mu):
 
 def test_upper_is_monotone_in_slots_and_in_use():
     grid = np.geomspace(1e-3, 1.0, 40)
-    wide = AllocationGaussian(400, 1.0, 1.0, MASS).upper(grid)
-    assert (AllocationGaussian(100, 1.0, 1.0, MASS).upper(grid) >= wide * (1 - 1e-2)).all()
-    assert (AllocationGaussian(400, 0.5, 1.0, MASS).upper(grid) <= wide * (1 + 1e-2)).all()
+    wide = gaussian_in_slots(400, 1.0, 1.0, MASS).upper(grid)
+    assert (gaussian_in_slots(100, 1.0, 1.0, MASS).upper(grid) >= wide * (1 - 1e-2)).all()
+    assert (gaussian_in_slots(400, 0.5, 1.0, MASS).upper(grid) <= wide * (1 + 1e-2)).all()
 
 
 @pytest.mark.slow
 def test_more_slots_than_are_followed_are_bounded_by_fewer():
-    few = AllocationGaussian(allocation_losses.MAX_SLOTS, 1.0, 0.5, MASS)
+    few = gaussian_in_slots(allocation_losses.MAX_SLOTS, 1.0, 0.5, MASS)
     many = dataclasses.replace(few, slots=10 * allocation_losses.MAX_SLOTS)
     grid = np.geomspace(1e-6, 1e-3, 5)
     assert (many.upper(grid) == few.upper(grid)).all()
@@ -147,7 +143,7 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
 
 @pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
 def test_bracket_of_one_window_is_tight(slots, mu):
-    found = compose.bracket([(AllocationGaussian(slots, 1.0, mu, interface.neg_log_tail(1, 1e-6)), 1)], 1e-6)
+    found = compose.bracket([(gaussian_in_slots(slots, 1.0, mu, interface.neg_log_tail(1, 1e-6)), 1)], 1e-6)
     assert 0 < found.lower <= found.upper <= 1.02 * found.lower
 
 
@@ -176,7 +172,7 @@ def test_lattice_laws_are_on_their_sides_in_convex_order():
 @pytest.mark.thorough(but=12)
 def test_g3_is_above_every_kind_of_slot(mu, used, halves):
     slots = len(halves)
-    bound = G3Slots(slots, used, mu, MASS)
+    bound = gaussian_among_others(slots, used, mu, MASS)
     kinds = [(0.5 * used / slots, mu) if half else (used / slots, 0.5 * mu) for half in halves]
     truths = np.array([oracle.mixed(kinds, math.exp(loss)) for loss in LOSSES]).T
     for upper, truth in zip(bound.upper_sides(LOSSES), truths):
@@ -186,8 +182,8 @@ def test_g3_is_above_every_kind_of_slot(mu, used, halves):
 def test_neither_kind_of_slot_alone_is_a_bound():
     """mu = 1/z forgets the displaced, who is further away; half of the cases at 2/z forgets the dummy's own loss."""
     losses, mu = np.array([0.3, 1.0, 2.0, 3.0]), 1.0
-    dummies, displaced = AllocationGaussian(1, 1.0, 0.5 * mu, MASS), AllocationGaussian(1, 0.5, mu, MASS)
-    both = G3Slots(1, 1.0, mu, MASS).upper_sides(losses)
+    dummies, displaced = gaussian_in_slots(1, 1.0, 0.5 * mu, MASS), gaussian_in_slots(1, 0.5, mu, MASS)
+    both = gaussian_among_others(1, 1.0, mu, MASS).upper_sides(losses)
     # Forward, an other at -1 displaced half of the time; backward, a dummy.
     for side, bound, others in ((0, dummies, (-1.0,)), (1, displaced, ())):
         pair = [oracle.window(records, 1, 1.0, 2.0) for records in ((*others, 1.0), others)]
@@ -208,20 +204,20 @@ def test_windows_themselves_are_below_every_bound(noise, slots, prob, others):
     without = oracle.window(others, slots, prob, noise)
     present, replaced = (oracle.window((*others, r), slots, prob, noise) for r in (1.0, -1.0))
     g3, crowded = (
-        G3Slots(slots, prob, mu, MASS),
-        OccupiedAllocationGaussian(n, slots, prob, mu, MASS),
+        gaussian_among_others(slots, prob, mu, MASS),
+        few_empty(CommonWindow(n, slots, prob, mu, MASS)),
     )
     most, rest = occupancy.most(n, slots, prob, MASS)
     bounds = [
         subsampling.sometimes(prob, mu),
-        R2TwoSteps(g3),
+        TwoSteps(g3),
         HiddenSlots(slots, prob, GaussianProfile(mu), MASS),
     ]
     if most < n:
         used = most / n
         bounds += [
             subsampling.sometimes(used, mu, rest),
-            R2TwoSteps(AllocationGaussian(most, used, mu, MASS), rest),
+            TwoSteps(gaussian_in_slots(most, used, mu, MASS), rest),
             HiddenSlots(most, used, GaussianProfile(mu), MASS, rest),
         ]
     sides = [np.minimum(*both) for both in zip(g3.upper_sides(losses), crowded.upper_sides(losses))]
@@ -243,7 +239,7 @@ def test_witnesses_are_below_the_windows_themselves(slots, prob):
     for others in cases:
         n = len(others) + 1
         mean, _ = occupancy.moments(float(n), float(slots), prob)
-        pair = AllocationGaussian(slots, mean / n, 1.0 / noise if others[0] == 0.0 else 2.0 / noise, MASS)
+        pair = gaussian_in_slots(slots, mean / n, 1.0 / noise if others[0] == 0.0 else 2.0 / noise, MASS)
         p, q = (oracle.window(records, slots, prob, noise) for records in ((*others, 1.0), others))
         for (apart, far), (a, b) in zip(pair.lower(losses), ((p, q), (q, p))):
             truth = np.array([oracle.hockey_stick(a, b, math.exp(l)) for l in losses])
@@ -253,7 +249,7 @@ def test_witnesses_are_below_the_windows_themselves(slots, prob):
 
 
 def test_an_event_that_is_not_seen_counts_against_an_witness():
-    pair, losses = AllocationGaussian(2, 0.5, 1.0, MASS), np.array([0.1, 0.5])
+    pair, losses = gaussian_in_slots(2, 0.5, 1.0, MASS), np.array([0.1, 0.5])
     hidden, seen = (ButForRareEvent(pair, 1e-3, public).lower(losses) for public in (False, True))
     for (plain, far), (less, more), (apart, same) in zip(pair.lower(losses), hidden, seen):
         assert np.allclose(less, 0.999 * plain - 1e-3, rtol=1e-12)
@@ -281,7 +277,7 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
                 (middle, high) if oracle.hockey_stick(a, b, math.exp(middle)) > delta else (low, middle)
             )
         epsilons.append(high)
-    pair = AllocationGaussian(1, used, mu, interface.neg_log_tail(rounds, delta))
+    pair = gaussian_in_slots(1, used, mu, interface.neg_log_tail(rounds, delta))
     found = compose.bracket([(pair, rounds)], delta)
     # The grid's sums are good to about 1e-4.
     assert found.lower <= max(epsilons) * (1 + 1e-4)
@@ -298,16 +294,16 @@ def test_rounds_are_composed_in_either_order_coherently(delta):
 
 @pytest.mark.parametrize(("clients", "prob"), [(40, 1.0), (3000, 0.5), (2, 1.0), (1, 0.7)])
 def test_g3_prime_is_never_above_g3_by_more_than_its_rest(clients, prob):
-    sharp = OccupiedAllocationGaussian(clients, 10, prob, 1.0, MASS)
-    plain = G3Slots(10, prob, 1.0, MASS)
+    sharp = few_empty(CommonWindow(clients, 10, prob, 1.0, MASS))
+    plain = gaussian_among_others(10, prob, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= plain.upper(LOSSES) * (1 + 1e-9) + math.exp(-MASS)).all()
 
 
 def test_g3_prime_gains_where_clients_are_many():
-    sharp = OccupiedAllocationGaussian(10**4, 10, 1.0, 1.0, MASS)
-    truth = AllocationGaussian(10, 10 / 10**4, 1.0, MASS)
+    sharp = few_empty(CommonWindow(10**4, 10, 1.0, 1.0, MASS))
+    truth = gaussian_in_slots(10, 10 / 10**4, 1.0, MASS)
     assert (sharp.upper(LOSSES) <= truth.upper(LOSSES) * 1.001 + math.exp(-MASS)).all()
-    assert sharp.upper(LOSSES)[4] < 0.01 * AllocationGaussian(10, 1.0, 1.0, MASS).upper(LOSSES)[4]
+    assert sharp.upper(LOSSES)[4] < 0.01 * gaussian_in_slots(10, 1.0, 1.0, MASS).upper(LOSSES)[4]
 
 
 def two_slots(n: int, noise: float, others: float) -> tuple[np.ndarray, np.ndarray]:
@@ -330,7 +326,7 @@ def two_slots(n: int, noise: float, others: float) -> tuple[np.ndarray, np.ndarr
 
 @pytest.mark.parametrize(("noise", "others", "n"), [(0.7, -1.0, 8), (2.0, 0.5, 12)])
 def test_g3_prime_is_above_two_slots_of_which_one_may_be_empty(noise, others, n):
-    bound = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)
+    bound = few_empty(CommonWindow(n, 2, 1.0, 2.0 / noise, MASS))
     present, absent = two_slots(n, noise, others)
     losses = np.array([0.0, 0.1, 0.3, 0.6, 1.0, 3.0])
     forward, backward = bound.upper_sides(losses)
@@ -346,7 +342,7 @@ def test_empty_slots_may_not_be_forgotten():
     """Where dummies can be told, a client that is missing is missed most in an empty slot."""
     n, noise, loss = 7, 0.25, math.log(1.7)
     present, absent = two_slots(n, noise, -1.0)
-    (pair, _), *_ = OccupiedAllocationGaussian(n, 2, 1.0, 2.0 / noise, MASS)._parts
+    (pair, _), *_ = few_empty(CommonWindow(n, 2, 1.0, 2.0 / noise, MASS)).parts
     truth = np.maximum(absent - 1.7 * present, 0.0).sum()
     assert truth > 1e-4
     assert pair.upper_sides(np.array([loss]))[1][0] < 1e-6
@@ -354,13 +350,12 @@ def test_empty_slots_may_not_be_forgotten():
 
 def test_too_few_others_count_wherever_empty_slots_do():
     """Where fewer than N_0 take part every part is needed, not the last alone."""
-    bound = OccupiedAllocationGaussian(400, 20, 0.5, 1.0, 8.0)
-    (pair, whole), (_, needed), *_ = bound._parts
+    bound = few_empty(CommonWindow(400, 20, 0.5, 1.0, 8.0))
+    (pair, whole), (_, needed), *_ = bound.parts
     assert whole == 1.0
     least = round(0.5 * 20 / pair.use_prob - 1.0)
     missed = stats.binom.cdf(least - 1, 399, 0.5)
-    (first, *_) = bound._levels
-    assert 0.0 < missed <= needed - many_empty(400, 20, 0.5, first + 1)
+    assert 0.0 < missed <= needed - occupancy.many_empty(399, 20, 0.5, 1)
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(7, 4, 1.0), (5, 3, 0.6), (12, 5, 0.9)])
@@ -372,13 +367,13 @@ def test_how_many_slots_may_be_empty(n, m, prob):
     for _ in range(n - 1):
         law = law * (1.0 - prob + prob * filled / m) + np.append(0.0, (law * prob * (m - filled) / m)[:-1])
     for least in range(1, m + 1):
-        assert many_empty(n, m, prob, least) >= law[: m - least + 1].sum() * (1.0 - 1e-12)
+        assert occupancy.many_empty(n - 1, m, prob, least) >= law[: m - least + 1].sum() * (1.0 - 1e-12)
 
 
 def test_the_chance_of_an_empty_slot_is_bounded():
     # Two slots, three others: 2 (1/2)^3.
-    assert some_empty(4, 2, 1.0) == pytest.approx(0.25)
-    assert (some_empty(1, 5, 1.0), some_empty(1, 1, 1.0), some_empty(2, 1, 1.0)) == (1.0, 1.0, 0.0)
+    assert occupancy.many_empty(3, 2, 1.0, 1) == pytest.approx(0.25)
+    assert [occupancy.many_empty(n, m, 1.0, 1) for n, m in ((0, 5), (0, 1), (1, 1))] == [1.0, 1.0, 0.0]
 
 
 # Replacement
@@ -387,8 +382,8 @@ def test_the_chance_of_an_empty_slot_is_bounded():
 def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
     """Two slots; the record goes from one side of the others' to the other; mu is the largest shift."""
     mu, violated = 1.0, 0.0
-    pair = AllocationGaussian(2, 1.0, mu, MASS)
-    bounds = subsampling.sometimes(1.0, mu), R2TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
+    pair = gaussian_in_slots(2, 1.0, mu, MASS)
+    bounds = subsampling.sometimes(1.0, mu), TwoSteps(pair), HiddenSlots(2, 1.0, GaussianProfile(mu), MASS)
     losses = np.array([0.2, 1.0, 2.5, 4.0])
     worse = pair.upper(losses)
     uppers = [np.asarray(each.upper(losses)) for each in bounds]
@@ -403,7 +398,7 @@ def test_the_worse_direction_of_g3_is_no_bound_under_replacement():
 def test_two_steps_and_t_star_win_for_many_slots():
     losses = np.geomspace(0.05, 3.0, 9)
     one = subsampling.sometimes(1.0, 1.0).upper(losses)
-    two = R2TwoSteps(G3Slots(1000, 1.0, 1.0, MASS)).upper(losses)
+    two = TwoSteps(gaussian_among_others(1000, 1.0, 1.0, MASS)).upper(losses)
     star = np.asarray(HiddenSlots(1000, 1.0, GaussianProfile(1.0), MASS).upper(losses))
     assert (two[2:] < 0.5 * one[2:]).all()
     assert (star <= one * (1 + 1e-6)).all()
@@ -417,7 +412,9 @@ def test_two_steps_and_t_star_win_for_many_slots():
 
 def test_bounds_join_and_shape_is_kept():
     other = subsampling.averaged(1, 1, 1e-3, 1.0, MASS)
-    joined = Minimum((subsampling.sometimes(1.0, 0.5), R2TwoSteps(G3Slots(50, 1.0, 0.5, MASS)), other))
+    joined = Minimum(
+        (subsampling.sometimes(1.0, 0.5), TwoSteps(gaussian_among_others(50, 1.0, 0.5, MASS)), other)
+    )
     grid = LOSSES.reshape(2, 4)
     assert joined.name == "subsampling and two-steps and subsampling (noise of the sum)"
     assert np.shape(joined.bounds[1].upper(grid)) == (2, 4)
@@ -452,7 +449,7 @@ def test_against_another_implementation():
     for sigma, slots in ((1.0, 10), (1.0, 100)):
         theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
         mass = interface.neg_log_tail(1, 1e-6)
-        ours = compose.bracket([(AllocationGaussian(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
+        ours = compose.bracket([(gaussian_in_slots(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
         assert min(theirs) <= ours.upper
         assert ours.lower <= max(theirs)
 

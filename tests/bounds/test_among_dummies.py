@@ -10,10 +10,14 @@ from oracles import random_check_ins as brute
 from oracles.gaussian_slots import cells
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows import displaced as among
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
-from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.common_slots import (
+    CommonWindow,
+    displaced_added,
+    displaced_replaced,
+    few_empty,
+)
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.one_of_slots import Displacing, OppositeRecords, gaussian_in_slots
 from checkin_jax.numerics import opposite_pair
 from checkin_jax.numerics.counts import occupancy
 from tests import rows
@@ -169,7 +173,7 @@ def test_opposite_records_in_two_slots_against_quadrature(mu, used):
     one, other = (np.exp(s * 0.5 * mu * w - mu * mu / 8) for s in (1.0, -1.0))
     p, q = (1.0 - used + used * 0.5 * np.add.outer(part, part) for part in (one, other))
     truth = np.array([(mass * np.maximum(p - math.exp(loss) * q, 0.0)).sum() for loss in LOSSES])
-    found = among.OppositeRecords(2, used, mu, MASS).upper(LOSSES)
+    found = OppositeRecords(2, used, mu, MASS).upper(LOSSES)
     assert (found >= truth * (1.0 - 1e-4) - 1e-12).all()
     assert (found <= truth * 1.05 + 1e-7).all()
 
@@ -188,9 +192,9 @@ def views(n, m, prob, tree, others, client):
 @pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (3, 3, 0.6)])
 def test_the_algorithm_is_below(n, m, prob):
     mu = 1.5
-    common = among._Common(n, m, prob, mu, MASS)
-    forward, backward = among.DisplacedAddRemove(common).upper_sides(LOSSES)
-    replaced = among.DisplacedReplace(common).upper(LOSSES)
+    common = CommonWindow(n, m, prob, mu, MASS)
+    forward, backward = displaced_added(common).upper_sides(LOSSES)
+    replaced = displaced_replaced(common).upper(LOSSES)
     plain = brute.constant_tree(cells((-1.0, 1.0, 0.3), mu, 12), m)
     for tree in (plain, adaptive(mu, m, 8, n + m)):
         for others in itertools.combinations_with_replacement(range(3), n - 1):
@@ -217,14 +221,14 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
             used = (after[k] * k / n - before[k - 1] * (m - k + 1) / m) / before[k]
             others.append((before[k], displaced(m - k + 1, used)))
             if k < m:
-                dummies.append((before[k], AllocationGaussian(m - k, (m - k) / m, 0.5 * mu, MASS)))
+                dummies.append((before[k], gaussian_in_slots(m - k, (m - k) / m, 0.5 * mu, MASS)))
         return TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(losses)[0]
 
     def right(slots: int, used: float):
-        return among._Displacing(among.OppositeRecords(slots, 1.0, mu, MASS), used)
+        return Displacing(OppositeRecords(slots, 1.0, mu, MASS), used)
 
     assert (truth <= bound(right)).all()
-    dummy = bound(lambda slots, used: AllocationGaussian(slots, used, 0.5 * mu, MASS))
+    dummy = bound(lambda slots, used: gaussian_in_slots(slots, used, 0.5 * mu, MASS))
     everywhere = bound(lambda slots, used: right(m, used))
     assert (truth > 5.0 * dummy).any()
     assert (truth > 1.5 * everywhere).any()
@@ -261,8 +265,8 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
     """One slot, two clients: a dummy that is shown says that neither came, which hardly happens with both there."""
     n, m, mu, stated, true, losses = 2, 1, 6.0, 1.0, 0.75, np.array([0.5, 0.6, 0.7])
     tree = brute.constant_tree(cells((-1.0, 1.0), mu, 60), m)
-    common = among._Common(n, m, stated, mu, MASS)
-    bounds = among.DisplacedAddRemove(common), OccupiedAllocationGaussian(n, m, stated, mu, MASS)
+    common = CommonWindow(n, m, stated, mu, MASS)
+    bounds = displaced_added(common), few_empty(common)
     for prob, exceeded in ((stated, False), (true, True)):
         present, absent = views(n, m, prob, tree, (0,), 1)
         truth = np.array([brute.hockey_stick(absent, present, math.exp(loss)) for loss in losses])

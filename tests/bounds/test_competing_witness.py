@@ -11,7 +11,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneReco
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import window_witnesses
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
+from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -45,7 +45,7 @@ def two_slots(n: int, prob: float, mu: float, replaced: bool) -> tuple[np.ndarra
 
 
 def below(n: int, prob: float, mu: float, replaced: bool) -> list:
-    pair = AllocationGaussian(2, prob, mu, 31.0)
+    pair = gaussian_in_slots(2, prob, mu, 31.0)
     found = window_witnesses.CompetingGaussian(pair, n, 2, prob, mu, replaced).lower(LOSSES)
     return [apart - np.expm1(LOSSES) * mass for apart, mass in found]
 
@@ -106,7 +106,7 @@ def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_sums(used: float, mu: float):
-    return window_witnesses.OppositeGaussian(AllocationGaussian(2, used, mu, 31.0), 2, used, mu).lower(LOSSES)
+    return window_witnesses.OppositeGaussian(gaussian_in_slots(2, used, mu, 31.0), 2, used, mu).lower(LOSSES)
 
 
 def by_contours(used: float, mu: float):

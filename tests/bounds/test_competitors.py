@@ -1,5 +1,7 @@
 """G7: empty and occupied slots in one sum; quadrature, the algorithm in cells, and what is NOT a bound."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from oracles import gaussian_slots
@@ -7,8 +9,9 @@ from oracles import random_check_ins as brute
 from scipy.special import ndtr
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.windows.allocated_sums import R2TwoSteps
-from checkin_jax.accounting.bounds.windows.occupancy_sum import CompetingClients
+from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, competing
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import UnequalSlots
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.step_ratios import Lognormal
 from tests import rows
@@ -98,54 +101,52 @@ def test_weights_are_rounded_up_to_one_lattice():
         assert spacing <= 0.03 * (1.0 + 1e-9)
 
 
-def compared(bound: CompetingClients, seed: int) -> np.ndarray:
+def compared(common: CommonWindow, bound: PublicMixture, seed: int) -> np.ndarray:
     """Truth over bound, added, removed and replaced, wherever the bound is above 1e-9."""
-    m, mu, number = bound.slots, bound.mu, {1: 60, 2: 20, 3: 8}[bound.slots]
+    m, mu, number = common.slots, common.mu, {1: 60, 2: 20, 3: 8}[common.slots]
     tree = gaussian_slots.random_tree(np.random.default_rng(seed), mu, m, number)
     trees = [brute.constant_tree(gaussian_slots.cells((-1.0, 1.0, 0.5), mu, number), m), tree]
-    values = (*bound.upper_sides(LOSSES), R2TwoSteps(bound).upper(LOSSES))
-    return gaussian_slots.ratios((bound.num_clients, m, bound.prob), trees, LOSSES, values)
+    values = (*bound.upper_sides(LOSSES), TwoSteps(bound).upper(LOSSES))
+    return gaussian_slots.ratios((common.num_clients, m, common.prob), trees, LOSSES, values)
 
 
 @pytest.mark.parametrize(
     ("n", "m", "prob"), [(2, 1, 1.0), (2, 2, 1.0), (3, 2, 1.0), (4, 2, 0.5), (3, 3, 1.0)]
 )
 def test_the_algorithm_is_below_and_sometimes_near(n, m, prob):
-    ratios = np.concatenate([compared(CompetingClients(n, m, prob, mu, MASS), n * m) for mu in (0.3, 1.7)])
+    windows = [CommonWindow(n, m, prob, mu, MASS) for mu in (0.3, 1.7)]
+    ratios = np.concatenate([compared(common, competing(common), n * m) for common in windows])
     assert ratios.size > 500
     assert ratios.max() <= 1.0 + 1e-9
     assert ratios.max() > 0.5
 
 
-class _Wrong(CompetingClients):
-    """Whoever is displaced taken for a dummy; or weighed by the mean load."""
-
-    mean_load = False
-
-    def _kinds(self, fewest, most, participants):
-        kinds = super()._kinds(fewest, most, participants)
-        if not most:
-            return kinds
-        if self.mean_load:
-            return (*kinds[:-1], kinds[-1]._replace(weight=1.0 / (1.0 + max(participants, most) / most)))
-        return (*kinds[:-1], kinds[-1]._replace(mu=0.5 * self.mu))
-
-
-class _MeanLoad(_Wrong):
-    mean_load = True
+def with_others(common: CommonWindow, **changed: float) -> PublicMixture:
+    """G7 with other facts about occupied slots, the last kind."""
+    bound = competing(common)
+    parts = []
+    for weight, part in bound.parts:
+        assert isinstance(part, UnequalSlots)
+        kinds = (*part.kinds[:-1], part.kinds[-1]._replace(**changed))
+        parts.append((weight, dataclasses.replace(part, kinds=kinds)))
+    return PublicMixture(tuple(parts), bound.rest)
 
 
 def test_a_displaced_client_is_no_dummy():
-    assert compared(_Wrong(3, 1, 1.0, 1.2, MASS), 0).max() > 1.05
+    common = CommonWindow(3, 1, 1.0, 1.2, MASS)
+    assert compared(common, with_others(common, mu=0.6), 0).max() > 1.05
 
 
 def test_the_mean_load_is_no_bound():
     """Four others in two slots, both occupied, say: 1/(C + 1) is more on average than at the mean load of two."""
-    assert compared(_MeanLoad(4, 1, 1.0, 1.0, MASS), 0).max() <= 1.0 + 1e-9
+    common = CommonWindow(4, 1, 1.0, 1.0, MASS)
+    assert compared(common, with_others(common, weight=0.25), 0).max() <= 1.0 + 1e-9
     weights = brute.occupancy(5, 2, 1), brute.occupancy(4, 2, 1)
     exact = (float(weights[0][2]) * 2 / 5 - float(weights[1][1]) / 2) / float(weights[1][2])
     assert exact > 1.0 / 3.0 * (1.0 + 1e-3)
-    assert CompetingClients(5, 2, 1.0, 1.0, MASS)._kinds(2, 2, 4)[-1].weight >= exact
+    _, both = competing(CommonWindow(5, 2, 1.0, 1.0, MASS)).parts[-1]
+    assert isinstance(both, UnequalSlots)
+    assert both.kinds[-1].weight >= exact
 
 
 def test_as_many_clients_as_slots():

@@ -13,7 +13,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture
 from checkin_jax.numerics.counts import occupancy
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -14,8 +14,8 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows import displaced as among
-from checkin_jax.accounting.bounds.windows import overlapping_windows
+from checkin_jax.accounting.bounds.windows import sliding_windows
+from checkin_jax.accounting.bounds.windows.one_of_slots import OppositeRecords
 from checkin_jax.numerics.counts import chernoff, window_overlap
 from tests import rows
 
@@ -83,7 +83,7 @@ def test_whoever_shares_the_slot_could_all_have_been_elsewhere(m):
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
     """How many slots are empty, what the thresholds add up to, and the empty slots that a group has to hide in."""
-    windows = overlapping_windows.Windows(m, 1.0, MASS)
+    windows = sliding_windows.Windows(m, 1.0, MASS)
     groups = windows.groups
     stretch = dict(zip(groups.overlap, groups.stretch))
     empty, taken, hidden = [], [], {}
@@ -121,12 +121,12 @@ def bound(m: int, mu: float, scale: float, charged=True) -> np.ndarray:
                 free = 1 + sum(not members[slot] for slot in overlap(m, who))
                 displaced[free, others, size] += 1.0 / len(every) / (m * (others + 1.0))
     theta = 1.0 - max(part for _, part in alone)
-    pairs = {free: among.OppositeRecords(free, 1.0, mu, MASS) for free, _, _ in displaced}
+    pairs = {free: OppositeRecords(free, 1.0, mu, MASS) for free, _, _ in displaced}
     above, replaced = np.expm1(LOSSES), np.zeros(LOSSES.size)
     for (free, others, size), weight in displaced.items():
         apart = 0.5 * (others + 1.0) * m / size * scale
         replaced += weight * pairs[free].upper(np.log1p(apart * above))
-    records = {e: among.OppositeRecords(e, e / m / theta, mu, MASS) for e, _ in alone if e and e / m <= theta}
+    records = {e: OppositeRecords(e, e / m / theta, mu, MASS) for e, _ in alone if e and e / m <= theta}
     for (e, _), weight in alone.items():
         if e:
             too_many = e / m + (e / m - theta) * above
@@ -165,7 +165,7 @@ def test_the_algorithm_is_below(n, m, target, number):
 @pytest.mark.thorough
 def test_the_algorithm_is_below_what_is_evaluated():
     n, m, mu = 5, 3, 2.0
-    replaced = overlapping_windows.OverlapReplace(overlapping_windows.Windows(m, mu, MASS)).upper(LOSSES)
+    replaced = sliding_windows.overlapping(sliding_windows.Windows(m, mu, MASS)).upper(LOSSES)
     for others in ((1,) * n, (1, 0) * n):
         assert (truth_of(n, m, 2, mu, 6, others[:n]) <= replaced + 1e-12).all()
 
@@ -191,6 +191,6 @@ def test_few_slots_much_noise_and_long_sums_are_left_to_others():
     summed = dataclasses.replace(long, minibatch=2)
     for run, noise, view in ((short, 1.0, "messages"), (long, 1.5, "messages"), (summed, 1.0, "aggregate")):
         unit = Unit(run, dataclasses.replace(noisy, noise_multiplier=noise), view, "replace-one", MASS)
-        assert overlapping_windows.r5(unit) is None
-    assert overlapping_windows.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
-    assert overlapping_windows.r5(Unit(long, noisy, "messages", "add-or-remove-one", MASS)) is None
+        assert sliding_windows.r5(unit) is None
+    assert sliding_windows.r5(Unit(long, noisy, "messages", "replace-one", MASS)) is not None
+    assert sliding_windows.r5(Unit(long, noisy, "messages", "add-or-remove-one", MASS)) is None

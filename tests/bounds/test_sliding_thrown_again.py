@@ -12,8 +12,9 @@ from oracles.gaussian_slots import cells, random_tree
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows import resampled_neighbours
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, R2TwoSteps
+from checkin_jax.accounting.bounds.windows import sliding_windows
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_among_others, gaussian_in_slots
 from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -55,7 +56,7 @@ def test_those_who_share_the_slot_are_a_random_part(m):
 
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
-    again, every = resampled_neighbours.ResampledNeighbours(m, 1.0, MASS), loads(m)
+    again, every = sliding_windows.ResampledNeighbours(m, 1.0, MASS), loads(m)
     empty = np.array([sum(not load for load in each) for each in every])
     mean = np.array([sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m for each in every])
     tails = np.cumsum([mass for mass, _, _ in again._levels])
@@ -94,8 +95,8 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
     for each in loads(m):
         mean = sum(min(0.5, 1.0 / (load + 1.0)) for load in each) / m
         laws[sum(not load for load in each), mean] += 1.0 / m ** (2 * m - 2)
-    one = resampled_neighbours.G3Slots(m - 1, 1.0, mu, MASS)
-    pairs = {empty: AllocationGaussian(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
+    one = gaussian_among_others(m - 1, 1.0, mu, MASS)
+    pairs = {empty: gaussian_in_slots(empty, 1.0, 0.5 * mu, MASS) for empty, _ in laws if empty}
     best = np.full(LOSSES.shape, np.inf)
     alone, used = (1.0 - 1.0 / m) ** (m - 1), 1.0 - (1.0 - 1.0 / m) ** m
     for factor in np.exp(np.geomspace(1e-3, 5.0, 60)):
@@ -119,8 +120,8 @@ def exact(m: int, mu: float, displaced: bool = True) -> np.ndarray:
 @pytest.mark.parametrize("mu", [1.2, 2.0, 3.0])
 def test_the_algorithm_is_below(n, m, target, number, mu):
     """Clients in the middle and at the ends; the theorem with exact laws, and as it is evaluated."""
-    again, forward = resampled_neighbours.ResampledNeighbours(m, mu, MASS), exact(m, mu)
-    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    again, forward = sliding_windows.ResampledNeighbours(m, mu, MASS), exact(m, mu)
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), TwoSteps(again).upper(LOSSES))
     for others in ((1,) * n, (1, 0) * n, (2, 1) * n, (0,) * n):
         truth = truths(n, m, target, mu, number, others[:n])
         assert (truth[0] <= forward + 1e-12).all()
@@ -134,10 +135,10 @@ def test_records_that_turn_are_below(n, m, target, number, mu):
     """All records anew after every message."""
     rng, again, forward = (
         np.random.default_rng(n),
-        resampled_neighbours.ResampledNeighbours(m, mu, MASS),
+        sliding_windows.ResampledNeighbours(m, mu, MASS),
         exact(m, mu),
     )
-    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), R2TwoSteps(again).upper(LOSSES))
+    bounds = (again.side(LOSSES, False), again.side(LOSSES, True), TwoSteps(again).upper(LOSSES))
     for _ in range(8):
         tree, others = random_tree(rng, mu, n - m + 1, number), tuple(rng.integers(0, 3, n).tolist())
         truth = truths(n, m, target, mu, number, others, tree)
@@ -171,12 +172,12 @@ def test_windows_of_a_thousand_slots(noise, relation, before, theorem, most, rat
 
 def test_where_they_apply():
     run, noisy = cj.SlidingWindow(num_clients=400, window=100), cj.Gaussian(noise_multiplier=1.0)
-    assert resampled_neighbours.r7(Unit(run, noisy, "messages", "replace-one", MASS)) is not None
-    assert resampled_neighbours.g9(Unit(run, noisy, "messages", "replace-one", MASS)) is None
-    assert resampled_neighbours.g9(Unit(run, noisy, "messages", "add-or-remove-one", MASS)) is not None
+    assert sliding_windows.r7(Unit(run, noisy, "messages", "replace-one", MASS)) is not None
+    assert sliding_windows.g9(Unit(run, noisy, "messages", "replace-one", MASS)) is None
+    assert sliding_windows.g9(Unit(run, noisy, "messages", "add-or-remove-one", MASS)) is not None
     for other in (
         cj.SlidingWindow(num_clients=400, window=50),
         cj.SlidingWindow(num_clients=400, window=100, num_colluding=1),
         cj.FixedWindow(num_clients=400, num_slots=100),
     ):
-        assert resampled_neighbours.r7(Unit(other, noisy, "messages", "replace-one", MASS)) is None
+        assert sliding_windows.r7(Unit(other, noisy, "messages", "replace-one", MASS)) is None

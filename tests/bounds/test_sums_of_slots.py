@@ -11,8 +11,13 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import reductions
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian, G3Slots
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
+    OneOfSlots,
+    gaussian_among_others,
+    gaussian_in_slots,
+)
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
@@ -159,7 +164,7 @@ def test_witnesses_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(witness) for witness in one.witnesses} == {AllocationGaussian, OppositeGaussian}
+    assert {type(witness) for witness in one.witnesses} == {OneOfSlots, OppositeGaussian}
 
 
 # What is NOT a bound
@@ -174,9 +179,9 @@ def test_a_short_last_sum_does_not_count_as_a_whole_one():
     """Three slots by twos: the last sum has the noise of one message."""
     noise = 1.0
     p, q = (oracle.fixed((-1.0, -1.0, own), 3, 2, 1.0, noise) for own in (1.0, -1.0))
-    whole = AllocationGaussian(2, 1.0, 2.0 / noise / math.sqrt(2.0), MASS)
+    whole = gaussian_in_slots(2, 1.0, 2.0 / noise / math.sqrt(2.0), MASS)
     p1, q1 = (oracle.fixed(records, 3, 2, 1.0, noise) for records in ((1.0,), ()))
-    wrong = AllocationGaussian(2, 1.0, 1.0 / noise / math.sqrt(2.0), MASS)
+    wrong = gaussian_in_slots(2, 1.0, 1.0 / noise / math.sqrt(2.0), MASS)
     assert not below(p1, q1, wrong.upper_sides(LOSSES)[0])
     protocol = cj.FixedWindow(num_clients=3, num_slots=3, minibatch=2)
     assert all(below(p, q, bound.upper(LOSSES)) for bound in bounds_of(protocol, noise)[0])
@@ -194,33 +199,31 @@ def test_visible_empty_slots_bring_no_noise():
 def test_a_window_that_overlaps_sums_is_in_no_more_of_them_than_it_fills():
     """One slot for sure (window 1), in a sum of two: as many terms as sums would be wrong."""
     noise, window, size = 1.0, 2, 2
-    wrong = AllocationGaussian(3, 1.0, 1.0 / noise / math.sqrt(size), MASS)
+    wrong = gaussian_in_slots(3, 1.0, 1.0 / noise / math.sqrt(size), MASS)
     found = []
     for place in range(7):
         records = [None if i == place else 0.0 for i in range(7)]
         q = oracle.sliding(records, window, size, noise)
         p = oracle.sliding([*records[:place], 1.0, *records[place + 1 :]], window, size, noise)
         found.append(below(p, q, wrong.upper_sides(LOSSES)[0]))
-        right = G3Slots(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
+        right = gaussian_among_others(1, 1.0, 2.0 / noise / math.sqrt(size), MASS)
         assert below(p, q, right.upper_sides(LOSSES)[0])
     assert not all(found)
 
 
 def test_ways_of_a_client_among_sums():
     """As many whole sums as its slots fill, what is left by itself; parts that divide both."""
+
+    def unit(run: cj.CheckInProtocol, view: str) -> Unit:
+        return Unit(run, cj.Gaussian(noise_multiplier=1.0), view, "replace-one", MASS)
+
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = reductions.hidden_reductions(
-        window.slots, True, reductions.sums_of(window.slots, "aggregate"), 2.0
-    )
+    whole, parts = reductions.hidden_reductions(unit(window, "aggregate"), 2.0)
     assert (whole.number, whole.use_prob, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert reductions.hidden_reductions(
-        window.slots, True, reductions.sums_of(window.slots, "messages"), 2.0
-    ) == [reductions.Reduction(10, 1.0, 2.0)]
+    assert reductions.hidden_reductions(unit(window, "messages"), 2.0) == [reductions.Reduction(10, 1.0, 2.0)]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = reductions.hidden_reductions(
-        sliding.slots, False, reductions.sums_of(sliding.slots, "aggregate"), 2.0
-    )
+    (whole, parts) = reductions.hidden_reductions(unit(sliding, "aggregate"), 2.0)
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)
 
 

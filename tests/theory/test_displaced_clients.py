@@ -5,9 +5,8 @@ import pytest
 from oracles import gaussian_slots
 from oracles import random_check_ins as brute
 
-from checkin_jax.accounting.bounds.windows import displaced
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocationGaussian
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds
+from checkin_jax.accounting.bounds.windows.one_of_slots import Displacing, OppositeRecords, gaussian_in_slots
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -22,10 +21,10 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
         alone[k] = prob * (m - k) / m
         if k:
             used[k] = (after[k] * k / n - before[k - 1] * prob * (m - k + 1) / m) / before[k]
-            pair = displaced.OppositeRecords(m - k + 1, 1.0, mu, MASS)
-            others.append((before[k], displaced._Displacing(pair, used[k])))
+            pair = OppositeRecords(m - k + 1, 1.0, mu, MASS)
+            others.append((before[k], Displacing(pair, used[k])))
         if k < m:
-            dummies.append((before[k], AllocationGaussian(m - k, alone[k], 0.5 * mu, MASS)))
+            dummies.append((before[k], gaussian_in_slots(m - k, alone[k], 0.5 * mu, MASS)))
     forward, backward = TwoKinds(PublicMixture(tuple(dummies)), PublicMixture(tuple(others))).upper_sides(
         LOSSES
     )
@@ -36,15 +35,11 @@ def bounds(n: int, m: int, prob: float, mu: float) -> tuple[np.ndarray, np.ndarr
         total = np.zeros(LOSSES.size)
         for k, chance in enumerate(before[: min(n - 1, m) + 1]):
             if k and used[k] > 0.0:
-                pair = displaced.OppositeRecords(m - k + 1, 1.0, mu, MASS)
+                pair = OppositeRecords(m - k + 1, 1.0, mu, MASS)
                 total += chance * used[k] * pair.upper(np.log1p((1.0 - theta) * np.expm1(LOSSES) / used[k]))
             if k < m:
                 rho = alone[k] / theta
-                here = (
-                    displaced.OppositeRecords(m - k, rho, mu, MASS).upper(LOSSES) * theta
-                    if rho <= 1.0
-                    else 1.0
-                )
+                here = OppositeRecords(m - k, rho, mu, MASS).upper(LOSSES) * theta if rho <= 1.0 else 1.0
                 total += chance * here
         best = np.minimum(best, total)
     return forward, backward, best

@@ -19,11 +19,9 @@ from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import (
-    displaced,
+    common_slots,
     gaussian_slots,
-    occupancy_sum,
-    overlapping_windows,
-    resampled_neighbours,
+    sliding_windows,
 )
 
 # Bounds that cost less (seconds of one core, once compiled) are "fast".
@@ -249,11 +247,11 @@ BOUNDS: tuple[Bound, ...] = (
     _row("profile", "R3", 0.2, theorems.small_window),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G5 R4", 0.5, displaced.g5, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G7", 1.0, occupancy_sum.g7, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "R5", 3.0, overlapping_windows.r5),
-    _row("allocation", "G9", 1.0, resampled_neighbours.g9),
-    _row("two-steps", "R7", 1.0, resampled_neighbours.r7),
+    _row("allocation", "G5 R4", 0.5, common_slots.g5, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G7", 1.0, common_slots.g7, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "R5", 3.0, sliding_windows.r5),
+    _row("allocation", "G9", 1.0, sliding_windows.g9),
+    _row("two-steps", "R7", 1.0, sliding_windows.r7),
     _row("subsampling", "G4 G4h", 0.02, theorems.g4, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("clones", "S", 0.03, populations.s),
     _row("clones", "T1m", 0.2, populations.t1m, assumes=(_NOT_ADAPTIVE,)),

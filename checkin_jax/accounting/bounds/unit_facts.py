@@ -94,8 +94,19 @@ class Unit:
     @property
     def summed_slots(self) -> bool:
         """True if only sums of several slots are observed."""
+        return self.sum_size > 1
+
+    @property
+    def sum_size(self) -> int:
+        """Number of successive slots in an observed sum; 1 if single slots are observed."""
         slots = self.slots
-        return self.view == "aggregate" and slots is not None and slots.minibatch > 1
+        return slots.minibatch if slots is not None and self.view == "aggregate" else 1
+
+    @property
+    def common_slots(self) -> bool:
+        """True if all clients have the same slots."""
+        protocol = self.protocol
+        return protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
 
     @property
     def alone(self) -> bool:

@@ -31,12 +31,14 @@ from checkin_jax.accounting.bounds.interface import (
     minimum,
 )
 from checkin_jax.accounting.bounds.profiles import MessageProfile
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
-    AllocatedPair,
-    AllocationGaussian,
-    R2TwoSteps,
+    RANDOM_ALLOCATION,
+    OneOfSlots,
+    gaussian_in_slots,
+    step_in_slots,
 )
 from checkin_jax.accounting.composition import privacy_profile
 from checkin_jax.accounting.composition.bracket import Bracket
@@ -146,16 +148,16 @@ class AllocatedStep:
             plain = used == 1.0 and isinstance(self.noise, GaussianNoise)
             return LocalGaussian(1.0, self.noise.shift) if plain else Sampled(self.noise, used)
         if isinstance(self.noise, GaussianNoise):
-            return AllocationGaussian(steps, used, self.noise.shift, mass)
+            return gaussian_in_slots(steps, used, self.noise.shift, mass, RANDOM_ALLOCATION)
         pair = self.pair if self.noise is None else Sampled(self.noise, 1.0)
         assert pair is not None
-        return AllocatedPair(steps, used, pair, mass)
+        return step_in_slots(steps, used, pair, mass)
 
     def one_replaced(self, steps: int, used: float, mass: float) -> UnitBound:
         """R2, or a revealed step, under replace-one; the witnesses have a record of zeros, or opposite records."""
         pair = self.one_of(steps, used, mass)
         if self.noise is None:
-            return minimum([R2TwoSteps(pair)], pair.witnesses)  # type: ignore[arg-type]
+            return minimum([TwoSteps(pair)], pair.witnesses)  # type: ignore[arg-type]
         used *= self.rate
         if used < 1.0:
             revealed = SampledReplaced(self.noise, used)
@@ -165,13 +167,13 @@ class AllocatedStep:
             revealed = Sampled(self.noise.times(2.0), 1.0)
         if steps == 1:
             return revealed
-        assert isinstance(pair, AllocationGaussian | AllocatedPair)
+        assert isinstance(pair, OneOfSlots)
         witnesses: tuple[Witness, ...] = (pair,)
-        if isinstance(pair, AllocationGaussian):
-            shift = pair.mu / math.sqrt(steps)
+        if self.mu is not None:
+            shift = self.mu / math.sqrt(steps)
             opposite = Opposite(revealed, GaussianNoise(shift), used)
             witnesses += (LocalGaussian(1.0, 2.0 * shift) if used == 1.0 else opposite,)
-        return minimum([R2TwoSteps(pair), revealed], witnesses)
+        return minimum([TwoSteps(pair), revealed], witnesses)
 
 
 class Blocks(NamedTuple):
@@ -218,7 +220,7 @@ class Epoch:
             return [(one(self.finished, self.used * part, mass), 1)]
         if self.used < 1.0:
             pair = SampledEpoch(self, mass)
-            return [(minimum([R2TwoSteps(pair)], pair.witnesses) if replaced else pair, 1)]
+            return [(minimum([TwoSteps(pair)], pair.witnesses) if replaced else pair, 1)]
         units = [(one(size, prob, mass), count) for size, prob, count in self.blocks]
         if self.selected == self.steps == self.finished:
             return units

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import Any
 
 import dp_accounting
@@ -11,129 +9,22 @@ from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from checkin_jax import _validate
-from checkin_jax._rounding import down, up
 from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
-from checkin_jax.accounting.attack import AttackTerms, attack_terms
-from checkin_jax.accounting.bounds.interface import LocalGaussian, UnitBound, neg_log_tail
-from checkin_jax.accounting.bounds.windows.allocated_sums import AllocatedPair, AllocationGaussian
-from checkin_jax.accounting.composition import compose
-from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import relation_of
+from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.accountant import CheckInAccountant
 from checkin_jax.accounting.interop.allocated_epochs import (
     LEAST_NOISE,
     MOST_NOISE,
-    Epoch,
     RandomAllocationDpEvent,
-    SummedSteps,
     UnfinishedAllocationDpEvent,
-    epoch_of,
 )
 from checkin_jax.accounting.interop.central_bounds import LEAST_RATE
-from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
-from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 from checkin_jax.randomizers import KnownProfile
-
-# Witnesses of random allocation that are attained, and of sums of all steps.
-_PAIRS, _SUMS = (AllocationGaussian, AllocatedPair), (LocalGaussian, SummedSteps)
-
-
-@dataclasses.dataclass(frozen=True)
-class AllocationGuarantee:
-    """The result of `random_allocation`: a bracket of epsilon.
-
-    Attributes:
-      epsilon: certified upper end in nats, rounded up.
-      lower: lower end in nats, rounded down; no valid bound is below it.
-      delta: the delta of both ends.
-      neighboring_relation: "add-or-remove-one" or "replace-one".
-      events: (event, count): the epochs, and the unfinished one, if any.
-      method, lower_method: methods of the two ends.
-    """
-
-    epsilon: float
-    lower: float
-    delta: float
-    neighboring_relation: str
-    events: tuple[tuple[DpEvent, int], ...]
-    method: str
-    lower_method: str
-
-    validity = "certified"
-
-    def _units(self) -> list[tuple[UnitBound, int]]:
-        return _units(self.events, self.neighboring_relation, self.delta)
-
-    @functools.cached_property
-    def attack(self) -> AttackTerms:
-        """Attack terms with both ends certified."""
-        with float64():
-            units = self._units()
-        return attack_terms(units, self.delta, Bracket(self.lower, self.epsilon, self.method), [])
-
-    def to_pld(
-        self, *, value_discretization_interval: float = 1e-4, tail_mass: float = 1e-15
-    ) -> PrivacyLossDistribution:
-        """Returns dp_accounting's privacy loss distribution of all epochs, pessimistic, see `checkin_jax.to_pld`.
-
-        Raises:
-          TypeError, ValueError: an argument outside its range.
-        """
-        spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
-        with float64():
-            units = _units(self.events, self.neighboring_relation, tail_mass)
-            share = tail_mass / sum(count for _, count in units)
-            return composed_pld(units, spacing=spacing, tail_mass=share)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"({up(self.epsilon)}, {self.delta!r})-differential privacy, {self.validity}",
-                *(f"  mechanism  {_words(event)}, {count:,} times" for event, count in self.events),
-                f"  adjacency  {self.neighboring_relation}",
-                f"  bracket    {down(self.lower)} <= epsilon <= {up(self.epsilon)}",
-                f"  upper end  {self.method}",
-                f"  lower end  {self.lower_method}",
-            ]
-        )
-
-
-def _epoch(event: DpEvent) -> Epoch:
-    epoch = epoch_of(event)
-    assert epoch is not None
-    return epoch
-
-
-def _words(event: DpEvent) -> str:
-    epoch, inner = _epoch(event), event
-    while not isinstance(inner, RandomAllocationDpEvent):
-        inner = inner.event  # type: ignore[attr-defined]
-    step: Any = inner.event
-    known = isinstance(step, dp_accounting.GaussianDpEvent)
-    what = f"Gaussian noise of {step.noise_multiplier!r} on each" if known else f"{_name(step)} as each"
-    selected = f"in {epoch.selected:,} of them"
-    if epoch.used < 1.0:
-        selected += f" with probability {epoch.used:.6g}, else in none"
-    shown = f", of which the first {epoch.finished:,} are shown" if epoch.finished < epoch.steps else ""
-    return f"{what} of {epoch.steps:,} {'sums' if known else 'steps'}, a record {selected}{shown}"
-
-
-def _name(step: Any) -> str:
-    if isinstance(step, PrivacyLossDistribution):
-        return "a given privacy loss distribution"
-    return step.name if isinstance(step, KnownProfile) else repr(step)
-
-
-def _units(
-    events: tuple[tuple[DpEvent, int], ...], relation: str, delta: float
-) -> list[tuple[UnitBound, int]]:
-    number = sum(count * _epoch(event).number for event, count in events)
-    mass = neg_log_tail(float(number), delta)
-    return [
-        (one, times * count) for event, count in events for one, times in _epoch(event).units(relation, mass)
-    ]
 
 
 @named
@@ -147,7 +38,7 @@ def random_allocation(
     num_epochs: int = 1,
     unfinished_steps: int = 0,
     sampling_prob: float = 1.0,
-) -> AllocationGuarantee:
+) -> LedgerGuarantee:
     """Certified bracket for sampling by random allocation (balls and bins) with central noise.
 
     In each epoch every record is in `num_selected` of `num_steps` steps, uniformly chosen, independently of the others.
@@ -156,7 +47,7 @@ def random_allocation(
     Theorem: under add-or-remove with num_selected = 1 and a step's pair (P, Q) the epoch's pair is (1-q) Q^t + (q/t)
     sum_i (P in step i) against Q^t [Feldman, Shenfeld 2026], attained if the step's pair is. num_selected = k > 1 is at
     most k units of one of t/k steps [Feldman, Shenfeld 2025; proof for adaptive steps in docs/theory_allocation.md, 6].
-    Under replace-one each unit is bounded by two-steps (R2).
+    Under replace-one each unit is bounded by two-steps (R2). A `CheckInAccountant` composes the events with others.
 
     Args:
       noise_multiplier: noise standard deviation over the largest norm of a record's value, in [1/12, 1e6]; or another
@@ -201,31 +92,14 @@ def random_allocation(
         events.append((_sampled(some, prob * unfinished / steps), 1))
     elif unfinished:
         events.append((_sampled(UnfinishedAllocationDpEvent(sums, unfinished), prob), 1))
-    with float64():
-        units = _units(tuple(events), relation, delta)
-    found = compose.bracket(units, delta)
-    names = dict.fromkeys(_theorem(_epoch(event), relation == REPLACE) for event, _ in events)
-    below = found.lower_method
-    for kinds, words in ((_PAIRS, "the pair of random allocation"), (_SUMS, "the sum of all steps")):
-        below = words if any(kind.name in below for kind in kinds) else below
-    return AllocationGuarantee(
-        found.upper,
-        found.lower,
-        delta,
-        relation,
-        tuple(events),
-        f"{' and '.join(names)}, {found.method}",
-        below,
+    ledger = CheckInAccountant(
+        NeighboringRelation.REPLACE_ONE if relation == REPLACE else NeighboringRelation.ADD_OR_REMOVE_ONE
     )
-
-
-def _theorem(epoch: Epoch, replaced: bool) -> str:
-    name = "R2: out of the record's place, and into it" if replaced else "the pair of random allocation"
-    if epoch.single:
-        return name
-    units = f"{min(epoch.selected, epoch.finished)} units of one of t/k steps"
-    units += " after sampling" if epoch.used < 1.0 else ""
-    return f"{units}, each by {name}" if replaced else units
+    for event, count in events:
+        # A step without a bound is refused with its reason.
+        central.units_of(event, relation)
+        ledger.compose(event, count)
+    return ledger.guarantee(delta)
 
 
 def _sampled(event: DpEvent, prob: float) -> DpEvent:

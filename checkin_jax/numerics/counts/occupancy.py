@@ -89,6 +89,23 @@ def fewest(num_clients: float, prob: float, neg_log_tail: float) -> tuple[int, f
     return found, math.exp(float(binomial.log_chernoff(found - 1.0, num_clients, prob)))
 
 
+def many_empty(num_clients: int, num_slots: int, prob: float, least: int) -> float:
+    """Upper bound on the probability that n clients leave at least `least` slots empty.
+
+    j given slots are empty with probability (1 - p_0 j / m)^n, and `least` slots have binomial(least, j) sets of j.
+    """
+    taken = np.arange(1.0, least + 1.0)
+    share = np.minimum(prob * taken / num_slots, 1.0)
+    if num_clients > 0:
+        with np.errstate(divide="ignore"):
+            log_none = num_clients * np.log1p(-share)
+    else:
+        log_none = np.zeros_like(share)
+    # log of binomial(m, j) / binomial(least, j).
+    log_sets = np.cumsum(np.log(num_slots + 1.0 - taken) - np.log(least + 1.0 - taken))
+    return math.exp(min(float(np.min(log_sets + log_none)) + 1e-9, 0.0))
+
+
 def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
     """Law of K, [num_slots + 1], by recursion over clients; relative errors of num_clients roundings."""
     filled = np.arange(num_slots + 1.0)

@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, WeightLaw
 from checkin_jax.accounting.bounds.profiles import Profile
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.numerics import staged_clones

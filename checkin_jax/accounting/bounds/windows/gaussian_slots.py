@@ -30,23 +30,21 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import window_witnesses
-from checkin_jax.accounting.bounds.windows.allocated_sums import (
+from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
+from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds, TwoSteps
+from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
     MOST_LATTICE_MU,
-    AllocationGaussian,
     ButForRareEvent,
-    G3Slots,
-    R2TwoSteps,
+    OneOfSlots,
+    gaussian_among_others,
+    gaussian_in_slots,
 )
-from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
-from checkin_jax.accounting.bounds.windows.few_empty_slots import OccupiedAllocationGaussian, some_empty
-from checkin_jax.accounting.bounds.windows.public_mixture import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.reductions import (
     Reduction,
-    Sums,
     displacing_reductions,
     hidden_reductions,
-    sums_of,
 )
 from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
 from checkin_jax.numerics.counts import occupancy
@@ -60,43 +58,20 @@ _OWN_LAWS, _EACH_LABEL = 256, 64
 _MATTERS = 1e-3
 
 
-@functools.lru_cache(maxsize=64)
-def _hidden(unit: Unit) -> tuple[Reduction, ...]:
-    """Reductions of the target's slots if dummies are hidden; none if they are visible."""
-    slots, mu = unit.slots, unit.randomizer.gaussian_mu
-    if slots is None or mu is None or not slots.hidden:
-        return ()
-    return tuple(hidden_reductions(slots, common_slots(unit), sums_of(slots, unit.view), mu))
+def _hidden(unit: Unit) -> list[Reduction]:
+    """Reductions of the target's slots if dummies are hidden."""
+    mu = unit.randomizer.gaussian_mu
+    return [] if mu is None else hidden_reductions(unit, mu)
 
 
-def common_slots(unit: Unit) -> bool:
-    """True if all clients have the same slots."""
-    protocol = unit.protocol
-    return protocol.used_slot_choices is not None or protocol.unequal_used_slot_choices is not None
-
-
-@functools.lru_cache(maxsize=64)
 def _placed(unit: Unit) -> tuple[Reduction, ...]:
     """Reductions of common slots in which the target displaces another client."""
-    choices, mu = unit.protocol.used_slot_choices, unit.randomizer.gaussian_mu
-    if choices is None or mu is None or not unit.replaced:
-        return ()
-    return tuple(displacing_reductions(choices, _hides_empty(unit), _sums(unit), mu, unit.neg_log_tail))
+    mu = unit.randomizer.gaussian_mu
+    return () if mu is None else displacing_reductions(unit, mu)
 
 
 def _hides_empty(unit: Unit) -> bool:
     return unit.slots is not None and unit.slots.hidden
-
-
-def _sums(unit: Unit) -> Sums:
-    """Observed sums if their noise adds up; else single slots, of which sums are a post-processing.
-
-    Colluding clients subtract their own messages from a sum.
-    """
-    slots = unit.slots
-    if slots is None or unit.randomizer.gaussian_mu is None:
-        return Sums(1, 0)
-    return sums_of(slots, unit.view)
 
 
 def r1(unit: Unit) -> UnitBound | None:
@@ -104,7 +79,7 @@ def r1(unit: Unit) -> UnitBound | None:
 
     A record is replaced, or in R1' a client added or removed.
     """
-    ways = (*_hidden(unit), *_placed(unit))
+    ways = [*_hidden(unit), *_placed(unit)]
     if not ways:
         return None
     if not unit.replaced:
@@ -124,12 +99,12 @@ def r2(unit: Unit) -> UnitBound | None:
     for way in _hidden(unit):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
-            pair = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
-            steps.append((way, spread, R2TwoSteps(pair)))
+            pair = gaussian_among_others(way.number, way.use_prob, way.mu, neg_log_tail)
+            steps.append((way, spread, TwoSteps(pair)))
     for way in _placed(unit):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.use_prob, way.mu, neg_log_tail)
-            steps.append((way._replace(levels=()), _spread(way.mu), R2TwoSteps(pair, way.failure_prob)))
+            pair = gaussian_in_slots(way.number, way.use_prob, way.mu, neg_log_tail)
+            steps.append((way._replace(levels=()), _spread(way.mu), TwoSteps(pair, way.failure_prob)))
     return _narrowest(steps)
 
 
@@ -166,18 +141,14 @@ def r3(unit: Unit) -> UnitBound | None:
 
 def _r3_of_profile(unit: Unit) -> UnitBound | None:
     """R3 for the randomizer's profile; with visible slots only for randomizers without laws of their own."""
-    slots, randomizer, neg_log_tail = unit.slots, unit.randomizer, unit.neg_log_tail
+    randomizer = unit.randomizer
     if unit.worst_of_its_kind:
         return None
     if randomizer.kary is not None and not _rivals(unit):
         return None
     if not _hides_empty(unit) and randomizer.step_set is not None:
         return None
-    ways = [Reduction(slots.number, slots.use_prob, 1.0)] if slots is not None and slots.hidden else []
-    if unit.protocol.used_slot_choices is not None:
-        ways += displacing_reductions(
-            unit.protocol.used_slot_choices, bool(ways), _sums(unit), 1.0, neg_log_tail
-        )
+    ways = [*hidden_reductions(unit, 1.0, False), *displacing_reductions(unit, 1.0, False)]
     if not ways:
         return _apart(unit)
     way = min(ways, key=lambda way: way.deviation)
@@ -195,17 +166,13 @@ def r3_of_sums(unit: Unit) -> UnitBound | None:
     def among(number: int, use_prob: float, failure_prob: float, mu: float) -> HiddenSlots:
         return HiddenSlots(number, use_prob, profile(round(mu**-2)), unit.neg_log_tail, failure_prob)
 
-    sums, choices = sums_of(slots, unit.view), unit.protocol.used_slot_choices
-    ways = hidden_reductions(slots, common_slots(unit), sums, 1.0)
-    if choices is not None:
-        ways += displacing_reductions(choices, True, sums, 1.0, unit.neg_log_tail)
     found = [
         _with_left(
             way,
             among(way.number, way.use_prob, way.failure_prob, way.mu) if way.number else None,
             functools.partial(among, 1, way.use_prob, way.failure_prob),
         )
-        for way in ways
+        for way in (*hidden_reductions(unit, 1.0), *displacing_reductions(unit, 1.0))
     ]
     return _smallest(found)
 
@@ -264,7 +231,7 @@ def g2_apart(unit: Unit) -> AllCut | None:
     slots, choices, neg_log_tail = unit.slots, unit.protocol.used_slot_choices, unit.neg_log_tail
     if slots is None or slots.hidden or choices is None or not unit.replaced or choices.num_clients == 1:
         return None
-    if displacing_reductions(choices, False, _sums(unit), 1.0, neg_log_tail):
+    if displacing_reductions(unit, 1.0, unit.randomizer.gaussian_mu is not None):
         return None
     return AllCut(choices.num_clients, one_message(unit.randomizer), neg_log_tail)
 
@@ -293,10 +260,10 @@ def g3(unit: Unit) -> UnitBound | None:
     found: list[UnitBound] = []
     for way in _hidden(unit):
         if way.number and slots.num_rivals == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
-            pair = AllocationGaussian(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
+            pair = gaussian_in_slots(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
             found.append(_with_left(way, pair, _alone(unit)))
         elif way.number and slots.num_rivals and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            shared = G3Slots(way.number, way.use_prob, way.mu, neg_log_tail)
+            shared = gaussian_among_others(way.number, way.use_prob, way.mu, neg_log_tail)
             found.append(_with_left(way, shared, _alone(unit)))
             if (
                 unit.protocol.used_slot_choices is not None
@@ -305,8 +272,10 @@ def g3(unit: Unit) -> UnitBound | None:
             ):
                 # The others are in at most `slots.num_rivals` terms; in each other term the target replaces a dummy.
                 free, used = way.number - slots.num_rivals, way.use_prob / way.number
-                by_itself = AllocationGaussian(free, used * free, 0.5 * way.mu, neg_log_tail)
-                others = G3Slots(slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail)
+                by_itself = gaussian_in_slots(free, used * free, 0.5 * way.mu, neg_log_tail)
+                others = gaussian_among_others(
+                    slots.num_rivals, used * slots.num_rivals, way.mu, neg_log_tail
+                )
                 found.append(_with_left(way, TwoKinds(by_itself, others), _alone(unit)))
     return _smallest(found)
 
@@ -316,19 +285,16 @@ def g3_prime(unit: Unit) -> UnitBound | None:
     choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
     if choices is None or unit.replaced or choices.num_clients == 1:
         return None
-    found: list[UnitBound] = []
     ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
+    if ways and mu is not None and all(way.number != choices.num_slots for way in ways):
+        # Sums are a post-processing of the slots, whose empty ones are counted.
+        ways.append(Reduction(choices.num_slots, choices.prob, mu))
+    found: list[UnitBound] = []
     for way in ways:
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
-            crowded = OccupiedAllocationGaussian(*choices, way.mu, neg_log_tail, way.number)
-            if crowded.gains:
+            crowded = few_empty(CommonWindow(*choices, way.mu, neg_log_tail), way.number)
+            if len(crowded.parts) > 1:
                 found.append(_with_left(way, crowded, _alone(unit)))
-    sums = ways and all(way.number != choices.num_slots for way in ways)
-    if sums and mu is not None and LEAST_MU <= mu <= MOST_LATTICE_MU:
-        # Sums are a post-processing of the slots, whose empty ones are counted.
-        crowded = OccupiedAllocationGaussian(*choices, mu, neg_log_tail)
-        if crowded.gains:
-            found.append(crowded)
     return _smallest(found)
 
 
@@ -391,7 +357,7 @@ def witnesses(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
 
 def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
     """The witness of the largest message, where the view shows single messages, and these matter."""
-    shown = slots.hidden and sums_of(slots, unit.view).size == 1
+    shown = slots.hidden and unit.sum_size == 1
     if not shown or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
         return []
     return [LargestInSlots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
@@ -399,7 +365,7 @@ def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
 
 def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
     size, neg_log_tail, choices = (
-        sums_of(slots, unit.view).size,
+        unit.sum_size,
         unit.neg_log_tail,
         unit.protocol.used_slot_choices,
     )
@@ -411,7 +377,7 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
         if not slots.hidden:
             return _visible_witnesses(*choices, size, used_lower, mu, neg_log_tail)
         # Others at distance mu occupy all slots, except with the negligible probability `empty`.
-        empty = some_empty(*choices)
+        empty = occupancy.many_empty(choices.num_clients - 1, choices.num_slots, choices.prob, 1)
         if (
             empty < 1e-3 * math.exp(17.0 - neg_log_tail)
             and used_lower > empty
@@ -419,17 +385,17 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
         ):
             return (
                 ButForRareEvent(
-                    AllocationGaussian(number, used_lower - empty, mu, neg_log_tail), empty, False
+                    gaussian_in_slots(number, used_lower - empty, mu, neg_log_tail), empty, False
                 ),
             )
     found: list[Witness] = []
     # All others and the dummies are at zero.
     if LEAST_MU <= 0.5 * mu <= MOST_LATTICE_MU:
-        found.append(AllocationGaussian(number, used_lower, 0.5 * mu, neg_log_tail))
+        found.append(gaussian_in_slots(number, used_lower, 0.5 * mu, neg_log_tail))
     # Scale of the grids, evaluated once.
-    grid_bound = AllocationGaussian(number, used_lower, mu, neg_log_tail)
+    grid_bound = gaussian_in_slots(number, used_lower, mu, neg_log_tail)
     if unit.replaced:
-        found += _opposite_records(grid_bound)
+        found += _opposite_records(grid_bound, mu)
     if (
         choices is not None
         and size == 1
@@ -441,13 +407,13 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
     return tuple(found)
 
 
-def _opposite_records(alone: AllocationGaussian) -> list[Witness]:
+def _opposite_records(alone: OneOfSlots, mu: float) -> list[Witness]:
     """Witnesses of a record replaced by the opposite one, with all others and the dummies at zero.
 
     One uses the law of a sum over the slots. Where its rounding matters, another uses contours, which are looser for
     few messages.
     """
-    number, mu, neg_log_tail = alone.slots, alone.mu, alone.neg_log_tail
+    number, neg_log_tail = alone.slots, alone.neg_log_tail
     found: list[Witness] = []
     if mu > MOST_LATTICE_MU:
         return found
@@ -468,14 +434,14 @@ def _visible_witnesses(
         return ()
     if size > 1:
         # Post-processing: noise is added for each empty slot, and their places are dropped.
-        return (AllocationGaussian(m // size, used_lower, mu, neg_log_tail),)
+        return (gaussian_in_slots(m // size, used_lower, mu, neg_log_tail),)
     found: list[Witness] = []
     apart, _ = occupancy.all_apart(n, m, prob)
     if apart > 1e-3:
-        found.append(ButForRareEvent(AllocationGaussian(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
+        found.append(ButForRareEvent(gaussian_in_slots(n, 1.0, mu, neg_log_tail), 1.0 - apart, True))
     # Post-processing: all but `least` of the occupied slots are dropped.
     fewest = occupancy.least(n, m, prob, _SELDOM)
     if fewest >= 1:
-        pair = AllocationGaussian(fewest, fewest / n, mu, neg_log_tail)
+        pair = gaussian_in_slots(fewest, fewest / n, mu, neg_log_tail)
         found.append(ButForRareEvent(pair, math.exp(-_SELDOM), True))
     return tuple(found)

@@ -7,24 +7,17 @@ slots of one sum are at most comonotone. Proof: docs/theory_allocation.md, 5.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
-from checkin_jax.accounting.bounds.windows.few_empty_slots import some_empty
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.protocols import SlotChoices, Slots
 
 # With visible slots, sums count as full if a slot is empty with probability below this share of exp(17 - mass).
 _NEVER = 1e-3
 # Numbers of used clients are told apart if that lowers the deviation by this factor.
 _FEWER = 0.97
-
-
-class Sums(NamedTuple):
-    """Observed sums of `size` successive slots, the last one of `short` if that is not 0."""
-
-    size: int
-    short: int
 
 
 class Reduction(NamedTuple):
@@ -49,19 +42,25 @@ class Reduction(NamedTuple):
         return self.use_prob * math.sqrt(share / self.number)
 
 
-def sums_of(slots: Slots, view: str) -> Sums:
-    """Sums that the adversary observes: single slots, except in the view "aggregate"."""
-    size = slots.minibatch if view == "aggregate" else 1
-    return Sums(size, slots.total % size)
+def _sums(unit: Unit, summed: bool) -> tuple[int, int]:
+    """Numbers of slots in an observed sum, and in the last one if that is shorter, else 0."""
+    size = unit.sum_size if summed else 1
+    return size, unit.slots.total % size if unit.slots is not None else 0
 
 
-def hidden_reductions(slots: Slots, common: bool, sums: Sums, mu: float) -> list[Reduction]:
+def hidden_reductions(unit: Unit, mu: float, summed: bool = True) -> list[Reduction]:
     """Reductions with hidden dummies: the target is equally likely in each of its slots, whatever the others do.
 
-    common: True if all clients have the same slots. The first reduction uses the sums themselves. If sums and window
-    are not aligned, a second one uses equal parts of them.
+    The first one uses the sums themselves. If sums and window are not aligned, a second one uses equal parts of them.
+    There are none if dummies are visible.
+
+    Args:
+      summed: True if the noise of a sum adds up; else single slots count, of which sums are a post-processing.
     """
-    size, short = sums
+    slots = unit.slots
+    if slots is None or not slots.hidden:
+        return []
+    size, short = _sums(unit, summed)
     if size == 1:
         return [Reduction(slots.number, slots.use_prob, mu)]
     # Fewer, fuller sums are the worst case.
@@ -73,22 +72,27 @@ def hidden_reductions(slots: Slots, common: bool, sums: Sums, mu: float) -> list
     if shares:
         # A sum is a post-processing of parts that divide its noise, one of which holds the target.
         part = math.gcd(size, slots.number)
-        if not common and short:
+        if not unit.common_slots and short:
             part = 1
         found.append(Reduction(slots.number // part, slots.use_prob, mu / math.sqrt(part)))
     return found
 
 
-def displacing_reductions(
-    choices: SlotChoices, hidden: bool, sums: Sums, mu: float, neg_log_tail: float
-) -> list[Reduction]:
-    """Reductions of common windows: the target displaces a used client; none if all clients are used."""
+@functools.lru_cache(maxsize=64)
+def displacing_reductions(unit: Unit, mu: float, summed: bool = True) -> tuple[Reduction, ...]:
+    """Reductions of common windows: the target displaces a used client; none if all clients are used.
+
+    Colluding clients subtract their own messages from a sum.
+    """
+    choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
+    if choices is None or not unit.replaced:
+        return ()
     n, m, prob = choices
-    size, short = sums
+    size, short = _sums(unit, summed)
     most, rest = occupancy.most(n, m, prob, neg_log_tail)
-    if size > 1 and not hidden:
+    if size > 1 and not (unit.slots is not None and unit.slots.hidden):
         # An empty slot brings no noise.
-        empty = some_empty(n + 1, m, prob)
+        empty = occupancy.many_empty(n, m, prob, 1)
         if empty > _NEVER * math.exp(17.0 - neg_log_tail):
             size, short = 1, 0
         else:
@@ -99,7 +103,7 @@ def displacing_reductions(
         few = first._replace(levels=tuple(numbers), failure_prob=lost, number=max(numbers[-1][0], 1))
         few = few._replace(use_prob=few.number / n)
         found = [few if few.deviation < _FEWER * first.deviation else first]
-        return [way for way in found if way.use_prob < 1.0]
+        return tuple(way for way in found if way.use_prob < 1.0)
     whole = -(-min(most, m - short) // size)
     places = whole * size + short
     found = [Reduction(whole, places / n, mu / math.sqrt(size), rest)]
@@ -108,4 +112,4 @@ def displacing_reductions(
         part = math.gcd(size, m)
         number = -(-most // part)
         found.append(Reduction(number, number * part / n, mu / math.sqrt(part), rest))
-    return [way for way in found if way.use_prob < 1.0]
+    return tuple(way for way in found if way.use_prob < 1.0)

@@ -197,7 +197,7 @@ class CompetingGaussian:
 class OppositeGaussian:
     """Witness of A_fix and A_sldw, hidden dummies: opposite records in one of m slots, others at zero. Symmetric.
 
-    Attributes as in `AllocationGaussian`; slots <= MOST_OPPOSITE.
+    Attributes as in `OneOfSlots`; mu: 2 / noise_multiplier; slots <= MOST_OPPOSITE.
     """
 
     grid_bound: UnitBound
