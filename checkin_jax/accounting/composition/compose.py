@@ -240,7 +240,7 @@ class _Composer(Search):
         ends = [self._truncated(losses) for losses in ([far] if near == far else [far, between, near])]
         return min(ends, key=lambda each: each[0].upper)
 
-    def _truncated(self, truncation_losses: list[float]) -> tuple[Bracket, Sequence[np.ndarray]]:
+    def _truncated(self, truncation_losses: Sequence[float]) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, the larger of the two orders', and its knots."""
         followed = copy.copy(self)
         followed.truncation_losses = truncation_losses
