@@ -60,7 +60,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
 )
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
-from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
@@ -450,14 +450,15 @@ def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _all_sent(randomizer: Randomizer) -> left_out_clones.MechanismSteps:
+def _all_sent(randomizer: Randomizer) -> Steps:
     """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
     own = _own_steps(randomizer)
-    if own is None or randomizer.one_bit is not None:
-        return left_out_clones.any_message(randomizer.largest_loss, randomizer.one_bit)
-    total_variation = randomizer.total_variation
+    if randomizer.one_bit is not None:
+        return OneBitMessage(randomizer.largest_loss, randomizer.one_bit)
+    if own is None:
+        return AnyMessage(randomizer.largest_loss)
     most = math.tanh(0.5 * own.epsilon0)
-    return left_out_clones.of_own_laws(own, total_variation if 0.0 < total_variation < most else most)
+    return dataclasses.replace(own, total_variation=min(randomizer.total_variation or most, most))
 
 
 def g4(unit: Unit) -> UnitBound | None:

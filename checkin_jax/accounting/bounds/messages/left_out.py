@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, On
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex, left_out_clones
+from checkin_jax.numerics.staged_clones import Steps
 
 # Shares of the clients that may be left out (powers, so that plans share subproblems), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
@@ -383,13 +384,13 @@ class LeftOutPureLDP:
 
     Attributes:
       num_clients: n. neg_log_tail: -log of the negligible mass.
-      steps: of the messages, from `numerics.left_out_clones`.
+      steps: of the messages.
       adaptive: True if messages may depend on messages of the same round.
     """
 
     num_clients: int
     neg_log_tail: float
-    steps: left_out_clones.MechanismSteps
+    steps: Steps
     adaptive: bool = False
 
     name = "everybody"
@@ -400,7 +401,7 @@ class LeftOutPureLDP:
         return self.steps.epsilon0
 
     @property
-    def _setting(self) -> tuple[int, float, left_out_clones.MechanismSteps, bool]:
+    def _setting(self) -> tuple[int, float, Steps, bool]:
         return self.num_clients, self.neg_log_tail, self.steps, self.adaptive
 
     @property
