@@ -69,7 +69,8 @@ _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
 # Share of a forecast that the largest values of a pool may cost.
 _CUT = 1e-6
-# Relative rounding error of a pool's moment at the order.
+# Nodes in a row whose phases are computed; relative rounding error of a pool's moment at the order.
+_TOGETHER = 24
 _POOL_ROUNDING = 1e-7
 # Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
 # exp(-neg_log_tail), about delta over the number of units.
@@ -318,9 +319,12 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
         # Few steps of a very large epsilon0 overflow.
         return total._replace(log_mgf=np.asarray(math.inf))
     last = int(seen[-1]) + 1
-    turns = frequency[:last, None] * pool.places[None, :]
-    ratio = np.exp(1j * turns) @ (masses / whole)
-    rounded = 8.0 * UNIT * (8.0 + np.abs(tilted) + np.abs(order * pool.places) + np.abs(turns[-1]))
+    # The phase at node i + j _TOGETHER is a product of two, so the sums over places are a product of matrices.
+    near = np.exp(1j * frequency[: min(_TOGETHER, last), None] * pool.places)
+    far = np.exp(1j * frequency[:last:_TOGETHER, None] * pool.places) * (masses / whole)
+    ratio = (far @ near.T).ravel()[:last]
+    turns = np.abs(frequency[last - 1] * pool.places)
+    rounded = 8.0 * UNIT * (8.0 + np.abs(tilted) + np.abs(order * pool.places) + turns)
     off = (
         float(np.sum(rounded * masses) + np.sum(np.exp(pool.log_errors + order * pool.places - peak))) / whole
     )
