@@ -92,7 +92,7 @@ def second(z: Array) -> Array:
         some = flat[start : start + _AT_ONCE]
         near = np.abs(some) < 1.0
         value, outer = found[start : start + _AT_ONCE], some[~near]
-        value[near] = _series(some[near])
+        value[near] = _series(some[near])  # type: ignore[arg-type]
         value[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
     return found.reshape(z.shape)  # type: ignore[return-value]
 

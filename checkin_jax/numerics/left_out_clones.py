@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -355,7 +355,7 @@ def _t1(laws: StepLaws, count: Array, x: Array) -> Array:
 
 @quietly
 def _played_out(
-    laws: StepLaws, weights: list[Weights], pools: list[PoolLaw] | None, extra: Array, x: Array
+    laws: StepLaws, weights: Sequence[Weights], pools: list[PoolLaw] | None, extra: Array, x: Array
 ) -> Array:
     """Upper bounds on E V_w(x + pool)_+, [losses].
 
@@ -373,7 +373,7 @@ def _played_out(
         return staged_games.laws_on(laws.candidates, at, laws.laws, deviation, order, all_nodes, nodes)
 
     weight, count = _stages(weights, alone=laws.candidates.size == 1)
-    allowed = 0.17 / np.sqrt(number) * worth / (len(count) * np.maximum(count, 1.0))
+    allowed = 0.17 / np.sqrt(number) * worth / (np.count_nonzero(count, axis=0) * np.maximum(count, 1.0))
     game = scaled(weight[0])
     played = staged_games.begin(game, host(count[0]))
     left_out = stop_loss.beyond(game.contour, nodes)
@@ -403,7 +403,7 @@ def _enough(total: stop_loss.ContourSum) -> int:
     return next(size for size in _NODES if size > large[-1])
 
 
-def _stages(weights: list[Weights], alone: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def _stages(weights: Sequence[Weights], alone: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Weight and number of steps of each stage, [stages, losses]; stages without steps are last.
 
     The first stage has T1's law, and is the only one of its weight if this is `alone`.
@@ -517,14 +517,12 @@ class Link:
     """Bound for shuffled messages of n clients, m - 1 of whom are left out; T1 if m = 0.
 
     Attributes:
-      pooled: m. deviation: approximate standard deviation of the loss. apart: upper bound on the total variation of
-        two messages.
+      pooled: m. deviation, t1_deviation: approximate standard deviations of the loss, and of T1's. apart: bound on
+        the total variation of two messages.
       floor: the bound is the value and c times this. at_end: upper bound on the divergence at c = p.
     """
 
     floor = at_end = 0.0
-    # True if T1 has the same floor, so that the smaller value serves.
-    t1_serves = True
 
     def __init__(
         self,
@@ -566,15 +564,16 @@ class Link:
         others = self.clients - self.pooled
         return _log_cosh_excess(self.pool, self.kappas, others / (others - 1.0) * (1.0 + 1e-11))
 
-    def _weights(self, tau: float) -> Weights | None:
-        """Weights for the best kappa; outputs with less even weights have probability at most tau."""
+    def _weights(self, tau: float, cost: float) -> tuple[Weights, float] | None:
+        """Weights for the best kappa, and the cost of less even ones, which have probability at most tau."""
         log_excess = self.log_excess - math.log(tau)
         usable = log_excess < 600.0
         if not usable.any():
             return None
         excess, kappa = np.exp(log_excess[usable]), self.kappas[usable]
         best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
-        return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
+        found = nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
+        return None if found is None else (found, cost)
 
     def _capped(self, above: float, allowed: float) -> tuple[Weights, float] | None:
         """Equal weights N/k, and the cost c A D_m(N/k) N/n of cutting others to them, about `allowed`."""
@@ -610,34 +609,33 @@ class Link:
         uneven = ((n - m) * np.asarray(laws.alone) + m * (unit - above)) / n
         tau = np.minimum((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
         cost = tau * uneven
-        weights = [self._weights(each) for each in tau]
         if self.adaptive:
-            capped = [self._capped(*each) or (None, math.inf) for each in zip(above, cost)]
-            weights, cost = [weights for weights, _ in capped], np.array([cost for _, cost in capped])
+            made = [self._capped(*each) for each in zip(above, cost)]
+        else:
+            made = [self._weights(*each) for each in zip(tau, cost)]
         found = np.full(above.shape, math.inf)
-        known = np.array([each is not None for each in weights])
+        known = np.array([each is not None for each in made])
         pools = [
             pool_law(self.pool, each, m, unit, math.log(_CUT) + math.log(usual))
             for each, usual in zip(above[known], expected[known])
         ]
         if pools:
-            cost[known] += m / n * np.exp([pool.log_beyond for pool in pools]) * (1.0 + ROUNDING)
+            weights, costs = zip(*(each for each in made if each is not None))
+            beyond = m / n * np.exp([pool.log_beyond for pool in pools]) * (1.0 + ROUNDING)
             extra = host((m * self.inner.deviation / unit) ** 2)
-            kept = [each for each in weights if each is not None]
-            played = _played_out(laws.at_losses(known), kept, pools, extra, self._start(above[known]))
-            found[known] = np.asarray(played) * unit / n + cost[known]
+            played = _played_out(laws.at_losses(known), weights, pools, extra, self._start(above[known]))
+            found[known] = np.asarray(played) * unit / n + (costs + beyond)
         return found
 
     def values(self, above: np.ndarray) -> np.ndarray:
         """Upper bounds on the hockey-stick divergence at c = 1 + above < p, but for the floor, both directions."""
         laws = step_laws(self.steps, above)
-        found = np.asarray(laws.alone)
-        if self.pooled:
-            found = _clipped(self._of_pool(laws, above), found)
-        if self.t1_serves or not self.pooled:
-            expected = self.t1_deviation * np.array([_normal_stop_loss(u) for u in above / self.t1_deviation])
-            tried = found > _HARDLY * expected
-            found[tried] = _clipped(self._of_t1(laws.at_losses(tried), above[tried]), found[tried])
+        if not self.pooled:
+            return _clipped(self._of_t1(laws, above), laws.alone)
+        found = _clipped(self._of_pool(laws, above), laws.alone)
+        expected = self.t1_deviation * np.array([_normal_stop_loss(u) for u in above / self.t1_deviation])
+        tried = found > _HARDLY * expected
+        found[tried] = _clipped(self._of_t1(laws.at_losses(tried), above[tried]), host(found[tried]))
         return found
 
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -653,11 +651,14 @@ class Link:
         """Profile at the losses that the next link needs."""
         near, far = self._places()
         above = np.append(near, far)
-        laws, staged = step_laws(self.steps, above), above <= _STAGED * self.deviation
-        logs = self._log_of_t1(laws, above)
-        contoured = ~staged & (above <= near[-1])
-        logs[contoured] = np.log(self._of_t1(laws.at_losses(contoured), above[contoured]) + FLUSHED) + ROUNDING
+        laws, logs = step_laws(self.steps, above), np.empty(above.shape)
+        staged, beyond = above <= _STAGED * self.deviation, above > near[-1]
+        contoured = ~staged & ~beyond
         logs[staged] = np.log(self.values(above[staged])) + ROUNDING
+        logs[contoured] = (
+            np.log(self._of_t1(laws.at_losses(contoured), above[contoured]) + FLUSHED) + ROUNDING
+        )
+        logs[beyond] = self._log_of_t1(laws.at_losses(beyond), far)
         return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
 
     def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
@@ -784,7 +785,8 @@ class NearlyPrivateLink(Link):
       variance: approximate one of one of n equivalent steps.
     """
 
-    t1_serves = False
+    # T1 has a larger floor.
+    t1_deviation = math.inf
 
     def __init__(self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps) -> None:
         """Any numbers of clients of the pools, falling, give a bound."""
@@ -862,6 +864,7 @@ def nearly_private(
     """
     num_clients = _validate.integer(2, 2.0**42, num_clients=num_clients)
     neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    epsilon0 = _validate.real(0.0, 50.0, "(]", epsilon0=epsilon0)
     delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
     messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
     delta = math.exp(_SURE - neg_log_tail)
@@ -879,8 +882,8 @@ def nearly_private(
     return NearlyPrivateLink(messages, num_clients, *best)
 
 
-def _clipped(value: np.ndarray, most: np.ndarray) -> np.ndarray:
-    return np.array(staged_games.clipped(host(value), host(most)))
+def _clipped(value: np.ndarray, most: Array) -> np.ndarray:
+    return np.array(staged_games.clipped(host(value), most))
 
 
 def _normal_stop_loss(u: float) -> float:
