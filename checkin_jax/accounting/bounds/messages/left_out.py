@@ -8,9 +8,11 @@ nearly eps0-LDP ones [docs/theory_shuffle.md]. Call inside `devices.float64()`.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -60,11 +62,11 @@ def _possible(profile: Profile, allowed: float) -> float:
     return max(min(allowed, -math.log(certain)), 1.0) if certain > 0.0 else allowed
 
 
-def _factor(profile: Profile, allowed: float) -> float:
-    """Approximately the least B > 1 with D(B) <= exp(-allowed), D the profile of one message."""
-    losses = np.linspace(0.0, _FAR, _SEARCHED)[1:]
-    enough = np.flatnonzero(profile.delta(losses) <= math.exp(-allowed))
-    return math.exp(float(losses[enough[0]])) if enough.size else math.inf
+def _factor(upper: Callable[[np.ndarray], Values], losses: np.ndarray, allowed: float) -> float:
+    """The least B = e^loss of these with D(B) <= exp(-allowed), D = `upper` falling; infinite if there is none."""
+    least = math.exp(-allowed)
+    first = bisect.bisect_left(losses, True, key=lambda loss: float(upper(np.array([loss]))[0]) <= least)
+    return math.exp(losses[first]) if first < losses.size else math.inf
 
 
 class _Link(NamedTuple):
@@ -77,7 +79,7 @@ class _Link(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def _plan(num_clients: int, profile: Profile, allowed: float, adaptive: bool) -> tuple[_Link, ...]:
     """The chain expected to be best, from n clients down. Every plan gives a valid bound."""
-    one = _factor(profile, allowed)
+    one = _factor(profile.delta, np.linspace(0.0, _FAR, _SEARCHED)[1:], allowed)
     # Approximate variance of T*, times 2 allowed.
     square = 4.0 * allowed * math.expm1(min(log_square(profile), 600.0))
 
@@ -203,8 +205,7 @@ class _Chain(TabulatedMessages):
     def _sum(self) -> HiddenSlots | None:
         """The sum of k terms; None if k = 0."""
         losses = np.concatenate([[0.0], np.geomspace(1e-6, _FAR, _SEARCHED)])
-        enough = np.flatnonzero(self._inner_upper(losses) <= math.exp(-self.allowed))
-        kept = math.floor(self._left / math.exp(losses[enough[0]])) if enough.size else 0
+        kept = math.floor(self._left / _factor(self._inner_upper, losses, self.allowed))
         if kept < 1:
             return None
         profile, mass = self.profile, max(self.allowed + _ROOM, 1.0)
@@ -259,12 +260,11 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
     for _ in _SHARES:
         if left_out is None:
             break
-        enough = np.flatnonzero(left_out.upper(losses) <= math.exp(-allowed))
-        if enough.size:
-            terms = (bound.num_clients - left_out.num_clients) / math.exp(losses[enough[0]])
-            pool = left_out.num_clients / (bound.num_clients - left_out.num_clients)
-            distance = 1.0 - (_POOLED[1] * math.sqrt(pool) if bound.adaptive else 0.0)
-            factor = 1.0 + math.sqrt(square / max(terms, 1e-300)) / distance if distance > 0.0 else math.inf
+        terms = (bound.num_clients - left_out.num_clients) / _factor(left_out.upper, losses, allowed)
+        pool = left_out.num_clients / (bound.num_clients - left_out.num_clients)
+        distance = 1.0 - (_POOLED[1] * math.sqrt(pool) if bound.adaptive else 0.0)
+        if terms > 0.0 and distance > 0.0:
+            factor = 1.0 + math.sqrt(square / max(terms, 1e-300)) / distance
             if factor < found.factor:
                 found, best = _Link(left_out.num_clients - 1, factor), left_out
         left_out = left_out.next_link
