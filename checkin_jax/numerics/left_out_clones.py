@@ -116,11 +116,12 @@ class StepLaws(NamedTuple):
         return self._replace(at=self.at[kept], laws=laws, alone=self.alone[kept])
 
     @property
-    def dominating(self) -> tuple[Array, Array]:
-        """Values and probabilities of the last law, [losses, values]."""
-        law = np.broadcast_to(self.laws[:, -1], self.at.shape)
-        used = np.flatnonzero(law.any(axis=0))
-        return host(self.at[:, used]), host(law[:, used])
+    def dominating(self) -> StepLaws:
+        """The last law alone, with a candidate."""
+        law = np.broadcast_to(self.laws[:, -1:], (*self.at.shape[:1], 1, *self.at.shape[1:]))
+        used = np.flatnonzero(law.any(axis=(0, 1)))
+        twice = host(np.repeat(law[..., used], 2, axis=1))
+        return self._replace(at=host(self.at[:, used]), laws=twice, candidates=host([[1.0]]))
 
     def variances(self) -> np.ndarray:
         """Variances of the laws, [losses, laws]."""
@@ -342,18 +343,6 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
 
 
 @quietly
-def _t1(laws: StepLaws, count: Array, x: Array) -> Array:
-    """Upper bounds on E(x + S)_+ for sums S of `count` steps with T1's law, [losses]."""
-    at, law = laws.dominating
-    deviation = host(np.sqrt(count * np.sum(np.square(at) * law, axis=1)))
-    order, _ = staged_games.contoured(deviation, x)
-    twice = host(np.stack([law, law], axis=1))
-    game = staged_games.laws_on(laws.candidates, at, twice, deviation, order, staged_games.USUAL)
-    played = staged_games.begin(game, count)
-    return stop_loss.stop_loss(played.total, game.contour, game.theta, x)
-
-
-@quietly
 def _played_out(
     laws: StepLaws, weights: Sequence[Weights], pools: list[PoolLaw] | None, extra: Array, x: Array
 ) -> Array:
@@ -539,7 +528,7 @@ class Link:
           neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
           adaptive: True if messages may depend on others of the round.
         """
-        self.steps, self.clients, self.adaptive = steps, clients, adaptive
+        self.steps, self.clients, self.adaptive, self.neg_log_tail = steps, clients, adaptive, neg_log_tail
         self.unit = math.expm1(steps.epsilon0)
         at_one = step_laws(steps, np.zeros(1))
         self.apart = float(at_one.alone[0])
@@ -556,7 +545,7 @@ class Link:
     @functools.cached_property
     def pool(self) -> LogProfile:
         """Profile of the m clients."""
-        return self.inner.profile()
+        return self.inner.profile
 
     @functools.cached_property
     def log_excess(self) -> np.ndarray:
@@ -592,12 +581,16 @@ class Link:
         return host(-self.clients * above / self.unit)
 
     def _of_t1(self, laws: StepLaws, above: np.ndarray) -> np.ndarray:
-        played = _t1(laws, host(float(self.clients)), self._start(above))
+        if not above.size:
+            return above
+        evenly = [Weights(np.ones(1), np.array([float(self.clients)]))] * above.size
+        played = _played_out(laws.dominating, evenly, None, host(0.0), self._start(above))
         return np.asarray(played) * self.unit / self.clients
 
     def _log_of_t1(self, laws: StepLaws, above: np.ndarray) -> np.ndarray:
         """Logarithms of Chernoff's bounds for T1."""
-        steps = zip(*laws.dominating, np.asarray(self._start(above)).tolist())
+        alone = laws.dominating
+        steps = zip(alone.at, alone.laws[:, -1], np.asarray(self._start(above)).tolist())
         logs = [_log_chernoff(at, masses, self.clients, x) for at, masses, x in steps]
         return np.array(logs) + math.log(self.unit / self.clients) + 1e-12
 
@@ -647,6 +640,7 @@ class Link:
             far.append(far[-1] * _RATIO)
         return near, np.array([each for each in far if each < 0.999 * self.unit])
 
+    @functools.cached_property
     def profile(self) -> LogProfile:
         """Profile at the losses that the next link needs."""
         near, far = self._places()
@@ -661,10 +655,14 @@ class Link:
         logs[beyond] = self._log_of_t1(laws.at_losses(beyond), far)
         return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
 
-    def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
-        """Losses from 0 to epsilon0 and the convex bound there, for negligible masses exp(-neg_log_tail)."""
-        above = distances(self.deviation, self.unit, neg_log_tail, _LOSSES)
-        asked = self.deviation * _deviations(math.exp(_SURE - neg_log_tail) / self.deviation)
+    @functools.cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Increasing losses in nats from 0 to epsilon0, and proven upper bounds on the divergence at e^losses.
+
+        The bounds are convex in e^loss, so every chord is a bound.
+        """
+        above = distances(self.deviation, self.unit, self.neg_log_tail, _LOSSES)
+        asked = self.deviation * _deviations(math.exp(_SURE - self.neg_log_tail) / self.deviation)
         above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
         upper = self.values(above) + (1.0 + above) * self.floor * (1.0 + ROUNDING)
         above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, self.at_end))
@@ -695,12 +693,16 @@ class _NearlyPrivate:
     """(eps0, delta0)-LDP messages and what their chains have in common.
 
     Attributes:
-      unit: p - 1. needed: log(1/tau), approximately.
+      unit: p - 1. needed: log(1/tau), approximately. neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
     """
 
     epsilon0: float
     delta0: float
-    needed: float
+    neg_log_tail: float
+
+    @property
+    def needed(self) -> float:
+        return max(self.neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0)
 
     @property
     def unit(self) -> float:
@@ -750,23 +752,21 @@ class _NearlyPrivate:
 
     def chains(self, clients: int, kind: _Steps) -> list[_Forecast]:
         """Chains of at most _LINKS_NEARLY links, the first with steps of this kind, inner ones with T1's law."""
-        sizes = [clients]
-        while sizes[-1] > 1:
-            sizes.append(max(sizes[-1] // _FEWER, 1))
         t1 = self.kinds[0]
-        known = {size: [_Forecast(t1.variance, self.cut_all(size), ())] for size in sizes}
-        for _ in range(_LINKS_NEARLY - 1):
-            known = {size: known[size] + self._ending(known, size, t1) for size in sizes[1:]}
-            known = {size: _undominated(found) for size, found in known.items()}
-        return self._ending(known, clients, kind)
 
-    def _ending(self, known: dict[int, list[_Forecast]], clients: int, kind: _Steps) -> list[_Forecast]:
-        return [
-            self.extended(clients, pooled, inner, kind)
-            for pooled, found in known.items()
-            if pooled < clients
-            for inner in found
-        ]
+        @functools.cache
+        def inner(clients: int, links: int) -> list[_Forecast]:
+            longer = linked(clients, links - 1, t1) if links else []
+            return _undominated([_Forecast(t1.variance, self.cut_all(clients), ()), *longer])
+
+        def linked(clients: int, links: int, kind: _Steps) -> list[_Forecast]:
+            found, pooled = [], clients
+            while pooled > 1:
+                pooled = max(pooled // _FEWER, 1)
+                found += [self.extended(clients, pooled, each, kind) for each in inner(pooled, links)]
+            return found
+
+        return linked(clients, _LINKS_NEARLY - 1, kind)
 
 
 def _undominated(chains: list[_Forecast]) -> list[_Forecast]:
@@ -792,7 +792,7 @@ class NearlyPrivateLink(Link):
         """Any numbers of clients of the pools, falling, give a bound."""
         self.messages, self.clients, self.adaptive, self.steps = messages, clients, True, kind.steps
         self.unit, self.pooled = messages.unit, pools[0] if pools else 0
-        self.apart, self.at_end = messages.apart, messages.delta0
+        self.apart, self.at_end, self.neg_log_tail = messages.apart, messages.delta0, messages.neg_log_tail
         variance = kind.variance
         self.floor = messages.cut_all(clients)
         if pools:
@@ -806,16 +806,8 @@ class NearlyPrivateLink(Link):
         """phi with H_c <= value + phi for all c >= 1: beyond any c the divergence is smaller than there."""
         if self.clients == 1:
             return self.floor
-        found = self._tabulated
+        found = self.profile
         return float(np.min(np.exp(found.logs) + (1.0 + found.above) * self.floor)) * (1.0 + ROUNDING)
-
-    @functools.cached_property
-    def pool(self) -> LogProfile:
-        return self.inner._tabulated
-
-    @functools.cached_property
-    def _tabulated(self) -> LogProfile:
-        return self.profile()
 
     def _log_far(self, at: Array, masses: Array, above: float, allowed: float) -> float:
         """Logarithm of a bound by Chernoff's with T1's law, about `allowed` of which is the cost of cuts."""
@@ -832,19 +824,20 @@ class NearlyPrivateLink(Link):
         value = (sums + cost + share * math.exp(pool.log_beyond)) * (1.0 + ROUNDING) + FLUSHED
         return math.log(value) + ROUNDING
 
+    @functools.cached_property
     def profile(self) -> LogProfile:
         """Profile by the pool alone, since T1's floor is larger."""
         if self.clients == 1:
             alone = float(step_laws(self.steps, np.zeros(1)).alone[0])
             return LogProfile(np.array([0.0, self.unit]), np.array([math.log(alone), -math.inf]))
         if not self.pooled:
-            return super().profile()
+            return super().profile
         above = np.concatenate(self._places())
         staged = above <= _STAGED * self.deviation
         logs = np.full(above.shape, math.inf)
         logs[staged] = np.log(self.values(above[staged])) + ROUNDING
-        steps = zip(*step_laws(self.steps, above).dominating, above.tolist())
-        for i, (at, masses, far) in enumerate(steps):
+        alone = step_laws(self.steps, above).dominating
+        for i, (at, masses, far) in enumerate(zip(alone.at, alone.laws[:, -1], above.tolist())):
             if i:
                 found = self._log_far(at, masses, far, _SPARED * math.exp(logs[i - 1]))
                 logs[i] = min(found, logs[i], logs[i - 1])
@@ -857,16 +850,16 @@ def nearly_private(
 ) -> NearlyPrivateLink | None:
     """Bound for (eps0, delta0)-LDP messages of all clients; None if more than delta is lost by cutting.
 
-    Clients send in uniform order, and messages may depend on earlier ones. Trust model: as `profile`.
+    Clients send in uniform order, and messages may depend on earlier ones. Trust model: as `pure`.
 
     Args:
-      num_clients, neg_log_tail: as in `profile`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
+      num_clients, neg_log_tail: as in `pure`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
     """
     num_clients = _validate.integer(2, 2.0**42, num_clients=num_clients)
     neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
     epsilon0 = _validate.real(0.0, 50.0, "(]", epsilon0=epsilon0)
     delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
-    messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
+    messages = _NearlyPrivate(epsilon0, delta0, neg_log_tail)
     delta = math.exp(_SURE - neg_log_tail)
     best, forecast = None, messages.unit
     for kind in messages.kinds:
@@ -902,28 +895,12 @@ def _deviations(value: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _link(num_clients: int, neg_log_tail: float, steps: Steps, adaptive: bool) -> Link:
-    """The link for the arguments of `profile`, which are checked."""
-    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
-    return Link(steps, num_clients, neg_log_tail, adaptive)
-
-
-def gains(num_clients: int, neg_log_tail: float, steps: Steps, adaptive: bool) -> bool:
-    """True if `profile` is expected to be below T1, that is, if there are enough clients for this
-    epsilon0.
-    """
-    return _link(num_clients, neg_log_tail, steps, adaptive).pooled > 0
-
-
-@functools.lru_cache(maxsize=8)
-def profile(
-    num_clients: int, neg_log_tail: float, steps: Steps, adaptive: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """E+: a privacy profile of one round in which every client sends one message through a shuffler.
+def pure(num_clients: int, neg_log_tail: float, steps: Steps, adaptive: bool = False) -> Link:
+    """E+: one round in which every client sends one message through a shuffler; its `table` is the bound.
 
     Trust model: the adversary observes all messages, shuffled. One record is replaced; all other records are
-    arbitrary and known. Call inside `devices.float64()`.
+    arbitrary and known. Call inside `devices.float64()`. The value is T1's where T1 is smaller, and everywhere if no
+    clients are pooled, which is if there are too few for this epsilon0.
 
     Args:
       num_clients: n, whole, in [1, 2^42].
@@ -932,16 +909,12 @@ def profile(
       adaptive: True if clients send in uniform order, and a message may depend on earlier ones of its round; False
         if no message depends on another one of its round.
 
-    Returns:
-      (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
-      hockey-stick divergence at e^losses in both directions. The bounds are convex in e^loss, so every chord
-      is a bound. All errors are rounded up. The value is T1's where T1 is smaller, and everywhere if `gains`
-      is false.
-
-    Cost: about 0.1 s of one core per link, at most three links; twice that above 3e7 clients. No compilation.
+    Cost of the table: about 0.1 s of one core per link, at most three links; twice that above 3e7 clients. No
+    compilation.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    link = _link(num_clients, neg_log_tail, steps, adaptive)
-    return link.table(neg_log_tail)
+    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
+    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    return Link(steps, num_clients, neg_log_tail, adaptive)

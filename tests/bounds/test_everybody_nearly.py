@@ -44,7 +44,7 @@ def shown_or_response(clients: int, p: float, delta0: float, at_other: int) -> t
 
 
 def link(clients: int, pools: tuple[int, ...], epsilon0: float, delta0: float, hexagon: bool):
-    messages = ours._NearlyPrivate(epsilon0, delta0, 12.0)
+    messages = ours._NearlyPrivate(epsilon0, delta0, MASS)
     return ours.NearlyPrivateLink(messages, clients, pools, messages.kinds[hexagon])
 
 

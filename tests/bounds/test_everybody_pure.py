@@ -28,7 +28,7 @@ def hexagon(p: float) -> AnyMessage:
 
 def t1_pool(clients: int, p: float) -> ours.LogProfile:
     """T1's profile of so many clients."""
-    return ours.Link(hexagon(p), clients, MASS, links=0).profile()
+    return ours.Link(hexagon(p), clients, MASS, links=0).profile
 
 
 # --- nearly even weights
@@ -340,8 +340,8 @@ def test_a_link_is_above_shuffled_binary_responses(monkeypatch, epsilon0, client
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.25, 1000), (1.0, 10_000), (2.0, 10_000)])
 def test_a_profile_is_convex_and_below_t1(epsilon0, clients):
-    losses, upper = ours.profile(clients, MASS, AnyMessage(epsilon0))
-    link = ours._link(clients, MASS, AnyMessage(epsilon0), False)
+    link = ours.pure(clients, MASS, AnyMessage(epsilon0))
+    losses, upper = link.table
     assert link.pooled > 0
     slopes = np.diff(upper) / np.diff(np.expm1(losses))
     assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[:-1])).all()
@@ -355,8 +355,8 @@ def test_a_profile_is_convex_and_below_t1(epsilon0, clients):
 
 
 def test_one_bit_messages_have_a_game_of_their_own():
-    _, upper = ours.profile(10_000, MASS, OneBitMessage(2.0, 1.0))
-    _, any_message = ours.profile(10_000, MASS, AnyMessage(2.0))
+    _, upper = ours.pure(10_000, MASS, OneBitMessage(2.0, 1.0)).table
+    _, any_message = ours.pure(10_000, MASS, AnyMessage(2.0)).table
     assert upper[0] < 0.9 * any_message[0]
     p = math.exp(2.0)
     limit = math.sqrt(1.0 / p / (2.0 * math.pi * 10_000)) * (p - 1.0)
@@ -535,4 +535,4 @@ def test_where_it_is_used():
 def test_bad_arguments():
     for clients, mass in ((0, MASS), (10, 0.0)):
         with pytest.raises(ValueError, match="expected"):
-            ours.profile(clients, mass, AnyMessage(1.0))
+            ours.pure(clients, mass, AnyMessage(1.0))

@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Ste
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutNearlyPrivate, LeftOutPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -438,15 +438,15 @@ def e_plus(unit: Unit) -> UnitBound | None:
         return None
     if unit.epsilon0 is None:
         return _e_plus_cut(unit, cover.num_clients)
-    everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
-    return everybody if everybody.gains else None
+    link = left_out_clones.pure(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
+    return LeftOutLDP(link) if link.pooled else None
 
 
 def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
     """E+ for messages that are nearly eps0-LDP."""
     cut = None if num_clients < 2 or unit.sums_noise else _cut(unit, 1.0)
     link = None if cut is None else left_out_clones.nearly_private(num_clients, unit.neg_log_tail, *cut)
-    return None if link is None else LeftOutNearlyPrivate(link, unit.neg_log_tail)
+    return None if link is None else LeftOutLDP(link)
 
 
 @functools.lru_cache(maxsize=16)

@@ -25,7 +25,6 @@ from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots, On
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex, left_out_clones
-from checkin_jax.numerics.staged_clones import Steps
 
 # Shares of the clients that may be left out (powers, so that plans share subproblems), and the fewest.
 _SHARES, _FEWEST = tuple(0.5**power for power in range(1, 9)), 16
@@ -377,66 +376,23 @@ class LeftOut:
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftOutPureLDP:
-    """E+: n shuffled eps0-LDP messages, one of each client. Symmetric.
-
-    Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
+class LeftOutLDP:
+    """E+: n shuffled messages, eps0-LDP or nearly, one of each client. Symmetric.
 
     Attributes:
-      num_clients: n. neg_log_tail: -log of the negligible mass.
-      steps: of the messages.
-      adaptive: True if messages may depend on messages of the same round.
+      link: of all clients.
     """
 
-    num_clients: int
-    neg_log_tail: float
-    steps: Steps
-    adaptive: bool = False
+    link: left_out_clones.Link
 
     name = "everybody"
     witnesses: tuple[Witness, ...] = ()
 
     @property
     def largest_loss(self) -> float:
-        return self.steps.epsilon0
-
-    @property
-    def _setting(self) -> tuple[int, float, Steps, bool]:
-        return self.num_clients, self.neg_log_tail, self.steps, self.adaptive
-
-    @property
-    def gains(self) -> bool:
-        """True if the bound is expected to be below T1."""
-        return left_out_clones.gains(*self._setting)
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return left_out_clones.profile(*self._setting)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return convex.chords(*self._profile, np.asarray(loss))
-
-
-@dataclasses.dataclass(frozen=True)
-class LeftOutNearlyPrivate:
-    """E+ for n shuffled (eps0, delta0)-LDP messages, one of each client. Symmetric.
-
-    Attributes:
-      link: of all clients. neg_log_tail: -log of the negligible mass.
-    """
-
-    link: left_out_clones.NearlyPrivateLink
-    neg_log_tail: float
-
-    name = "everybody"
-    witnesses: tuple[Witness, ...] = ()
-    largest_loss = math.inf
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.link.table(self.neg_log_tail)
+        return math.inf if self.link.at_end else self.link.steps.epsilon0
 
     def upper(self, loss: np.ndarray) -> Values:
         loss, epsilon0 = np.asarray(loss), self.link.steps.epsilon0
-        within = convex.chords(*self._profile, np.minimum(loss, epsilon0))
-        return np.where(loss >= epsilon0, self.link.messages.delta0, within)
+        within = convex.chords(*self.link.table, np.minimum(loss, epsilon0))
+        return np.where(loss >= epsilon0, self.link.at_end, within)
