@@ -147,7 +147,7 @@ class TestMethod:
         best = cj.account(run, randomizer, **how)
         named = [word for word in table.words() if word in best.method.replace(",", " ").split()]
         again = cj.account(run, randomizer, bounds=named, **how)
-        assert again.epsilon == pytest.approx(best.epsilon, rel=1e-3)
+        assert again.epsilon == pytest.approx(best.epsilon, rel=1e-5)
         for word in named if len(named) > 1 else ():
             others = [each for each in named if each != word]
             assert cj.account(run, randomizer, bounds=others, **how).epsilon > best.epsilon * (1 + 1e-7)

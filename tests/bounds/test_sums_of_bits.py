@@ -12,7 +12,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, neg_log_tail
 from checkin_jax.accounting.bounds.messages.equal_records import BitsAtOneRecord
-from checkin_jax.accounting.bounds.messages.subsampling import SummedMessages
+from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.profiles import CountedBits
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
@@ -183,7 +183,7 @@ def test_sums_of_a_sample(clients, rate, epsilon0):
     # Wrong neighbours: less for every bit, a count for two.
     assert of_run(run, cj.Rappor(epsilon0=0.85 * epsilon0))[0][0] < exact[0]
     with float64():
-        single = SummedMessages(bound.counted, lambda number: OneCount(number, 0.5 * epsilon0))
+        single = SubsampledMessages(bound.counted, rate, lambda number: OneCount(number, 0.5 * epsilon0))
         assert np.any(np.asarray(single.upper(LOSSES)) < 0.99 * exact)
 
 

@@ -36,7 +36,6 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     ShuffledGaussian,
     Subsampled,
     SubsampledMessages,
-    SummedMessages,
     averaged,
 )
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
@@ -369,8 +368,9 @@ def g1(unit: Unit) -> UnitBound | None:
         # T1 is never above G1 for eps0-LDP messages.
         if unit.epsilon0 is not None:
             return None
+        message = MessageProfile(unit.randomizer)
         counted = ShuffledGaussian(*cover, 1.0, False, unit.neg_log_tail)
-        return SubsampledMessages(counted, cover.rate, MessageProfile(unit.randomizer))
+        return SubsampledMessages(counted, cover.rate, lambda number: message)
     if cover.rate >= 1.0 and not unit.sums_noise:
         return None  # nothing is subsampled
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.neg_log_tail)
@@ -396,7 +396,7 @@ def message_sums(unit: Unit) -> UnitBound | None:
         counted = ShuffledGaussian(*unit.cover, 1.0, True, unit.neg_log_tail)
     else:
         return None
-    return None if counted is None else SummedMessages(counted, profile)
+    return None if counted is None else SubsampledMessages(counted, unit.rate, profile)
 
 
 def g2(unit: Unit) -> UnitBound | None:

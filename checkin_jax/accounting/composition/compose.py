@@ -233,19 +233,19 @@ class _Composer(Search):
         ]
 
     def upper(self) -> tuple[Bracket, Sequence[np.ndarray]]:
-        """The upper end and its knots, the smaller one of two truncations; each is a bound."""
-        best, known = self._truncated(), self.truncation_losses
-        nearer = [_much_nearer(one, far, self.total, self.delta) for one, far in zip(self.units, known)]
-        if nearer == known:
-            return best
-        other = copy.copy(self)
-        other.truncation_losses = nearer
-        return min(best, other._truncated(), key=lambda each: each[0].upper)
+        """The upper end and its knots, the smallest of one truncation or three; each is a bound."""
+        far = self.truncation_losses
+        near = [_much_nearer(one, loss, self.total, self.delta) for one, loss in zip(self.units, far)]
+        between = [math.sqrt(first * last) for first, last in zip(near, far)]
+        ends = [self._truncated(losses) for losses in ([far] if near == far else [far, between, near])]
+        return min(ends, key=lambda each: each[0].upper)
 
-    def _truncated(self) -> tuple[Bracket, Sequence[np.ndarray]]:
+    def _truncated(self, truncation_losses: list[float]) -> tuple[Bracket, Sequence[np.ndarray]]:
         """The upper end, the larger of the two orders', and its knots."""
-        coarse = self.coarse()
-        orders = [self.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
+        followed = copy.copy(self)
+        followed.truncation_losses = truncation_losses
+        coarse = followed.coarse()
+        orders = [followed.above(functools.partial(self._upper_side, i), coarse) for i in range(self.orders)]
         side, (best, found) = max(enumerate(orders), key=lambda each: each[1][0].upper)
         return dataclasses.replace(best, names=self._names(best, found, side)), found.losses
 

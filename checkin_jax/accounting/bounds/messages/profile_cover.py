@@ -15,13 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.interface import UnitBound, Witness, bucket_count
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
-from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, of_profile
+from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
-from checkin_jax.kernels import ROUNDING, host
-from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.kernels import ROUNDING
 
 # A share of the negligible mass below which an event is not evaluated.
 _SELDOM = 1e-9
@@ -93,11 +92,8 @@ class HiddenMessages(HiddenSum):
         return np.minimum(alone, np.asarray(self.everybody.upper(losses)))
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        n, rate = self.num_clients, self.rate
-        mix = subsampled_gaussian.buckets_upper(
-            *(host(v) for v in (n, rate, 1.0, self.neg_log_tail)), bucket_count(n * rate), False
-        )
-        return of_profile(mix, rate, self.profile, losses)
+        counted = ShuffledGaussian(self.num_clients, self.rate, 1.0, False, self.neg_log_tail)
+        return SubsampledMessages(counted, self.rate, lambda number: self.profile).upper(losses)
 
 
 class OneInSlots(HiddenSum):

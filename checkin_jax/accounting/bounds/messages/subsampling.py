@@ -184,40 +184,16 @@ class GaussianSum:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SubsampledMessages:
-    """G1 or G1h for messages of any privacy profile; only the number of messages is counted.
+    """G1 or G1h for messages, or sums of messages, that are not Gaussian. Symmetric.
 
     Attributes:
-      counted: bound for Gaussian messages, of whose labels only q and the weight are used.
-      rate: probability that the target sends. profile: of one message.
+      counted: bound for Gaussian messages, or their sums, of mu = 1; a label has mu = 1/sqrt(k), k the number of
+        summed messages.
+      rate: probability that the target sends. profile: of a sum of k messages.
     """
 
     counted: Subsampled
     rate: float
-    profile: Profile
-    witnesses: tuple[Witness, ...] = ()
-
-    name = "subsampling"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.profile.largest_loss
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        losses = np.asarray(loss, dtype=np.float64).ravel()
-        value = of_profile(self.counted.mixture, self.rate, self.profile, losses)
-        return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SummedMessages:
-    """G1 or G1h for sums of messages that are not Gaussian. Symmetric.
-
-    Attributes:
-      counted: bound for sums of Gaussian messages of mu = 1; a label has mu = 1/sqrt(k), k the number of messages.
-      profile: of a sum of k messages.
-    """
-
-    counted: Subsampled
     profile: Callable[[int], Profile]
     witnesses: tuple[Witness, ...] = ()
 
@@ -245,15 +221,5 @@ class SummedMessages:
         for profile, among in self._runs:
             stretched = subsampled_gaussian.stretch(host(losses[None, :]), host(inverse[among, None]))
             value += weight[among] @ profile.delta(np.asarray(stretched)) * (1.0 + ROUNDING)
+        value = np.minimum(value, self.rate * self.profile(1).delta(losses) * (1.0 + ROUNDING))
         return np.where(losses >= self.largest_loss, 0.0, value).reshape(np.shape(loss))
-
-
-def of_profile(mix: GaussianBuckets, rate: float, profile: Profile, losses: np.ndarray) -> np.ndarray:
-    """Upper bounds for messages of this profile under the labels of `mix`, sent with probability `rate`; [losses]."""
-    inverse, weight = np.asarray(mix.inverse_rate)[:, None], np.asarray(mix.weight)
-    with np.errstate(divide="ignore"):
-        above = np.log(np.expm1(losses))[None, :]
-    # log(1 + (c - 1) / q)
-    stretched = np.logaddexp(above + np.log(inverse), 0.0)
-    value = weight @ profile.delta(stretched) * (1.0 + ROUNDING) + float(mix.tail) + TINY
-    return np.minimum(value, rate * profile.delta(losses) * (1.0 + ROUNDING))

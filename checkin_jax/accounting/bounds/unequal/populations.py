@@ -304,7 +304,8 @@ def g1h(unit: Unit) -> UnitBound | None:
     counted = counted_messages(unit, 1.0 if mu is None else mu, unit.sums_noise)
     if counted is None or mu is not None:
         return counted
-    return SubsampledMessages(counted, unit.rate, profile_of(unit.randomizer))
+    message = profile_of(unit.randomizer)
+    return SubsampledMessages(counted, unit.rate, lambda number: message)
 
 
 def counted_messages(unit: Unit, mu: float, summed: bool) -> UnequalGaussian | PooledGaussian | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, above_place
-from checkin_jax.accounting.bounds.messages.subsampling import SummedMessages, averaged
+from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.numerics.counts import chernoff, poisson_binomial
@@ -185,4 +185,5 @@ class HiddenAverages(HiddenSum):
         choices, gaussian = (self.num_clients, self.num_slots, self.prob), self._gaussian
         if gaussian is not None:
             return averaged(*choices, gaussian.mu, self.neg_log_tail).upper(losses)
-        return SummedMessages(averaged(*choices, 1.0, self.neg_log_tail), self.summed).upper(losses)
+        counted = averaged(*choices, 1.0, self.neg_log_tail)
+        return SubsampledMessages(counted, self.prob, self.summed).upper(losses)
