@@ -244,8 +244,6 @@ class CutWeights:
             pool = 1 if inner is None else inner.num_clients
             left, above = self.num_clients - pool, terms.c - 1.0
             for share, single, many in shared.sums[self.whole > 0 and not self.adaptive]:
-                if not (many < value[:, None]).any():
-                    continue
                 # The cut of the terms, rounded down: D_r falls, and so does the part beyond the cut.
                 cut = (1.0 - share) / single * left * (terms.c - 1.0) * (1.0 - 1e-14)
                 weights = cut[:, None] / terms.places
