@@ -159,14 +159,14 @@ def test_the_pools_moments_by_mpmath(p, clients):
     deviation = math.sqrt(clients * 2.0 / (p + 1.0))
     for order in (0.5 / deviation, 5.0 / deviation):
         contour = stop_loss.Contour(host(order), host(12.5 * deviation), host(0.02 * deviation))
-        theta = stop_loss.nodes(contour, 8)
+        theta = stop_loss.nodes(contour, 3 * ours._TOGETHER)
         start = stop_loss.start(contour, theta)
         found = ours._with_pool(start, pool, theta)
         with mp.workdps(40):
             masses = [mp.exp(mp.mpf(float(each))) for each in pool.log_masses]
             whole = sum(mass * mp.exp(mp.mpf(order) * float(y)) for mass, y in zip(masses, pool.places))
             assert 0 <= float(found.log_mgf - start.log_mgf - mp.log(whole)) < 1e-6
-            for k in range(8):
+            for k in (*range(8), *range(ours._TOGETHER - 1, 3 * ours._TOGETHER, 8)):
                 at = mp.mpf(order) + mp.mpf(float(theta[k].imag)) * mp.j
                 exact = sum(mass * mp.exp(at * float(y)) for mass, y in zip(masses, pool.places)) / whole
                 ratio = complex(np.exp(found.log_ratio[k] - start.log_ratio[k]))
