@@ -388,7 +388,7 @@ def _played_out(
 
 def _enough(total: stop_loss.ContourSum) -> int:
     """Number of nodes with a fast FFT, beyond which the transforms of the sums are below e^_SMALL."""
-    large = np.flatnonzero(np.max(np.real(total.log_ratio), axis=0) > _SMALL)
+    large = np.flatnonzero(np.any(np.real(total.log_ratio) > _SMALL, axis=0))
     return next(size for size in _NODES if size > large[-1])
 
 
