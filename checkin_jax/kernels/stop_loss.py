@@ -35,6 +35,8 @@ from checkin_jax.kernels.round_off import UNIT
 FLOOR = 1e-4
 # Rounding of theta^2 T, of its logarithm and of their sum, in units of |theta|^2 T(t), with a wide margin.
 _PER_STEP = 128.0 * UNIT
+# Complex numbers of which `second` is computed at once.
+_AT_ONCE = 8192
 _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
@@ -80,14 +82,19 @@ def _series(z: Array) -> Array:
 
 def second(z: Array) -> Array:
     """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
-    near = xp.abs(z) < 1.0
     if of_jax(z):
+        near = xp.abs(z) < 1.0
         inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
         return xp.where(near, _series(inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer))
-    found = np.empty_like(z)
-    found[near], outer = _series(z[near]), z[~near]
-    found[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
-    return found  # type: ignore[return-value]
+    flat, found = np.ravel(z), np.empty(z.size, dtype=z.dtype)
+    # Few at once stay in the CPU's cache.
+    for start in range(0, z.size, _AT_ONCE):
+        some = flat[start : start + _AT_ONCE]
+        near = np.abs(some) < 1.0
+        value, outer = found[start : start + _AT_ONCE], some[~near]
+        value[near] = _series(some[near])  # type: ignore[arg-type]
+        value[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
+    return found.reshape(z.shape)  # type: ignore[return-value]
 
 
 def squared(excess: Array) -> Array:

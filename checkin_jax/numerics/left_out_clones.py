@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,11 +36,10 @@ from checkin_jax import _validate
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
 from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.kernels.messages import staged_games
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message, own_game
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.staged_clones import distances, nodes_for
-from checkin_jax.numerics.step_laws import OwnSteps
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps, distances, nodes_for
 
 # Most links of the recursion; shares of left-out clients that are tried; below _FEWEST clients T1 alone is
 # used.
@@ -60,8 +59,8 @@ _KAPPAS = np.geomspace(1.5, 14.0, 48)
 # spacing, and ratio of neighbours beyond. Then the number of losses of the round itself.
 _STAGED, _CONTOUR, _NEAR, _WIDE, _RATIO = 8.0, 12.0, 0.14, 0.45, 1.15
 _LOSSES = 40
-# Number of a mechanism's own laws, those of largest variance, that are tried as the main part of a stage's law.
-_TRIED = 3
+# T1 is tried where a value is above this share of T1's, about.
+_HARDLY = 0.97
 # Growth of the number of steps over a stage. One in _FIRST steps has T1's law.
 _GROWS, _FIRST = 3.0, 2000.0
 # Transforms below e^_SMALL and e^_VANISHES, relative to their value at the order, need no nodes and no pool.
@@ -70,7 +69,8 @@ _SMALL, _VANISHES = -60.0, -50.0
 _NODES, _PER_NODE = (32, 48, 64, 96, 128, 160, 192, 256, 320, 400, 480, 640, 800, 1024), 4
 # Share of a forecast that the largest values of a pool may cost.
 _CUT = 1e-6
-# Relative rounding error of a pool's moment at the order.
+# Nodes in a row whose phases are computed; relative rounding error of a pool's moment at the order.
+_TOGETHER = 24
 _POOL_ROUNDING = 1e-7
 # Losses are also evaluated at these ratios of the loss at which the forecast is e^_SURE
 # exp(-neg_log_tail), about delta over the number of units.
@@ -98,62 +98,55 @@ _KNOTS = _knots()
 
 
 class StepLaws(NamedTuple):
-    """Laws of the step of one other client's message, at one c.
+    """Laws of the step of one other client's message, at several c.
 
-    at: centred values of a step, in units of p - 1, [values]. laws: their probabilities, [laws, values], but
-    for that of zero; the last law is T1's, which is above all steps in convex order and holds where all send.
-    alone: upper bound on the divergence of one message.
+    at: centred values of a step, in units of p - 1, [losses, values]. laws: their probabilities, but for that of
+    zero, [losses or 1, laws, values]; the last law, T1's or one as good, is above all steps in convex order. alone:
+    upper bounds on the divergence of one message, [losses]. candidates: of the game.
     """
 
     at: Array
     laws: Array
-    alone: float
+    alone: Array
+    candidates: Array
+
+    def at_losses(self, kept: np.ndarray) -> StepLaws:
+        """The laws at some of the losses."""
+        laws = self.laws if len(self.laws) == 1 else self.laws[kept]
+        return self._replace(at=self.at[kept], laws=laws, alone=self.alone[kept])
+
+    @property
+    def dominating(self) -> StepLaws:
+        """The last law alone, with a candidate."""
+        law = np.broadcast_to(self.laws[:, -1:], (*self.at.shape[:1], 1, *self.at.shape[1:]))
+        used = np.flatnonzero(law.any(axis=(0, 1)))
+        twice = host(np.repeat(law[..., used], 2, axis=1))
+        return self._replace(at=host(self.at[:, used]), laws=twice, candidates=host([[1.0]]))
+
+    def variances(self) -> np.ndarray:
+        """Variances of the laws, [losses, laws]."""
+        return np.asarray(self.laws @ np.square(self.at)[..., None])[..., 0]
 
 
-class MechanismSteps(NamedTuple):
-    """Steps of a mechanism: epsilon0 in nats, their laws at c = 1 + above < p, and `Game.candidates`."""
-
-    epsilon0: float
-    laws: Callable[[float], StepLaws]
-    candidates: tuple[tuple[float, ...], ...]
-
-
-def of_game(rules: Game, message: Message) -> MechanismSteps:
-    """Steps of eps0-LDP messages in a game."""
-    unit = math.expm1(float(message.epsilon0))
-
-    @quietly
-    def laws(above: float) -> StepLaws:
-        alone = (unit - above) / (unit + 2.0) * (1.0 + ROUNDING)
-        return StepLaws(rules.places(host(above), message), rules.laws(message), alone)
-
-    return MechanismSteps(float(message.epsilon0), laws, rules.candidates)
+@quietly
+def step_laws(steps: Steps, above: np.ndarray) -> StepLaws:
+    """Laws of a step at c = 1 + above < p."""
+    losses = host(np.log1p(above))
+    message = steps.message(losses)
+    rules = steps.rules(message)
+    laws = rules.laws(message)
+    alone = host(message.alone(losses) * (1.0 + ROUNDING))
+    at = rules.places(host(above), message)
+    return StepLaws(at, laws if laws.ndim == 3 else laws[None], alone, host(rules.candidates))
 
 
-def of_own_laws(own: OwnSteps, total_variation: float) -> MechanismSteps:
-    """Steps of a mechanism with its own laws. T1's law is t*_beta.
+@dataclasses.dataclass(frozen=True)
+class DominatedSteps(AnyMessage):
+    """Steps of T1's law, which needs the least cutting."""
 
-    Args:
-      total_variation: beta, an upper bound on that of any two records' messages.
-    """
-    unit = math.expm1(own.epsilon0)
-    differ = min(total_variation * (unit + 2.0) / unit, 1.0)
-    blanket = Message(host(own.epsilon0), host(differ))
-
-    @functools.lru_cache(maxsize=512)
-    def laws(above: float) -> StepLaws:
-        found = own.message(host([math.log1p(above)])).own
-        assert found is not None
-        others, beside = np.asarray(found.laws[0, :-1]), np.asarray(ONE_BIT.places(host(above), blanket))
-        last = np.concatenate([np.zeros(others.shape[1]), np.asarray(ONE_BIT.laws(blanket)[-1])])
-        padded = np.pad(others, ((0, 0), (0, beside.size)))
-        return StepLaws(
-            host(np.concatenate([np.asarray(found.at[0]), beside])),
-            host(np.concatenate([padded, last[None]])),
-            float(found.alone[0]),
-        )
-
-    return MechanismSteps(own.epsilon0, laws, own_game(_TRIED).candidates)
+    def rules(self, message: Message) -> Game:
+        del message
+        return HEXAGON._replace(laws=lambda message: HEXAGON.laws(message)[[-1, -1]], candidates=((1.0,),))
 
 
 class LogProfile(NamedTuple):
@@ -327,9 +320,12 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
         # Few steps of a very large epsilon0 overflow.
         return total._replace(log_mgf=np.asarray(math.inf))
     last = int(seen[-1]) + 1
-    turns = frequency[:last, None] * pool.places[None, :]
-    ratio = np.exp(1j * turns) @ (masses / whole)
-    rounded = 8.0 * UNIT * (8.0 + np.abs(tilted) + np.abs(order * pool.places) + np.abs(turns[-1]))
+    # The phase at node i + j _TOGETHER is a product of two, so the sums over places are a product of matrices.
+    near = np.exp(1j * frequency[: min(_TOGETHER, last), None] * pool.places)
+    far = np.exp(1j * frequency[:last:_TOGETHER, None] * pool.places) * (masses / whole)
+    ratio = (far @ near.T).ravel()[:last]
+    turns = np.abs(frequency[last - 1] * pool.places)
+    rounded = 8.0 * UNIT * (8.0 + np.abs(tilted) + np.abs(order * pool.places) + turns)
     off = (
         float(np.sum(rounded * masses) + np.sum(np.exp(pool.log_errors + order * pool.places - peak))) / whole
     )
@@ -347,67 +343,69 @@ def _with_pool(total: stop_loss.ContourSum, pool: PoolLaw, theta: Array) -> stop
 
 
 @quietly
-def _t1(steps: StepLaws, count: Array, x: Array) -> Array:
-    """Upper bound on E(x + S)_+ for a sum S of `count` steps with T1's law."""
-    at, weights = steps.at, steps.laws[[-1, -1]]
-    deviation = host(np.sqrt(count * (weights[0] @ np.square(at))))
-    order, _ = staged_games.contoured(deviation, x)
-    candidates = host([[1.0]])
-    game = staged_games.laws_on(candidates, at, weights, deviation, order, staged_games.USUAL)
-    played = staged_games.begin(game, count)
-    return stop_loss.stop_loss(played.total, game.contour, game.theta, x)
-
-
-@quietly
 def _played_out(
-    steps: StepLaws, tried: Array, weights: Weights, pool: PoolLaw | None, extra: Array, x: Array
+    laws: StepLaws, weights: Sequence[Weights], pools: list[PoolLaw] | None, extra: Array, x: Array
 ) -> Array:
-    """Upper bound on E V_w(x + pool)_+.
+    """Upper bounds on E V_w(x + pool)_+, [losses].
 
-    tried: `Game.candidates`. extra: variance of the pool; only the choice of the contour depends on it.
+    extra: variance of a pool; only the choice of the contour depends on it.
     """
-    at, laws = steps.at, steps.laws
-    one = np.max(laws[:-1] @ np.square(at))
-    number = float(np.sum(weights.counts))
-    deviation = host(np.sqrt(one * np.sum(np.square(weights.values) * weights.counts) + extra))
+    one = np.max(laws.variances()[:, :-1], axis=1)
+    number = np.array([np.sum(each.counts) for each in weights])
+    squares = np.array([np.sum(np.square(each.values) * each.counts) for each in weights])
+    deviation = host(np.sqrt(one * squares + extra))
     order, worth = staged_games.contoured(deviation, x)
-    all_nodes = nodes_for(number)
+    nodes = all_nodes = nodes_for(float(np.max(number)))
 
-    def scaled(weight: float, nodes: int) -> staged_games.Laws:
-        return staged_games.laws_on(tried, weight * at, laws, deviation, order, all_nodes, nodes)
+    def scaled(weight: np.ndarray) -> staged_games.Laws:
+        at = host(weight[:, None] * laws.at)
+        return staged_games.laws_on(laws.candidates, at, laws.laws, deviation, order, all_nodes, nodes)
 
-    plan = _stages(weights, alone=tried.size == 1)
-    allowed = (
-        0.17 / math.sqrt(number) * worth / (len(plan) * np.array([max(count, 1.0) for _, count in plan]))
-    )
-    nodes, (weight, first) = all_nodes, plan[0]
-    game = scaled(weight, nodes)
-    played = staged_games.begin(game, host(first))
+    weight, count = _stages(weights, alone=laws.candidates.size == 1)
+    allowed = 0.17 / np.sqrt(number) * worth / (np.count_nonzero(count, axis=0) * np.maximum(count, 1.0))
+    game = scaled(weight[0])
+    played = staged_games.begin(game, host(count[0]))
     left_out = stop_loss.beyond(game.contour, nodes)
-    for (next_weight, count), spent in zip(plan[1:], allowed[1:]):
+    for stage in range(1, len(count)):
         enough = _enough(played.total)
         if enough < nodes:
             game, played, beyond = staged_games.fewer(game, played, enough)
             nodes, left_out = enough, left_out + beyond
-        if next_weight != weight:
-            weight, game = next_weight, scaled(next_weight, nodes)
-        share, failed = staged_games.stage_law(game, played, spent, _PER_NODE, left_out)
-        played = staged_games.add(game, played, share, host(count), failed)
-    total = played.total if pool is None else _with_pool(played.total, pool, game.theta)
+        if (weight[stage] != weight[stage - 1]).any():
+            game = scaled(weight[stage])
+        share, failed = staged_games.stage_law(game, played, host(allowed[stage]), _PER_NODE, left_out)
+        played = staged_games.add(game, played, share, host(count[stage]), failed)
+    total = played.total
+    if pools is not None:
+        sums = (stop_loss.ContourSum(*each) for each in zip(*total))
+        joined = [_with_pool(*each) for each in zip(sums, pools, game.theta)]
+        total = stop_loss.ContourSum(*map(np.stack, zip(*joined)))  # type: ignore[arg-type]
     debt = played.debt * np.exp(order * x + total.log_mgf)
     # Omitted frequencies lie beyond the last node; each counts twice.
-    tail = 2.0 * left_out / (game.contour.period * np.square(np.imag(game.theta[-1])))
+    tail = 2.0 * left_out / (game.contour.period * np.square(np.imag(game.theta[:, -1])))
     return stop_loss.stop_loss(total, game.contour, game.theta, x, tail) + debt
 
 
 def _enough(total: stop_loss.ContourSum) -> int:
-    """Number of nodes with a fast FFT, beyond which the sum's transform is below e^_SMALL."""
-    large = np.flatnonzero(np.real(total.log_ratio) > _SMALL)
+    """Number of nodes with a fast FFT, beyond which the transforms of the sums are below e^_SMALL."""
+    large = np.flatnonzero(np.any(np.real(total.log_ratio) > _SMALL, axis=0))
     return next(size for size in _NODES if size > large[-1])
 
 
-def _stages(weights: Weights, alone: bool = False) -> list[tuple[float, float]]:
-    """(weight, number of steps) of each stage; the first stage has T1's law, and is the only one if this is `alone`."""
+def _stages(weights: Sequence[Weights], alone: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and number of steps of each stage, [stages, losses]; stages without steps are last.
+
+    The first stage has T1's law, and is the only one of its weight if this is `alone`.
+    """
+    plans = [_stages_of(each, alone) for each in weights]
+    longest = max(map(len, plans))
+    padded = [plan + [(plan[-1][0], 0.0)] * (longest - len(plan)) for plan in plans]
+    weight, count = np.array(padded).T
+    return weight, count
+
+
+def _stages_of(weights: Weights, alone: bool) -> list[tuple[float, float]]:
+    """(weight, number of steps) of each stage at one c."""
     steps = float(np.sum(weights.counts))
     order = np.argsort(-weights.counts, kind="stable")
     kinds = list(zip(weights.values[order].tolist(), weights.counts[order].tolist()))
@@ -428,17 +426,18 @@ def _stages(weights: Weights, alone: bool = False) -> list[tuple[float, float]]:
 
 @quietly
 def _log_chernoff(
-    steps: StepLaws, count: float, x: float, weight: float = 1.0, pool: PoolLaw | None = None
+    at: Array, masses: Array, count: float, x: float, weight: float = 1.0, pool: PoolLaw | None = None
 ) -> float:
     """Logarithm of Chernoff's bound on E(x + S)_+, x < 0, S a sum of weighted steps of T1's law and a pool."""
-    at, weights = weight * steps.at, steps.laws[-1]
-    deviation = math.sqrt(count * float(weights @ np.square(at)))
-    order = -x / deviation**2 * _ORDERS
-    raised = np.outer(order, at)
-    peak = np.maximum(np.max(raised, axis=1), 0.0)
     # The remaining mass is at zero.
-    still = max(1.0 - float(np.sum(weights)), 0.0) * np.exp(-peak)
-    log_moment = count * (peak + np.log(np.exp(raised - peak[:, None]) @ weights + still))
+    whole = np.append(masses, max(1.0 - float(np.sum(masses)), 0.0))
+    places, whole = weight * np.append(at, 0.0)[whole > 0.0], whole[whole > 0.0]
+    deviation = math.sqrt(count * float(whole @ np.square(places)))
+    order = -x / deviation**2 * _ORDERS
+    raised = np.outer(order, places)
+    log_moment = count * np.logaddexp.reduce(raised + np.log(whole), axis=1)
+    # The mean of a step is zero, so that its moment is at least one.
+    peak = np.maximum(np.max(raised, axis=1), 0.0)
     rounding = 16.0 * UNIT * (count * (1.0 + peak) + np.abs(order * x))
     if pool is not None:
         tilted = np.logaddexp(pool.log_masses, pool.log_errors) + np.outer(order, pool.places)
@@ -507,12 +506,16 @@ class Link:
     """Bound for shuffled messages of n clients, m - 1 of whom are left out; T1 if m = 0.
 
     Attributes:
-      pooled: m. deviation: approximate standard deviation of the loss.
+      pooled: m. deviation, t1_deviation: approximate standard deviations of the loss, and of T1's. apart: bound on
+        the total variation of two messages.
+      floor: the bound is the value and c times this. at_end: upper bound on the divergence at c = p.
     """
+
+    floor = at_end = 0.0
 
     def __init__(
         self,
-        steps: MechanismSteps,
+        steps: Steps,
         clients: int,
         neg_log_tail: float,
         adaptive: bool = False,
@@ -525,14 +528,16 @@ class Link:
           neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
           adaptive: True if messages may depend on others of the round.
         """
-        self.steps, self.clients, self.adaptive = steps, clients, adaptive
+        self.steps, self.clients, self.adaptive, self.neg_log_tail = steps, clients, adaptive, neg_log_tail
         self.unit = math.expm1(steps.epsilon0)
-        at, laws, _ = steps.laws(0.0)
-        each = laws @ np.square(at)
+        at_one = step_laws(steps, np.zeros(1))
+        self.apart = float(at_one.alone[0])
+        (each,) = at_one.variances()
         variances = float(np.max(each[:-1])), float(each[-1])
         needed = max(neg_log_tail - _BELOW_DELTA, 8.0)
         variance, self.pooled = _plan(clients, self.unit, variances, needed, links, adaptive)
         self.deviation = math.sqrt(variance / clients) * self.unit
+        self.t1_deviation = math.sqrt(variances[1] / clients) * self.unit
         if self.pooled:
             self.inner = Link(steps, self.pooled, neg_log_tail, adaptive, links - 1)
             self.kappas = _KAPPAS / self.inner.deviation
@@ -540,7 +545,7 @@ class Link:
     @functools.cached_property
     def pool(self) -> LogProfile:
         """Profile of the m clients."""
-        return self.inner.profile()
+        return self.inner.profile
 
     @functools.cached_property
     def log_excess(self) -> np.ndarray:
@@ -548,20 +553,16 @@ class Link:
         others = self.clients - self.pooled
         return _log_cosh_excess(self.pool, self.kappas, others / (others - 1.0) * (1.0 + 1e-11))
 
-    def _weights(self, tau: float) -> Weights | None:
-        """Weights for the best kappa; outputs with less even weights have probability at most tau."""
+    def _weights(self, tau: float, cost: float) -> tuple[Weights, float] | None:
+        """Weights for the best kappa, and the cost of less even ones, which have probability at most tau."""
         log_excess = self.log_excess - math.log(tau)
         usable = log_excess < 600.0
         if not usable.any():
             return None
         excess, kappa = np.exp(log_excess[usable]), self.kappas[usable]
         best = int(np.argmin(_arcosh_one_plus(2.0 * excess) / kappa))
-        return nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
-
-    @property
-    def apart(self) -> float:
-        """Upper bound on the total variation of two messages."""
-        return self.steps.laws(0.0).alone
+        found = nearly_even(float(excess[best]), float(kappa[best]), self.clients - self.pooled)
+        return None if found is None else (found, cost)
 
     def _capped(self, above: float, allowed: float) -> tuple[Weights, float] | None:
         """Equal weights N/k, and the cost c A D_m(N/k) N/n of cutting others to them, about `allowed`."""
@@ -576,43 +577,59 @@ class Link:
         cost = each * math.exp(pool.log_at(beyond * (1.0 - 1e-14))) if beyond < pool.above[-1] else 0.0
         return Weights(np.array([weight]), np.array([float(number)])), cost
 
-    def _start(self, above: float) -> Array:
+    def _start(self, above: np.ndarray) -> Array:
         return host(-self.clients * above / self.unit)
 
-    def _of_t1(self, above: float) -> float:
-        played = _t1(self.steps.laws(above), host(float(self.clients)), self._start(above))
-        return float(played) * self.unit / self.clients
+    def _of_t1(self, laws: StepLaws, above: np.ndarray) -> np.ndarray:
+        if not above.size:
+            return above
+        evenly = [Weights(np.ones(1), np.array([float(self.clients)]))] * above.size
+        played = _played_out(laws.dominating, evenly, None, host(0.0), self._start(above))
+        return np.asarray(played) * self.unit / self.clients
 
-    def _of_pool(self, above: float) -> float:
+    def _log_of_t1(self, laws: StepLaws, above: np.ndarray) -> np.ndarray:
+        """Logarithms of Chernoff's bounds for T1."""
+        alone = laws.dominating
+        steps = zip(alone.at, alone.laws[:, -1], np.asarray(self._start(above)).tolist())
+        logs = [_log_chernoff(at, masses, self.clients, x) for at, masses, x in steps]
+        return np.array(logs) + math.log(self.unit / self.clients) + 1e-12
+
+    def _of_pool(self, laws: StepLaws, above: np.ndarray) -> np.ndarray:
         n, m, unit = self.clients, self.pooled, self.unit
-        steps, deviations = self.steps.laws(above), above / self.deviation
-        expected = self.deviation * _normal_stop_loss(deviations)
+        deviations = above / self.deviation
+        expected = self.deviation * np.array([_normal_stop_loss(each) for each in deviations])
         # Upper bound on the divergence of outputs with uneven weights, if they were certain.
-        uneven = ((n - m) * steps.alone + m * (unit - above)) / n
-        tau = min((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
+        uneven = ((n - m) * np.asarray(laws.alone) + m * (unit - above)) / n
+        tau = np.minimum((_UNEVEN + _UNEVEN_FAR * deviations**2) * expected / uneven, 0.5)
         cost = tau * uneven
         if self.adaptive:
-            weights, cost = self._capped(above, cost) or (None, cost)
+            made = [self._capped(*each) for each in zip(above, cost)]
         else:
-            weights = self._weights(tau)
-        if weights is None:
-            return math.inf
-        pool = pool_law(self.pool, above, m, unit, math.log(_CUT) + math.log(expected))
-        cost += m / n * math.exp(pool.log_beyond) * (1.0 + ROUNDING)
-        extra = host((m * self.inner.deviation / unit) ** 2)
-        tried = host(self.steps.candidates)
-        played = _played_out(steps, tried, weights, pool, extra, self._start(above))
-        return float(played) * unit / n + cost
+            made = [self._weights(*each) for each in zip(tau, cost)]
+        found = np.full(above.shape, math.inf)
+        known = np.array([each is not None for each in made])
+        pools = [
+            pool_law(self.pool, each, m, unit, math.log(_CUT) + math.log(usual))
+            for each, usual in zip(above[known], expected[known])
+        ]
+        if pools:
+            weights, costs = zip(*(each for each in made if each is not None))
+            beyond = m / n * np.exp([pool.log_beyond for pool in pools]) * (1.0 + ROUNDING)
+            extra = host((m * self.inner.deviation / unit) ** 2)
+            played = _played_out(laws.at_losses(known), weights, pools, extra, self._start(above[known]))
+            found[known] = np.asarray(played) * unit / n + (costs + beyond)
+        return found
 
-    def _smallest(self, above: float) -> float:
-        value = self._of_t1(above)
-        return min(value, self._of_pool(above)) if self.pooled else value
-
-    def value(self, above: float) -> float:
-        """Upper bound on the hockey-stick divergence at c = 1 + above < p, both directions."""
-        value = self._smallest(above) * (1.0 + ROUNDING) + FLUSHED
-        alone = self.steps.laws(above).alone
-        return value if value < alone else alone
+    def values(self, above: np.ndarray) -> np.ndarray:
+        """Upper bounds on the hockey-stick divergence at c = 1 + above < p, but for the floor, both directions."""
+        laws = step_laws(self.steps, above)
+        if not self.pooled:
+            return _clipped(self._of_t1(laws, above), laws.alone)
+        found = _clipped(self._of_pool(laws, above), laws.alone)
+        expected = self.t1_deviation * np.array([_normal_stop_loss(u) for u in above / self.t1_deviation])
+        tried = found > _HARDLY * expected
+        found[tried] = _clipped(self._of_t1(laws.at_losses(tried), above[tried]), host(found[tried]))
+        return found
 
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
         """Values of c - 1 < p - 1 at which a profile is computed, near ones and far ones."""
@@ -623,39 +640,33 @@ class Link:
             far.append(far[-1] * _RATIO)
         return near, np.array([each for each in far if each < 0.999 * self.unit])
 
+    @functools.cached_property
     def profile(self) -> LogProfile:
         """Profile at the losses that the next link needs."""
         near, far = self._places()
-        logs = [
-            math.log(self.value(each) if each <= _STAGED * self.deviation else self._of_t1(each) + FLUSHED)
-            for each in near.tolist()
-        ]
-        scale = math.log(self.unit / self.clients)
-        far_logs = [
-            _log_chernoff(self.steps.laws(each), self.clients, float(self._start(each))) + scale + 1e-12
-            for each in far.tolist()
-        ]
-        above = np.concatenate([near, far, [self.unit]])
-        return _log_hull(above, np.concatenate([np.array(logs) + ROUNDING, far_logs, [-math.inf]]))
+        above = np.append(near, far)
+        laws, logs = step_laws(self.steps, above), np.empty(above.shape)
+        staged, beyond = above <= _STAGED * self.deviation, above > near[-1]
+        contoured = ~staged & ~beyond
+        logs[staged] = np.log(self.values(above[staged])) + ROUNDING
+        logs[contoured] = (
+            np.log(self._of_t1(laws.at_losses(contoured), above[contoured]) + FLUSHED) + ROUNDING
+        )
+        logs[beyond] = self._log_of_t1(laws.at_losses(beyond), far)
+        return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
 
-    def table(self, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:
-        """Losses from 0 to epsilon0 and the convex bound there, for negligible masses exp(-neg_log_tail)."""
-        above = distances(self.deviation, self.unit, neg_log_tail, _LOSSES)
-        asked = self.deviation * _deviations(math.exp(_SURE - neg_log_tail) / self.deviation)
+    @functools.cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Increasing losses in nats from 0 to epsilon0, and proven upper bounds on the divergence at e^losses.
+
+        The bounds are convex in e^loss, so every chord is a bound.
+        """
+        above = distances(self.deviation, self.unit, self.neg_log_tail, _LOSSES)
+        asked = self.deviation * _deviations(math.exp(_SURE - self.neg_log_tail) / self.deviation)
         above = np.union1d(above, np.minimum(asked * _AROUND, above[-1]))
-        upper = np.array([self.value(each) + self._cut(each) for each in above.tolist()])
-        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, self._at_end))
+        upper = self.values(above) + (1.0 + above) * self.floor * (1.0 + ROUNDING)
+        above, upper = convex.full_hull(np.append(above, self.unit), np.append(upper, self.at_end))
         return np.append(np.log1p(above[:-1]), self.steps.epsilon0), upper
-
-    @property
-    def _at_end(self) -> float:
-        """Upper bound on the divergence at c = p."""
-        return 0.0
-
-    def _cut(self, above: float) -> float:
-        """Addition to `value` for messages that are cut."""
-        del above
-        return 0.0
 
 
 class _Steps(NamedTuple):
@@ -664,19 +675,9 @@ class _Steps(NamedTuple):
     variance: the largest of one step.
     """
 
-    steps: MechanismSteps
+    steps: Steps
     cost: float
     variance: float
-
-
-def _t1_only(steps: MechanismSteps) -> MechanismSteps:
-    """Steps of T1's law, which needs the least cutting."""
-
-    def laws(above: float) -> StepLaws:
-        found = steps.laws(above)
-        return found._replace(laws=found.laws[[-1, -1]])
-
-    return MechanismSteps(steps.epsilon0, laws, ((1.0,),))
 
 
 class _Forecast(NamedTuple):
@@ -692,12 +693,16 @@ class _NearlyPrivate:
     """(eps0, delta0)-LDP messages and what their chains have in common.
 
     Attributes:
-      unit: p - 1. needed: log(1/tau), approximately.
+      unit: p - 1. needed: log(1/tau), approximately. neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
     """
 
     epsilon0: float
     delta0: float
-    needed: float
+    neg_log_tail: float
+
+    @property
+    def needed(self) -> float:
+        return max(self.neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0)
 
     @property
     def unit(self) -> float:
@@ -711,10 +716,9 @@ class _NearlyPrivate:
     @functools.cached_property
     def kinds(self) -> tuple[_Steps, _Steps]:
         """T1's law, and all laws of the hexagon."""
-        steps = any_message(self.epsilon0)
-        at, laws, _ = steps.laws(0.0)
-        variances = laws @ np.square(at)
-        of_t1 = _Steps(_t1_only(steps), 1.0, float(variances[-1]))
+        steps = AnyMessage(self.epsilon0)
+        (variances,) = step_laws(steps, np.zeros(1)).variances()
+        of_t1 = _Steps(DominatedSteps(self.epsilon0), 1.0, float(variances[-1]))
         cost = 2.0 * (2.0 + math.exp(-self.epsilon0)) * (1.0 + ROUNDING)
         return of_t1, _Steps(steps, cost, float(np.max(variances[:-1])))
 
@@ -748,23 +752,21 @@ class _NearlyPrivate:
 
     def chains(self, clients: int, kind: _Steps) -> list[_Forecast]:
         """Chains of at most _LINKS_NEARLY links, the first with steps of this kind, inner ones with T1's law."""
-        sizes = [clients]
-        while sizes[-1] > 1:
-            sizes.append(max(sizes[-1] // _FEWER, 1))
         t1 = self.kinds[0]
-        known = {size: [_Forecast(t1.variance, self.cut_all(size), ())] for size in sizes}
-        for _ in range(_LINKS_NEARLY - 1):
-            known = {size: known[size] + self._ending(known, size, t1) for size in sizes[1:]}
-            known = {size: _undominated(found) for size, found in known.items()}
-        return self._ending(known, clients, kind)
 
-    def _ending(self, known: dict[int, list[_Forecast]], clients: int, kind: _Steps) -> list[_Forecast]:
-        return [
-            self.extended(clients, pooled, inner, kind)
-            for pooled, found in known.items()
-            if pooled < clients
-            for inner in found
-        ]
+        @functools.cache
+        def inner(clients: int, links: int) -> list[_Forecast]:
+            longer = linked(clients, links - 1, t1) if links else []
+            return _undominated([_Forecast(t1.variance, self.cut_all(clients), ()), *longer])
+
+        def linked(clients: int, links: int, kind: _Steps) -> list[_Forecast]:
+            found, pooled = [], clients
+            while pooled > 1:
+                pooled = max(pooled // _FEWER, 1)
+                found += [self.extended(clients, pooled, each, kind) for each in inner(pooled, links)]
+            return found
+
+        return linked(clients, _LINKS_NEARLY - 1, kind)
 
 
 def _undominated(chains: list[_Forecast]) -> list[_Forecast]:
@@ -780,13 +782,17 @@ class NearlyPrivateLink(Link):
     """Bound for shuffled (eps0, delta0)-LDP messages of n clients: H_c <= value + c floor, 1 <= c < p.
 
     Attributes:
-      floor: in units of c. variance: approximate one of one of n equivalent steps.
+      variance: approximate one of one of n equivalent steps.
     """
+
+    # T1 has a larger floor.
+    t1_deviation = math.inf
 
     def __init__(self, messages: _NearlyPrivate, clients: int, pools: tuple[int, ...], kind: _Steps) -> None:
         """Any numbers of clients of the pools, falling, give a bound."""
         self.messages, self.clients, self.adaptive, self.steps = messages, clients, True, kind.steps
         self.unit, self.pooled = messages.unit, pools[0] if pools else 0
+        self.apart, self.at_end, self.neg_log_tail = messages.apart, messages.delta0, messages.neg_log_tail
         variance = kind.variance
         self.floor = messages.cut_all(clients)
         if pools:
@@ -795,38 +801,16 @@ class NearlyPrivateLink(Link):
             variance *= 1.0 + messages.spread(_Forecast(self.inner.variance, 0.0, ()), pools[0])
         self.variance, self.deviation = variance, math.sqrt(variance / clients) * self.unit
 
-    @property
-    def _at_end(self) -> float:
-        return self.messages.delta0
-
-    def _cut(self, above: float) -> float:
-        return (1.0 + above) * self.floor * (1.0 + ROUNDING)
-
     @functools.cached_property
     def largest_floor(self) -> float:
         """phi with H_c <= value + phi for all c >= 1: beyond any c the divergence is smaller than there."""
         if self.clients == 1:
             return self.floor
-        found = self._tabulated
+        found = self.profile
         return float(np.min(np.exp(found.logs) + (1.0 + found.above) * self.floor)) * (1.0 + ROUNDING)
 
-    @functools.cached_property
-    def pool(self) -> LogProfile:
-        return self.inner._tabulated
-
-    @property
-    def apart(self) -> float:
-        return self.messages.apart
-
-    def _smallest(self, above: float) -> float:
-        return self._of_pool(above) if self.pooled else self._of_t1(above)
-
-    @functools.cached_property
-    def _tabulated(self) -> LogProfile:
-        return self.profile()
-
-    def _log_far(self, above: float, allowed: float) -> float:
-        """Logarithm of a bound by Chernoff's, about `allowed` of which is the cost of cuts."""
+    def _log_far(self, at: Array, masses: Array, above: float, allowed: float) -> float:
+        """Logarithm of a bound by Chernoff's with T1's law, about `allowed` of which is the cost of cuts."""
         share = self.pooled / self.clients
         pool = pool_law(self.pool, above, self.pooled, self.unit, math.log(allowed / share))
         capped = self._capped(above, allowed)
@@ -834,26 +818,30 @@ class NearlyPrivateLink(Link):
             return 0.0
         weights, cost = capped
         number, weight = float(weights.counts[0]), float(weights.values[0])
-        logs = _log_chernoff(self.steps.laws(above), number, float(self._start(above)), weight, pool)
+        start = -self.clients * above / self.unit
+        logs = _log_chernoff(at, masses, number, start, weight, pool)
         sums = math.exp(min(logs + math.log(self.unit / self.clients) + 1e-12, 0.0))
         value = (sums + cost + share * math.exp(pool.log_beyond)) * (1.0 + ROUNDING) + FLUSHED
         return math.log(value) + ROUNDING
 
+    @functools.cached_property
     def profile(self) -> LogProfile:
         """Profile by the pool alone, since T1's floor is larger."""
         if self.clients == 1:
-            alone = self.steps.laws(0.0).alone
+            alone = float(step_laws(self.steps, np.zeros(1)).alone[0])
             return LogProfile(np.array([0.0, self.unit]), np.array([math.log(alone), -math.inf]))
         if not self.pooled:
-            return super().profile()
-        near, far = self._places()
-        logs = [math.log(self.value(0.0)) + ROUNDING]
-        for above in [*near.tolist()[1:], *far.tolist()]:
-            found = self._log_far(above, _SPARED * math.exp(logs[-1]))
-            if above <= _STAGED * self.deviation:
-                found = min(found, math.log(self.value(above)) + ROUNDING)
-            logs.append(min(found, logs[-1]))
-        return _log_hull(np.concatenate([near, far, [self.unit]]), np.append(logs, -math.inf))
+            return super().profile
+        above = np.concatenate(self._places())
+        staged = above <= _STAGED * self.deviation
+        logs = np.full(above.shape, math.inf)
+        logs[staged] = np.log(self.values(above[staged])) + ROUNDING
+        alone = step_laws(self.steps, above).dominating
+        for i, (at, masses, far) in enumerate(zip(alone.at, alone.laws[:, -1], above.tolist())):
+            if i:
+                found = self._log_far(at, masses, far, _SPARED * math.exp(logs[i - 1]))
+                logs[i] = min(found, logs[i], logs[i - 1])
+        return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
 
 
 @functools.lru_cache(maxsize=8)
@@ -862,15 +850,16 @@ def nearly_private(
 ) -> NearlyPrivateLink | None:
     """Bound for (eps0, delta0)-LDP messages of all clients; None if more than delta is lost by cutting.
 
-    Clients send in uniform order, and messages may depend on earlier ones. Trust model: as `profile`.
+    Clients send in uniform order, and messages may depend on earlier ones. Trust model: as `pure`.
 
     Args:
-      num_clients, neg_log_tail: as in `profile`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
+      num_clients, neg_log_tail: as in `pure`. epsilon0: nats, in (0, 50]. delta0: in (0, 1).
     """
     num_clients = _validate.integer(2, 2.0**42, num_clients=num_clients)
     neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    epsilon0 = _validate.real(0.0, 50.0, "(]", epsilon0=epsilon0)
     delta0 = _validate.real(0.0, 1.0, "()", delta0=delta0)
-    messages = _NearlyPrivate(epsilon0, delta0, max(neg_log_tail - _BELOW_DELTA, 8.0) + math.log(4.0))
+    messages = _NearlyPrivate(epsilon0, delta0, neg_log_tail)
     delta = math.exp(_SURE - neg_log_tail)
     best, forecast = None, messages.unit
     for kind in messages.kinds:
@@ -884,6 +873,10 @@ def nearly_private(
     if best is None:
         return None
     return NearlyPrivateLink(messages, num_clients, *best)
+
+
+def _clipped(value: np.ndarray, most: Array) -> np.ndarray:
+    return np.array(staged_games.clipped(host(value), most))
 
 
 def _normal_stop_loss(u: float) -> float:
@@ -902,61 +895,26 @@ def _deviations(value: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def _link(num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool) -> Link:
-    """The link for the arguments of `profile`, which are checked."""
-    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
-    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
-    return Link(steps, num_clients, neg_log_tail, adaptive)
-
-
-@functools.lru_cache(maxsize=16)
-def any_message(epsilon0: float, differ: float | None = None) -> MechanismSteps:
-    """Steps of any eps0-LDP message, or of one-bit messages with public coins.
-
-    Args:
-      epsilon0: nats, in (0, 50]. differ: for one-bit messages, an upper bound in (0, 1] on the probability
-        that the bits of two records differ.
-    """
-    epsilon0 = _validate.real(0.0, 50.0, "(]", epsilon0=epsilon0)
-    if differ is not None:
-        differ = _validate.real(0.0, 1.0, "(]", differ=differ)
-    rules = HEXAGON if differ is None else ONE_BIT
-    return of_game(rules, Message(host(epsilon0), host(1.0 if differ is None else differ)))
-
-
-def gains(num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool) -> bool:
-    """True if `profile` is expected to be below T1, that is, if there are enough clients for this
-    epsilon0.
-    """
-    return _link(num_clients, neg_log_tail, steps, adaptive).pooled > 0
-
-
-@functools.lru_cache(maxsize=8)
-def profile(
-    num_clients: int, neg_log_tail: float, steps: MechanismSteps, adaptive: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """E+: a privacy profile of one round in which every client sends one message through a shuffler.
+def pure(num_clients: int, neg_log_tail: float, steps: Steps, adaptive: bool = False) -> Link:
+    """E+: one round in which every client sends one message through a shuffler; its `table` is the bound.
 
     Trust model: the adversary observes all messages, shuffled. One record is replaced; all other records are
-    arbitrary and known. Call inside `devices.float64()`.
+    arbitrary and known. Call inside `devices.float64()`. The value is T1's where T1 is smaller, and everywhere if no
+    clients are pooled, which is if there are too few for this epsilon0.
 
     Args:
       num_clients: n, whole, in [1, 2^42].
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
-      steps: of the messages, from `any_message` or `of_own_laws`.
+      steps: of the messages.
       adaptive: True if clients send in uniform order, and a message may depend on earlier ones of its round; False
         if no message depends on another one of its round.
 
-    Returns:
-      (losses, upper): increasing knots in nats from 0 to epsilon0, and proven upper bounds on the
-      hockey-stick divergence at e^losses in both directions. The bounds are convex in e^loss, so every chord
-      is a bound. All errors are rounded up. The value is T1's where T1 is smaller, and everywhere if `gains`
-      is false.
-
-    Cost: about 0.4 s of one core per link, at most three links; twice that above 3e7 clients. No compilation.
+    Cost of the table: about 0.1 s of one core per link, at most three links; twice that above 3e7 clients. No
+    compilation.
 
     Raises:
       ValueError, TypeError: an argument outside its range.
     """
-    link = _link(num_clients, neg_log_tail, steps, adaptive)
-    return link.table(neg_log_tail)
+    num_clients = _validate.integer(1, 2.0**42, num_clients=num_clients)
+    neg_log_tail = _validate.real(1.0, 1e4, neg_log_tail=neg_log_tail)
+    return Link(steps, num_clients, neg_log_tail, adaptive)

@@ -17,7 +17,7 @@ from jax import Array
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.labels import LabelledShares
 
@@ -91,7 +91,8 @@ class AnyMessage:
 
     @property
     def variance(self) -> float:
-        return float(HEXAGON.largest_variance(self.message(host([0.0]))))
+        message = self.message(host([0.0]))
+        return float(self.rules(message).largest_variance(message))
 
     @property
     def idle(self) -> bool:
@@ -109,6 +110,24 @@ class AnyMessage:
     def rules(self, message: Message) -> Game:
         del message
         return HEXAGON
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitMessage(AnyMessage):
+    """Steps of one-bit messages with public coins, every client sending.
+
+    Attributes: differ: upper bound in (0, 1] on the probability that the bits of two records differ.
+    """
+
+    differ: float
+
+    def message(self, losses: Array) -> Message:
+        del losses
+        return Message(host(self.epsilon0), host(self.differ))
+
+    def rules(self, message: Message) -> Game:
+        del message
+        return ONE_BIT
 
 
 def stages(

@@ -44,7 +44,7 @@ def shown_or_response(clients: int, p: float, delta0: float, at_other: int) -> t
 
 
 def link(clients: int, pools: tuple[int, ...], epsilon0: float, delta0: float, hexagon: bool):
-    messages = ours._NearlyPrivate(epsilon0, delta0, 12.0)
+    messages = ours._NearlyPrivate(epsilon0, delta0, MASS)
     return ours.NearlyPrivateLink(messages, clients, pools, messages.kinds[hexagon])
 
 
@@ -61,7 +61,7 @@ def test_a_link_is_above_exact_rounds(epsilon0, clients, pools, delta0, hexagon)
     for share in (0.0, 0.01, 0.1, 0.5, 0.95):
         above = share * (p - 1.0)
         c = 1.0 + above
-        value, floor = bound.value(above), bound.floor
+        (value,), floor = bound.values(np.array([above])), bound.floor
         truth = max(np.maximum(a - c * b, 0.0).sum() for a, b in ((first, second), (second, first)))
         assert value + c * floor >= truth * (1.0 - 1e-9)
         assert value + bound.largest_floor >= truth * (1.0 - 1e-9)
@@ -77,7 +77,7 @@ def test_without_a_floor_exact_rounds_are_above():
     bound = link(120, (30, 1), 1.0, delta0, False)
     first, second = shown_or_response(120, p, delta0, 119)
     c = 1.0 + 0.9 * (p - 1.0)
-    assert np.maximum(first - c * second, 0.0).sum() > 2.0 * bound.value(c - 1.0)
+    assert np.maximum(first - c * second, 0.0).sum() > 2.0 * bound.values(np.array([c - 1.0]))[0]
 
 
 def test_floors_do_not_grow_with_the_number_of_clients():

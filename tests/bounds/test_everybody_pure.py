@@ -12,22 +12,23 @@ from scipy.signal import fftconvolve
 from scipy.stats import binom
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
 from checkin_jax.kernels import host, stop_loss
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Message
 from checkin_jax.numerics import left_out_clones as ours
+from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
 
 
-def hexagon(p: float) -> ours.MechanismSteps:
-    return ours.of_game(HEXAGON, Message(host(math.log(p)), host(1.0)))
+def hexagon(p: float) -> AnyMessage:
+    return AnyMessage(math.log(p))
 
 
 def t1_pool(clients: int, p: float) -> ours.LogProfile:
     """T1's profile of so many clients."""
-    return ours.Link(hexagon(p), clients, MASS, links=0).profile()
+    return ours.Link(hexagon(p), clients, MASS, links=0).profile
 
 
 # --- nearly even weights
@@ -158,14 +159,14 @@ def test_the_pools_moments_by_mpmath(p, clients):
     deviation = math.sqrt(clients * 2.0 / (p + 1.0))
     for order in (0.5 / deviation, 5.0 / deviation):
         contour = stop_loss.Contour(host(order), host(12.5 * deviation), host(0.02 * deviation))
-        theta = stop_loss.nodes(contour, 8)
+        theta = stop_loss.nodes(contour, 3 * ours._TOGETHER)
         start = stop_loss.start(contour, theta)
         found = ours._with_pool(start, pool, theta)
         with mp.workdps(40):
             masses = [mp.exp(mp.mpf(float(each))) for each in pool.log_masses]
             whole = sum(mass * mp.exp(mp.mpf(order) * float(y)) for mass, y in zip(masses, pool.places))
             assert 0 <= float(found.log_mgf - start.log_mgf - mp.log(whole)) < 1e-6
-            for k in range(8):
+            for k in (*range(8), *range(ours._TOGETHER - 1, 3 * ours._TOGETHER, 8)):
                 at = mp.mpf(order) + mp.mpf(float(theta[k].imag)) * mp.j
                 exact = sum(mass * mp.exp(at * float(y)) for mass, y in zip(masses, pool.places)) / whole
                 ratio = complex(np.exp(found.log_ratio[k] - start.log_ratio[k]))
@@ -212,6 +213,33 @@ def test_profiles_of_pools_are_above_t1(p):
     assert (np.diff(profile.log_slopes) < 0.0).all()
 
 
+@pytest.mark.parametrize("x", [-0.5, -30.0, -900.0])
+def test_chernoffs_bound_where_some_places_have_no_mass(x):
+    """By mpmath. Moments relative to the largest place, whose mass is zero, had vanished: a bound of zero."""
+    at, masses = np.array([-1.0, -0.02, 0.03, 0.5, 4.0]), np.array([0.01, 0.0, 0.2, 0.008, 0.0])
+    count = 1000.0
+    found = ours._log_chernoff(host(at), host(masses), count, x)
+    with mp.workdps(30):
+        variance = count * float(masses @ at**2)
+        exact = mp.inf
+        for order in ours._ORDERS * -x / variance:
+            moment = 1 + mp.fsum(mass * mp.expm1(mp.mpf(order) * mp.mpf(y)) for mass, y in zip(masses, at))
+            exact = min(exact, order * x + count * mp.log(moment) - 1 - mp.log(order))
+    assert exact <= found <= float(exact) + 1e-9 * (1.0 + abs(float(exact)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_pool_of_few_clients_has_a_profile_up_to_p():
+    """Its logarithms had been infinite near p, and the excess of its weights no number."""
+    steps = theorems._all_sent(cj.Laplace(epsilon0=0.106))
+    link = ours.Link(steps, 2730, 42.0)
+    assert link.pooled > 0
+    while link.pooled:
+        assert np.isfinite(link.pool.logs[:-1]).all()
+        assert np.isfinite(link.log_excess).all()
+        link = link.inner
+
+
 # --- the game with weights and a pool
 
 
@@ -230,30 +258,42 @@ def test_played_out_is_above_the_exact_game(p, weights, share):
     )
     kinds = np.array(sorted(set(weights), reverse=True))
     counts = np.array([float(weights.count(each)) for each in kinds])
-    start = host(-(sum(weights) + clients) * above / unit)
-    tried = host(steps.candidates)
-    found = ours._played_out(
-        steps.laws(above), tried, ours.Weights(kinds, counts), pool, host(clients * 2.0 / (p + 1.0)), start
-    )
-    assert unit * float(found) >= exact * (1.0 - 1e-9)
+    laws, each = ours.step_laws(steps, np.array([above])), ours.Weights(kinds, counts)
+    start = host([-(sum(weights) + clients) * above / unit])
+    (found,) = ours._played_out(laws, [each], [pool], host(clients * 2.0 / (p + 1.0)), start)
+    assert unit * found >= exact * (1.0 - 1e-9)
     # Without the pool, too.
-    alone = ours._played_out(
-        steps.laws(above),
-        tried,
-        ours.Weights(kinds, counts),
-        None,
-        host(0.0),
-        host(-sum(weights) * above / unit),
-    )
-    assert unit * float(alone) >= value(0.0) * (1.0 - 1e-9)
+    (alone,) = ours._played_out(laws, [each], None, host(0.0), host([-sum(weights) * above / unit]))
+    assert unit * alone >= value(0.0) * (1.0 - 1e-9)
+
+
+def test_losses_at_once_are_those_apart():
+    """Games of other weights and of other numbers of stages, padded to the longest."""
+    steps, clients, unit = hexagon(2.0), 3, 1.0
+    above, pool = np.array([0.0, 0.05, 0.2]), t1_pool(clients, 2.0)
+    weights = [
+        ours.Weights(np.array(values), np.array(counts))
+        for values, counts in (
+            ((1.3, 1.0, 0.7), (20.0, 500.0, 20.0)),
+            ((1.0,), (540.0,)),
+            ((1.2, 1.0, 0.9), (1.0, 538.0, 2.0)),
+        )
+    ]
+    assert len({len(ours._stages_of(each, False)) for each in weights}) > 1
+    laws, start, extra = ours.step_laws(steps, above), -(540 + clients) * above / unit, host(2.0)
+    pools = [ours.pool_law(pool, each, clients, unit) for each in above]
+    found = ours._played_out(laws, weights, pools, extra, host(start))
+    for i, each in enumerate(weights):
+        (apart,) = ours._played_out(
+            laws.at_losses(np.arange(3) == i), [each], [pools[i]], extra, host(start[i : i + 1])
+        )
+        assert found[i] == pytest.approx(apart, rel=1e-4)
 
 
 # --- whole rounds
 
 
-def forced(
-    monkeypatch, pooled: int, steps: ours.MechanismSteps, clients: int, adaptive: bool = False
-) -> ours.Link:
+def forced(monkeypatch, pooled: int, steps: Steps, clients: int, adaptive: bool = False) -> ours.Link:
     """A link that spares clients whether it pays or not, with T1 for the pool."""
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -262,6 +302,16 @@ def forced(
             lambda n, *_: ours._Plan(2.0 / (math.exp(steps.epsilon0) + 1.0), pooled * (n == clients)),
         )
         return ours.Link(steps, clients, MASS, adaptive)
+
+
+def at(link: ours.Link, bound, above: float) -> float:
+    (found,) = bound(ours.step_laws(link.steps, np.array([above])), np.array([above]))
+    return float(found)
+
+
+def whole_value(link: ours.Link, above: float) -> float:
+    (found,) = link.values(np.array([above]))
+    return float(found)
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -274,7 +324,7 @@ def test_a_link_is_above_shuffled_binary_responses(monkeypatch, epsilon0, client
     reached = 0.0
     for share in (0.0, 0.01, 0.1):
         above = share * (p - 1.0)
-        bound = link._of_pool(above)
+        bound = at(link, link._of_pool, above)
         for at_x in {0, clients // 2, clients - 1}:
             rest = np.convolve(
                 binom.pmf(np.arange(at_x + 1), at_x, up),
@@ -290,14 +340,14 @@ def test_a_link_is_above_shuffled_binary_responses(monkeypatch, epsilon0, client
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.25, 1000), (1.0, 10_000), (2.0, 10_000)])
 def test_a_profile_is_convex_and_below_t1(epsilon0, clients):
-    losses, upper = ours.profile(clients, MASS, ours.any_message(epsilon0))
-    link = ours._link(clients, MASS, ours.any_message(epsilon0), False)
+    link = ours.pure(clients, MASS, AnyMessage(epsilon0))
+    losses, upper = link.table
     assert link.pooled > 0
     slopes = np.diff(upper) / np.diff(np.expm1(losses))
     assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[:-1])).all()
     assert losses[0] == 0.0
     assert upper[-1] == 0.0
-    assert upper[0] < 0.99 * link._of_t1(0.0)
+    assert upper[0] < 0.99 * at(link, link._of_t1, 0.0)
     # The normal limit is a lower end, nearly.
     p = math.exp(epsilon0)
     limit = math.sqrt(max(2.0 / (p + 2.0), 1.0 / p) / (2.0 * math.pi * clients)) * (p - 1.0)
@@ -305,20 +355,19 @@ def test_a_profile_is_convex_and_below_t1(epsilon0, clients):
 
 
 def test_one_bit_messages_have_a_game_of_their_own():
-    _, upper = ours.profile(10_000, MASS, ours.any_message(2.0, 1.0))
-    _, any_message = ours.profile(10_000, MASS, ours.any_message(2.0))
+    _, upper = ours.pure(10_000, MASS, OneBitMessage(2.0, 1.0)).table
+    _, any_message = ours.pure(10_000, MASS, AnyMessage(2.0)).table
     assert upper[0] < 0.9 * any_message[0]
     p = math.exp(2.0)
     limit = math.sqrt(1.0 / p / (2.0 * math.pi * 10_000)) * (p - 1.0)
     assert upper[0] > 0.995 * limit
 
 
-@pytest.mark.parametrize("rules", [HEXAGON, ONE_BIT])
-def test_any_choice_is_above_what_binary_responses_leak(monkeypatch, rules):
+@pytest.mark.parametrize("steps", [AnyMessage(1.0), OneBitMessage(1.0, 1.0)])
+def test_any_choice_is_above_what_binary_responses_leak(monkeypatch, steps):
     """What is chosen is no part of the proof."""
     epsilon0, clients = 1.0, 4000
     p = math.exp(epsilon0)
-    steps = ours.of_game(rules, Message(host(epsilon0), host(1.0)))
     deviation = math.sqrt(1.0 / p / clients) * (p - 1.0)
     rest = binom.pmf(np.arange(clients), clients - 1, 1.0 / (p + 1.0))
     laws = [
@@ -335,7 +384,7 @@ def test_any_choice_is_above_what_binary_responses_leak(monkeypatch, rules):
             link = ours.Link(steps, clients, MASS)
             for above in (0.0, 3.0 * deviation, 4.5 * deviation):
                 truth = max(np.maximum(a - (1.0 + above) * b, 0.0).sum() for a, b in (laws, laws[::-1]))
-                assert link.value(above) >= truth
+                assert whole_value(link, above) >= truth
 
 
 # --- a mechanism's own laws
@@ -361,9 +410,9 @@ def shuffled(counts: tuple[int, int, int]) -> list[np.ndarray]:
     return [fftconvolve(others, many(row, 1)) for row in CHANNEL]
 
 
-def own_steps(mechanism: cj.FiniteMechanism) -> ours.MechanismSteps:
-    own = OwnSteps(mechanism.largest_loss, mechanism.step_set, mechanism.profile)
-    return ours.of_own_laws(own, mechanism.total_variation)
+def own_steps(mechanism: cj.FiniteMechanism) -> OwnSteps:
+    assert mechanism.step_set is not None
+    return OwnSteps(mechanism.largest_loss, mechanism.step_set, mechanism.profile, mechanism.total_variation)
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -383,7 +432,7 @@ def test_own_laws_are_above_shuffled_messages_of_a_finite_mechanism(monkeypatch,
         truth = max(
             np.maximum(a - (1.0 + above) * b, 0.0).sum() for laws in truths for a, b in permutations(laws, 2)
         )
-        values = [link._of_pool(above), link._of_t1(above), whole.value(above)]
+        values = [at(link, link._of_pool, above), at(link, link._of_t1, above), whole_value(whole, above)]
         assert min(values) >= truth * (1.0 - 1e-9) - 1e-13
         reached = max(reached, truth / min(values))
     assert reached > 0.6
@@ -394,8 +443,8 @@ def test_own_laws_of_fewer_records_are_exceeded():
     clients = 240
     truth = max(np.maximum(a - b, 0.0).sum() for a, b in permutations(shuffled((239, 0, 0)), 2))
     near = cj.FiniteMechanism(probabilities=CHANNEL[1:])
-    assert ours.Link(own_steps(near), clients, MASS).value(0.0) < 0.5 * truth
-    bound = ours.Link(own_steps(cj.FiniteMechanism(probabilities=CHANNEL)), clients, MASS).value(0.0)
+    assert whole_value(ours.Link(own_steps(near), clients, MASS), 0.0) < 0.5 * truth
+    bound = whole_value(ours.Link(own_steps(cj.FiniteMechanism(probabilities=CHANNEL)), clients, MASS), 0.0)
     assert truth <= bound
 
 
@@ -486,7 +535,4 @@ def test_where_it_is_used():
 def test_bad_arguments():
     for clients, mass in ((0, MASS), (10, 0.0)):
         with pytest.raises(ValueError, match="expected"):
-            ours.profile(clients, mass, ours.any_message(1.0))
-    for arguments in ((-1.0,), (math.nan,), (1.0, 2.0)):
-        with pytest.raises(ValueError, match="expected"):
-            ours.any_message(*arguments)
+            ours.pure(clients, mass, AnyMessage(1.0))

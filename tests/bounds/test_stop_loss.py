@@ -220,3 +220,16 @@ def test_nodes_that_are_left_out_hardly_matter():
         overflown = excess * np.array([[1e200], [np.nan]])
         kept, _ = stop_loss.lasting(contour, theta, overflown[:, None], host(real * 1e200), host(count))
     assert kept.size == 256
+
+
+def test_second_of_many_numbers_in_any_order_of_memory():
+    """Computed few at once."""
+    real, imag = np.random.default_rng(0).normal(0.0, [[[1.0]], [[3.0]]], (2, 70, 130))
+    z = real + 1j * imag
+    assert z.size > stop_loss._AT_ONCE
+    found = np.asarray(stop_loss.second(z.T))  # type: ignore[arg-type]
+    for place in ((0, 0), (64, 3), (129, 69)):
+        with mpmath.workdps(30):
+            at = mpmath.mpc(z.T[place])
+            exact = complex((mpmath.exp(at) - 1 - at) / at**2)
+        assert abs(found[place] - exact) <= 1e-14 * abs(exact)

@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Ste
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutNearlyPrivate, LeftOutPureLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -59,7 +59,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
 )
 from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
-from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import ADD_OR_REMOVE, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
@@ -438,26 +438,27 @@ def e_plus(unit: Unit) -> UnitBound | None:
         return None
     if unit.epsilon0 is None:
         return _e_plus_cut(unit, cover.num_clients)
-    everybody = LeftOutPureLDP(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
-    return everybody if everybody.gains else None
+    link = left_out_clones.pure(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
+    return LeftOutLDP(link) if link.pooled else None
 
 
 def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
     """E+ for messages that are nearly eps0-LDP."""
     cut = None if num_clients < 2 or unit.sums_noise else _cut(unit, 1.0)
     link = None if cut is None else left_out_clones.nearly_private(num_clients, unit.neg_log_tail, *cut)
-    return None if link is None else LeftOutNearlyPrivate(link, unit.neg_log_tail)
+    return None if link is None else LeftOutLDP(link)
 
 
 @functools.lru_cache(maxsize=16)
-def _all_sent(randomizer: Randomizer) -> left_out_clones.MechanismSteps:
+def _all_sent(randomizer: Randomizer) -> Steps:
     """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
     own = _own_steps(randomizer)
-    if own is None or randomizer.one_bit is not None:
-        return left_out_clones.any_message(randomizer.largest_loss, randomizer.one_bit)
-    total_variation = randomizer.total_variation
+    if randomizer.one_bit is not None:
+        return OneBitMessage(randomizer.largest_loss, randomizer.one_bit)
+    if own is None:
+        return AnyMessage(randomizer.largest_loss)
     most = math.tanh(0.5 * own.epsilon0)
-    return left_out_clones.of_own_laws(own, total_variation if 0.0 < total_variation < most else most)
+    return dataclasses.replace(own, total_variation=min(randomizer.total_variation or most, most))
 
 
 def g4(unit: Unit) -> UnitBound | None:

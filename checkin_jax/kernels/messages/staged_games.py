@@ -138,12 +138,12 @@ def _law(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
     """Adds `count` steps with the mixture `share` [..., laws]; each fails to dominate by failed e^{t x} M_S(t)."""
     step, real = _law(game, share)
-    total = stop_loss.times(played.total, step, count)
+    total, number = stop_loss.times(played.total, step, count), xp.asarray(count)[..., None]
     growth, debt = _grown(game, played, real, count, failed)
     return Played(
         total,
         complex_exp(total.log_ratio),
-        played.far + count * log1p(xp.square(game.orders) * _of_share(share, game.at_orders)),
+        played.far + number * log1p(xp.square(game.orders) * _of_share(share, game.at_orders)),
         debt,
         growth,
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex, left_out_clones
+from checkin_jax.numerics.staged_clones import OneBitMessage
 
 # Runs of numbers of ones; the largest standard deviation of a count that is evaluated so, beyond which E+ serves.
 _RUNS, _WIDEST = 128, 400.0
@@ -47,8 +48,7 @@ def two_counts(num_clients: int, epsilon0: float, neg_log_tail: float) -> tuple[
 def _twice(num_clients: int, epsilon0: float, neg_log_tail: int) -> tuple[np.ndarray, np.ndarray]:
     deviation = _deviation(num_clients, epsilon0)
     if deviation > _WIDEST:
-        steps = left_out_clones.any_message(epsilon0, 1.0)
-        one = left_out_clones.profile(num_clients, float(neg_log_tail), steps)
+        one = left_out_clones.pure(num_clients, float(neg_log_tail), OneBitMessage(epsilon0, 1.0)).table
     else:
         one = one_count(num_clients, epsilon0, neg_log_tail)
     losses = _losses(math.sqrt(2.0) * math.tanh(0.5 * epsilon0) / deviation, 2.0 * epsilon0, neg_log_tail)

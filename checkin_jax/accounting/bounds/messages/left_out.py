@@ -8,9 +8,11 @@ nearly eps0-LDP ones [docs/theory_shuffle.md]. Call inside `devices.float64()`.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,11 +61,11 @@ def _possible(profile: Profile, allowed: float) -> float:
     return max(min(allowed, -math.log(certain)), 1.0) if certain > 0.0 else allowed
 
 
-def _factor(profile: Profile, allowed: float) -> float:
-    """Approximately the least B > 1 with D(B) <= exp(-allowed), D the profile of one message."""
-    losses = np.linspace(0.0, _FAR, _SEARCHED)[1:]
-    enough = np.flatnonzero(profile.delta(losses) <= math.exp(-allowed))
-    return math.exp(float(losses[enough[0]])) if enough.size else math.inf
+def _factor(upper: Callable[[np.ndarray], Values], losses: np.ndarray, allowed: float) -> float:
+    """The least B = e^loss of these with D(B) <= exp(-allowed), D = `upper` falling; infinite if there is none."""
+    least = math.exp(-allowed)
+    first = bisect.bisect_left(losses, True, key=lambda loss: float(upper(np.array([loss]))[0]) <= least)
+    return math.exp(losses[first]) if first < losses.size else math.inf
 
 
 class _Link(NamedTuple):
@@ -76,7 +78,7 @@ class _Link(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def _plan(num_clients: int, profile: Profile, allowed: float, adaptive: bool) -> tuple[_Link, ...]:
     """The chain expected to be best, from n clients down. Every plan gives a valid bound."""
-    one = _factor(profile, allowed)
+    one = _factor(profile.delta, np.linspace(0.0, _FAR, _SEARCHED)[1:], allowed)
     # Approximate variance of T*, times 2 allowed.
     square = 4.0 * allowed * math.expm1(min(log_square(profile), 600.0))
 
@@ -202,8 +204,7 @@ class _Chain(TabulatedMessages):
     def _sum(self) -> HiddenSlots | None:
         """The sum of k terms; None if k = 0."""
         losses = np.concatenate([[0.0], np.geomspace(1e-6, _FAR, _SEARCHED)])
-        enough = np.flatnonzero(self._inner_upper(losses) <= math.exp(-self.allowed))
-        kept = math.floor(self._left / math.exp(losses[enough[0]])) if enough.size else 0
+        kept = math.floor(self._left / _factor(self._inner_upper, losses, self.allowed))
         if kept < 1:
             return None
         profile, mass = self.profile, max(self.allowed + _ROOM, 1.0)
@@ -258,12 +259,11 @@ def _by_cut_weights(bound: CutWeights, allowed: float) -> tuple[_Link, CutWeight
     for _ in _SHARES:
         if left_out is None:
             break
-        enough = np.flatnonzero(left_out.upper(losses) <= math.exp(-allowed))
-        if enough.size:
-            terms = (bound.num_clients - left_out.num_clients) / math.exp(losses[enough[0]])
-            pool = left_out.num_clients / (bound.num_clients - left_out.num_clients)
-            distance = 1.0 - (_POOLED[1] * math.sqrt(pool) if bound.adaptive else 0.0)
-            factor = 1.0 + math.sqrt(square / max(terms, 1e-300)) / distance if distance > 0.0 else math.inf
+        terms = (bound.num_clients - left_out.num_clients) / _factor(left_out.upper, losses, allowed)
+        pool = left_out.num_clients / (bound.num_clients - left_out.num_clients)
+        distance = 1.0 - (_POOLED[1] * math.sqrt(pool) if bound.adaptive else 0.0)
+        if terms > 0.0 and distance > 0.0:
+            factor = 1.0 + math.sqrt(square / max(terms, 1e-300)) / distance
             if factor < found.factor:
                 found, best = _Link(left_out.num_clients - 1, factor), left_out
         left_out = left_out.next_link
@@ -376,66 +376,23 @@ class LeftOut:
 
 
 @dataclasses.dataclass(frozen=True)
-class LeftOutPureLDP:
-    """E+: n shuffled eps0-LDP messages, one of each client. Symmetric.
-
-    Steps are those of any eps0-LDP message, or of a mechanism with its own laws.
+class LeftOutLDP:
+    """E+: n shuffled messages, eps0-LDP or nearly, one of each client. Symmetric.
 
     Attributes:
-      num_clients: n. neg_log_tail: -log of the negligible mass.
-      steps: of the messages, from `numerics.left_out_clones`.
-      adaptive: True if messages may depend on messages of the same round.
+      link: of all clients.
     """
 
-    num_clients: int
-    neg_log_tail: float
-    steps: left_out_clones.MechanismSteps
-    adaptive: bool = False
+    link: left_out_clones.Link
 
     name = "everybody"
     witnesses: tuple[Witness, ...] = ()
 
     @property
     def largest_loss(self) -> float:
-        return self.steps.epsilon0
-
-    @property
-    def _setting(self) -> tuple[int, float, left_out_clones.MechanismSteps, bool]:
-        return self.num_clients, self.neg_log_tail, self.steps, self.adaptive
-
-    @property
-    def gains(self) -> bool:
-        """True if the bound is expected to be below T1."""
-        return left_out_clones.gains(*self._setting)
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return left_out_clones.profile(*self._setting)
-
-    def upper(self, loss: np.ndarray) -> Values:
-        return convex.chords(*self._profile, np.asarray(loss))
-
-
-@dataclasses.dataclass(frozen=True)
-class LeftOutNearlyPrivate:
-    """E+ for n shuffled (eps0, delta0)-LDP messages, one of each client. Symmetric.
-
-    Attributes:
-      link: of all clients. neg_log_tail: -log of the negligible mass.
-    """
-
-    link: left_out_clones.NearlyPrivateLink
-    neg_log_tail: float
-
-    name = "everybody"
-    witnesses: tuple[Witness, ...] = ()
-    largest_loss = math.inf
-
-    @functools.cached_property
-    def _profile(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.link.table(self.neg_log_tail)
+        return math.inf if self.link.at_end else self.link.steps.epsilon0
 
     def upper(self, loss: np.ndarray) -> Values:
         loss, epsilon0 = np.asarray(loss), self.link.steps.epsilon0
-        within = convex.chords(*self._profile, np.minimum(loss, epsilon0))
-        return np.where(loss >= epsilon0, self.link.messages.delta0, within)
+        within = convex.chords(*self.link.table, np.minimum(loss, epsilon0))
+        return np.where(loss >= epsilon0, self.link.at_end, within)
