@@ -14,6 +14,7 @@ from scipy.stats import binom
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.kernels import host, stop_loss
+from checkin_jax.numerics import convex
 from checkin_jax.numerics import left_out_clones as ours
 from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -238,6 +239,20 @@ def test_a_pool_of_few_clients_has_a_profile_up_to_p():
         assert np.isfinite(link.pool.logs[:-1]).all()
         assert np.isfinite(link.log_excess).all()
         link = link.inner
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rare", [0.0005, 0.001])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_pool_of_which_hardly_any_message_is_distinctive_has_a_profile(rare, adaptive):
+    """Contours give nothing eight deviations from the middle, and the profile had been infinite there, or no number."""
+    mechanism = cj.FiniteMechanism(probabilities=[[1.0 - rare, rare], [1.0 - 1.07 * rare, 1.07 * rare]])
+    steps = theorems._all_sent(mechanism)
+    link, t1 = (ours.Link(steps, 1293, 28.7, adaptive, links) for links in (ours._LINKS, 0))
+    assert link.pooled > 0
+    assert np.isfinite(link.pool.logs[:-1]).all()
+    losses, upper = link.table
+    assert (upper <= 1.01 * convex.chords(*t1.table, losses) + 1e-12).all()
 
 
 # --- the game with weights and a pool
