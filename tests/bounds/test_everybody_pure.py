@@ -14,7 +14,6 @@ from scipy.stats import binom
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.kernels import host, stop_loss
-from checkin_jax.numerics import convex
 from checkin_jax.numerics import left_out_clones as ours
 from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -251,8 +250,8 @@ def test_a_pool_of_which_hardly_any_message_is_distinctive_has_a_profile(rare, a
     link, t1 = (ours.Link(steps, 1293, 28.7, adaptive, links) for links in (ours._LINKS, 0))
     assert link.pooled > 0
     assert np.isfinite(link.pool.logs[:-1]).all()
-    losses, upper = link.table
-    assert (upper <= 1.01 * convex.chords(*t1.table, losses) + 1e-12).all()
+    above = np.linspace(0.0, 8.0, 9) * link.deviation
+    assert (link.values(above) <= 1.01 * t1.values(above)).all()
 
 
 # --- the game with weights and a pool
