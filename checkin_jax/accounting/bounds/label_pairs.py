@@ -227,7 +227,7 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
         step = np.fft.rfft(np.bincount(moves % size, tilt.masses, size)) - tilt.masses.sum()
         # A zero of the transform has no logarithm.
         some = step != -1.0
-        power = np.where(some, np.exp(count * np.log1p(np.where(some, step, 0.0))), 0.0)
+        power = np.where(some, _power_of(np.where(some, step, 0.0), count), 0.0)
         here = np.fft.irfft(power, size)[sums % size]
         bound = tilt.log_total - tilt.order * sums
         rounded = _ROUNDED + _OF_LOG * (count * tilt.size + np.abs(tilt.order * sums))
@@ -239,6 +239,13 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
         noise = np.where(chosen, scale * unclear * np.where(clear, 1.0, 5.0), noise)
         best = np.where(chosen, bound, best)
     return found, noise, beyond
+
+
+def _power_of(step: np.ndarray, count: int) -> np.ndarray:
+    """(1 + step)^count for complex steps, its logarithm relative to the step: NumPy's is relative to one."""
+    along, across = np.real(step), np.imag(step)
+    log_size = 0.5 * np.log1p(2.0 * along + np.square(along) + np.square(across))
+    return np.exp(count * (log_size + 1j * np.arctan2(across, 1.0 + along)))
 
 
 class _Tilted(NamedTuple):
