@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     Witness,
 )
+from checkin_jax.accounting.bounds.label_pairs import label_sum
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
@@ -452,19 +453,27 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
     if population is not None:
         return [UnequalMessagesOfOne(population.rate, population.theirs, mass, law)]
     if isinstance(step_cover, Shuffled):
-        return [
-            LabelsAtOneRecord(HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass), law),
-        ]
+        messages = HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass)
+        return _also_by_scores(LabelsAtOneRecord(messages, law))
     if isinstance(step_cover, UniformSlot):
         if step_cover.use_prob_lower <= math.exp(-mass):
             return []
-        return [
-            LabelsAtOneRecord(HiddenSlots(step_cover.slots, step_cover.use_prob_lower, profile, mass), law)
-        ]
+        slots = HiddenSlots(step_cover.slots, step_cover.use_prob_lower, profile, mass)
+        return _also_by_scores(LabelsAtOneRecord(slots, law))
     if isinstance(step_cover, Occupied):
         return _in_occupied_slots(step_cover, profile, mass, functools.partial(LabelsAtOneRecord, laws=law))
     shown = _shown(unit)
-    return [] if shown is None else [LabelsAtOneRecord(HiddenSlots(*shown, profile, mass), law)]
+    return (
+        [] if shown is None else _also_by_scores(LabelsAtOneRecord(HiddenSlots(*shown, profile, mass), law))
+    )
+
+
+def _also_by_scores(messages: LabelsAtOneRecord) -> list[Witness]:
+    """The witness by contours, and by the sum of its scores where contours miss rare large steps."""
+    exact = label_sum(messages, messages.messages.neg_log_tail)
+    if exact is None or not exact.has_rare_steps:
+        return [messages]
+    return [messages, dataclasses.replace(exact, name=f"{exact.name}, by scores")]
 
 
 def _in_occupied_slots(

@@ -179,4 +179,4 @@ def test_the_page_shows_the_figures_of_the_table_that_is_kept():
     missing = sum(each.outcome == census.NO_LOWER for each in found)
     assert f"Of {len(found)} settings" in page
     assert f"median {half:.4g}, ninth decile {ninth:.4g}, largest {ratios[-1]:.4g}" in page
-    assert f"{missing} have no lower end" in page
+    assert f"{missing} {'has' if missing == 1 else 'have'} no lower end" in page

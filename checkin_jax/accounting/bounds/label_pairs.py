@@ -36,8 +36,11 @@ from checkin_jax.randomizers import LabelLaws
 _PLACES, _MOST_PLACES, _DEVIATIONS, _MOST_SCORES = 1 << 16, 1 << 18, 28.0, 16.0
 # Largest multiple of the least score in laws whose scores are whole multiples, and their relative rounding.
 _MULTIPLES, _WHOLE = 64, 1e-9
-# Shares of the largest mass that count as rounding of a transform, for each draw and in all; and of every mass.
-_NOISE_DRAW, _NOISE, _ROUNDED = 2e-16, 1e-15, 1e-12
+# Rounding of a transform of some 2^19 places, 4 units for each of its levels, as a share of the sum of absolute values:
+# for each draw, and in all; and of every mass, per unit of what its logarithm is made of and at least.
+_NOISE_DRAW, _NOISE, _OF_LOG, _ROUNDED = 1e-14, 2e-14, 1e-14, 1e-12
+# Most expected messages whose sums are evaluated for rare large steps, in standard deviations of the sum.
+_MANY, _RARE = 4000.0, 3.0
 # Expected number of messages that are few, and the share of the sum of their likelihood ratios in scores.
 _FEW, _MIXED = 30.0, 0.3137
 # Logarithm of a large moment of a move, to which draws that do not move add nothing.
@@ -103,6 +106,12 @@ class LabelSum:
         deviation = math.sqrt(self.draws * self.rate * float(np.sum(others * np.square(ratio))))
         scale = max(_PLACES / (_DEVIATIONS * deviation + _MOST_SCORES * most), 1.0 / most)
         return np.rint(ratio * scale).astype(np.int64)
+
+    @property
+    def has_rare_steps(self) -> bool:
+        """True if one of few messages may move the sum by more than _RARE standard deviations, which contours miss."""
+        few = self.draws * self.rate <= _MANY
+        return few and float(np.abs(self.scores).max()) > _RARE * self.spread
 
     @property
     def spread(self) -> float:
@@ -218,11 +227,12 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
         step = np.fft.rfft(np.bincount(moves % size, tilt.masses, size)) - tilt.masses.sum()
         # A zero of the transform has no logarithm.
         some = step != -1.0
-        power = np.where(some, np.exp(count * np.log1p(np.where(some, step, 0.0))), 0.0)
+        power = np.where(some, _power_of(np.where(some, step, 0.0), count), 0.0)
         here = np.fft.irfft(power, size)[sums % size]
         bound = tilt.log_total - tilt.order * sums
+        rounded = _ROUNDED + _OF_LOG * (count * tilt.size + np.abs(tilt.order * sums))
         chosen, scale = bound < best, np.exp(np.minimum(bound, 0.0))
-        unclear = (_NOISE + _NOISE_DRAW * count * tilt.masses.sum()) * float(here.max()) + _ROUNDED * here
+        unclear = (_NOISE + _NOISE_DRAW * count * tilt.masses.sum()) * float(here.max()) + rounded * here
         # Where there is as much noise, the sum is left out: then all of it is noise.
         clear = here > 4.0 * unclear
         found = np.where(chosen, np.where(clear, scale * here, 0.0), found)
@@ -231,14 +241,25 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
     return found, noise, beyond
 
 
+def _power_of(step: np.ndarray, count: int) -> np.ndarray:
+    """(1 + step)^count for complex steps, its logarithm relative to the step: NumPy's is relative to one."""
+    along, across = np.real(step), np.imag(step)
+    log_size = 0.5 * np.log1p(2.0 * along + np.square(along) + np.square(across))
+    return np.exp(count * (log_size + 1j * np.arctan2(across, 1.0 + along)))
+
+
 class _Tilted(NamedTuple):
-    """The law of a sum reweighted by e^(order sum - log_total), and the masses of one draw's moves there."""
+    """The law of a sum reweighted by e^(order sum - log_total), and the masses of one draw's moves there.
+
+    size: of the terms that one draw adds to log_total, in absolute value.
+    """
 
     order: float
     log_total: float
     masses: np.ndarray
     mean: float
     deviation: float
+    size: float
 
     @property
     def rarity(self) -> float:
@@ -255,7 +276,10 @@ def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> 
     tilted = masses * np.exp(order * moves - log_one)
     mean = float(tilted @ moves)
     variance = float(tilted @ np.square(moves - mean)) + max(1.0 - float(tilted.sum()), 0.0) * mean**2
-    return _Tilted(order, count * log_one, tilted, count * mean, math.sqrt(count * variance))
+    size = most + abs(log_one) + float(tilted @ np.abs(order * moves))
+    if most < _LARGE:
+        size += float(masses @ np.abs(np.expm1(order * moves))) * math.exp(-log_one)
+    return _Tilted(order, count * log_one, tilted, count * mean, math.sqrt(count * variance), size)
 
 
 def label_sum(witness: Witness, neg_log_tail: float) -> LabelSum | None:

@@ -41,6 +41,8 @@ from checkin_jax.kernels.round_off import UNIT
 _NODES, _PER_DEVIATION, _SMOOTHING = 2560, 204.8, 0.005
 # Least order, and orders above it for Chernoff's bounds, over the standard deviation; least -log of delta.
 _LEAST_ORDER, _HIGHER, _LEAST = 2.0, (0.5, 1.0, 1.4, 2.0, 5.0, 10.0), 0.5
+# Share of delta that an upper end leaves free: certificates round the same knots once more.
+_FREE = 1e-9
 # -log of the share of delta that the periods above a lower end may add.
 _FAR_BELOW = 14.0
 # Epsilons beside the solution, one of which is proved, and the farthest from the mean, in standard deviations.
@@ -210,7 +212,7 @@ def end(
 ) -> tuple[Float64[Array, ""], Float64[Array, ""]]:
     """The upper or lower end of epsilon at delta, and the rounding in its delta; infinity, or 0, if none was found."""
     frequency, terms = of.frequency, of.terms
-    deviation = xp.sqrt(of.tilt.variance)
+    deviation, log_target = xp.sqrt(of.tilt.variance), log_delta - xp.where(upper, _FREE, 0.0)
 
     def inside(epsilon: Array) -> tuple[Array, Array]:
         phase = frequency * (epsilon - of.tilt.mean)
@@ -226,7 +228,7 @@ def end(
         epsilon = at * deviation
         value, slope = inside(epsilon)
         found, _ = _bound(of, epsilon, value, upper)
-        return log_delta - xp.log(xp.maximum(found, 1e-320)), (of.tilt.order - slope / value) * deviation
+        return log_target - xp.log(xp.maximum(found, 1e-320)), (of.tilt.order - slope / value) * deviation
 
     least = xp.maximum(of.tilt.mean / deviation - _FARTHEST, 0.0)
     about = deviation * backend.crossing(missing, least, farthest(of.tilt) / deviation, 40)
@@ -234,7 +236,7 @@ def end(
     beside = xp.where(upper, 1.0, -1.0) * xp.asarray(_BESIDE) * deviation
     tried = xp.concatenate([about + beside, xp.zeros_like(deviation)[None]])
     values, errors = backend.vmap(bound)(tried)
-    target, rounding = xp.exp(log_delta), UNIT * (8.0 + 2.0 * xp.abs(log_delta))
+    target, rounding = xp.exp(log_target), UNIT * (8.0 + 2.0 * xp.abs(log_delta))
     shown = xp.where(upper, values <= target * (1.0 - rounding), values > target * (1.0 + rounding))
     candidates = xp.where(shown & (tried >= 0.0), tried, xp.where(upper, xp.inf, 0.0))
     best = xp.where(upper, xp.argmin(candidates), xp.argmax(candidates))
