@@ -649,9 +649,9 @@ class Link:
         staged, beyond = above <= _STAGED * self.deviation, above > near[-1]
         contoured = ~staged & ~beyond
         logs[staged] = np.log(self.values(above[staged])) + ROUNDING
-        # Where hardly any step happens, nothing is proved by contours, or infinity.
+        # Where hardly any step happens, contours prove nothing; one message is a bound.
         by_t1 = laws.at_losses(contoured)
-        logs[contoured] = np.log(_clipped(self._of_t1(by_t1, above[contoured]), by_t1.alone)) + ROUNDING
+        logs[contoured] = np.log(_clipped(self._of_t1(by_t1, above[contoured]), by_t1.alone))
         logs[beyond] = self._log_of_t1(laws.at_losses(beyond), far)
         return _log_hull(np.append(above, self.unit), np.append(logs, -math.inf))
 
