@@ -217,9 +217,9 @@ def lasting(
     since log r <= r - 1. So it is for mixtures of the laws, for steps of several of them, and after any further steps.
     """
     square, top = xp.square(xp.abs(theta))[..., None, :], xp.square(contour.order)[..., None] * real
+    size, at_order = 1.0 + xp.abs(excess), (1.0 + top)[..., None]
     top = (top * (2.0 + top))[..., None]
-    size = 1.0 + xp.abs(excess)
-    wrong = 16.0 * _PER_STEP * real[..., None] * square * size + 2.0 * off * (2.0 * size + off)
+    wrong = 16.0 * _PER_STEP * real[..., None] * square * size + 2.0 * off * (size + at_order + off)
     above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
     # NaN is kept.
     small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])
