@@ -471,7 +471,7 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
 def _also_by_scores(messages: LabelsAtOneRecord) -> list[Witness]:
     """The witness by contours, and by the sum of its scores where contours miss rare large steps."""
     exact = label_sum(messages, messages.messages.neg_log_tail)
-    if exact is None or not exact.has_rare_steps:
+    if exact is None or not exact.has_rare_steps or exact.largest_loss <= 0.0:
         return [messages]
     return [messages, dataclasses.replace(exact, name=f"{exact.name}, by scores")]
 

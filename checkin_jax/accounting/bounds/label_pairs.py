@@ -160,7 +160,7 @@ class LabelSum:
 
     @property
     def largest_loss(self) -> float:
-        return max(float(losses[0]) for losses, _, _ in self._events)
+        return max((float(losses[0]) for losses, _, _ in self._events if losses.size), default=0.0)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         def lines(losses: np.ndarray, apart: np.ndarray, mass: np.ndarray) -> Lines:
