@@ -5,6 +5,8 @@ NumPy float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy  # its parts are imported when they are used
 
@@ -22,6 +24,11 @@ _LOG_PMF, _SUMMED = 1e-12, 2.0 ** np.arange(1, 21)
 # Within so many standard deviations of the mean scipy's Poisson probabilities are used, with this margin for their
 # error, which grows quickly beyond; there Chernoff's bound is.
 POISSON_NEAR, POISSON_MARGIN = 4.25, 1e-6
+
+
+def levels(exponents: Sequence[float], neg_log_tail: float) -> np.ndarray:
+    """Those of the increasing exponents that are below neg_log_tail, which is the last level."""
+    return np.array([*(each for each in exponents if each < neg_log_tail), neg_log_tail])
 
 
 def fewest(number: np.ndarray | float, prob: float, exponents: np.ndarray) -> np.ndarray:

@@ -122,7 +122,7 @@ def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
 
 def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
     """Shares, T and masses of levels of K and the number of others, and the mass outside; None if unknown."""
-    exponents = np.array([*(each for each in _LEVELS if each < mass), mass])
+    exponents = chernoff.levels(_LEVELS, mass)
     mean, variance = occupancy.moments(n - 1.0, float(m), prob)
     away = np.array([occupancy.deviation(variance, each) for each in exponents])
     least, most = np.maximum(np.floor(mean - away) - 1.0, 0.0), np.minimum(np.ceil(mean + away) + 1.0, m)

@@ -207,7 +207,7 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
         return None
     m, use, known = float(window), slots / window, min(colluding, slots)
     others, honest = slots - known, m - 1.0 - colluding
-    exponents = np.array([*(each for each in _LEVELS if each < neg_log_tail), neg_log_tail])
+    exponents = chernoff.levels(_LEVELS, neg_log_tail)
     # Each event of a level has this probability.
     events = 7.0 if known else 3.0
     seldom, unit = np.exp(-exponents) / events, 1.0 / np.sqrt(m)
@@ -269,7 +269,7 @@ def in_common_slots(
     if not 0 < known < slots or not 0 < others * prob <= _MOST_LOAD * slots:
         return None
     m, each = float(slots), prob / slots
-    exponents = np.array([*(level for level in _LEVELS if level < neg_log_tail), neg_log_tail])
+    exponents = chernoff.levels(_LEVELS, neg_log_tail)
     # Each of six events of a level has this probability.
     seldom = exponents + np.log(6.0)
     mean, variance = occupancy.moments(float(others), m, prob)

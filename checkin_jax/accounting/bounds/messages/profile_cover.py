@@ -20,7 +20,8 @@ from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesse
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
-from checkin_jax.kernels import ROUNDING
+from checkin_jax.kernels import ROUNDING, host
+from checkin_jax.kernels.messages import subsampled_gaussian
 
 # A share of the negligible mass below which an event is not evaluated.
 _SELDOM = 1e-9
@@ -100,8 +101,7 @@ class HiddenMessages(HiddenSum):
 
 def in_a_sample(profile: Profile, use_prob: np.ndarray | float, losses: np.ndarray) -> np.ndarray:
     """Profile at these losses of a message that is sent with probability `use_prob`; broadcasts."""
-    with np.errstate(divide="ignore"):
-        stretched = np.logaddexp(np.log(np.expm1(losses)) - np.log(use_prob), 0.0)
+    stretched = np.asarray(subsampled_gaussian.stretch(host(losses), host(1.0 / use_prob)))
     return use_prob * profile.delta(stretched * (1.0 - 1e-15))
 
 

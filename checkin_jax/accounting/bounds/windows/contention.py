@@ -49,15 +49,13 @@ def win_prob(num_rivals: int, rival_prob: float) -> float:
     return min(-math.expm1(missing_mass) / (contenders * rival_prob) * (1.0 + 1e-12), 1.0)
 
 
-def _levels(exponents: tuple[float, ...], neg_log_tail: float) -> np.ndarray:
-    return np.array([*(each for each in exponents if each < neg_log_tail), neg_log_tail])
-
-
 def slots_won(
     slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above the number of slots in which the target would win."""
-    high, beyond = chernoff.exceeded(slots, win_prob(num_rivals, rival_prob), _levels(_WON, neg_log_tail))
+    high, beyond = chernoff.exceeded(
+        slots, win_prob(num_rivals, rival_prob), chernoff.levels(_WON, neg_log_tail)
+    )
     # Pr(more than a level) is at most the mass beyond it.
     values = np.append(high, float(slots))
     survival = np.concatenate([[1.0], beyond, [0.0]])
@@ -117,7 +115,7 @@ def independent_weights(
 
     Independent weights are large enough but for a probability eta, and the mass of their event is divided by 1 - eta.
     """
-    exponents = _levels(_LOADED, neg_log_tail)
+    exponents = chernoff.levels(_LOADED, neg_log_tail)
     told = np.minimum(np.arange(float(loads)), num_rivals)
     probs = np.exp(np.asarray(binomial.log_pmf(told, float(num_rivals), rival_prob))) * (1.0 + 1e-12)
     found = [chernoff.exceeded(slots, min(float(prob), 1.0), exponents) for prob in np.cumsum(probs)]
@@ -276,7 +274,7 @@ class WeightedSlots(StagedBound):
 
     def _revealed(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
-        exponents = _levels(_BOTH, self.neg_log_tail)
+        exponents = chernoff.levels(_BOTH, self.neg_log_tail)
         alone = (
             math.exp(self.num_rivals * math.log1p(-self.rival_prob)) * (1.0 + 1e-12)
             if self.rival_prob < 1.0

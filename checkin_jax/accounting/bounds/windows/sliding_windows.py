@@ -87,11 +87,6 @@ def _pair(slots: int, mu: float, neg_log_tail: float) -> UnitBound:
     return OppositeRecords(slots, 1.0, mu, neg_log_tail)
 
 
-def _tails(known: tuple[float, ...], neg_log_tail: float) -> np.ndarray:
-    """Tails, as -log of their masses, the last of them negligible."""
-    return np.array([*(each for each in known if each < neg_log_tail), neg_log_tail])
-
-
 def _between(tails: np.ndarray) -> np.ndarray:
     """Probability between each tail and the one before, rounded up."""
     return -np.diff(np.exp(-tails), prepend=1.0) * (1.0 + 1e-12)
@@ -136,7 +131,7 @@ class Windows:
 
     @functools.cached_property
     def tails(self) -> np.ndarray:
-        return _tails(_TAILS, self.neg_log_tail)
+        return chernoff.levels(_TAILS, self.neg_log_tail)
 
     @functools.cached_property
     def taken(self) -> np.ndarray:
@@ -270,7 +265,7 @@ class ResampledNeighbours(AsymmetricBound):
     def _levels(self) -> tuple[tuple[float, int, float], ...]:
         """(probability, most empty slots, least mean over the slots of min(1/2, 1/(s + 1))), s the load, by tail."""
         m = self.window
-        tails = _tails(_TAILS_ANEW, self.neg_log_tail)
+        tails = chernoff.levels(_TAILS_ANEW, self.neg_log_tail)
         # Half of each tail is for the number of empty slots.
         halves = tails + math.log(2.0)
         nobody = self._nobody * (1.0 + _NEAR)
