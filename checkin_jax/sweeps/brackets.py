@@ -30,7 +30,7 @@ from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
-from checkin_jax.kernels.execution.blockwise import on_lanes, shared
+from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.equal_steps import StepCounts
@@ -242,10 +242,7 @@ _T1, _T1_ABSENT = functools.partial(_t1, ()), functools.partial(_t1, _POINTS_OF_
 _STAGED = {nodes: functools.partial(_t1_plus, nodes) for nodes in (staged_games.USUAL, staged_games.MANY)}
 
 
-@functools.cache
-def _program(one: _One, devices: tuple[Any, ...]) -> Any:
-    """The function of one lane, for blocks of lanes that devices share."""
-    return jax.jit(jax.vmap(one), in_shardings=shared(devices), out_shardings=shared(devices))
+_program = functools.cache(by_shares)
 
 
 class _Programs:

@@ -18,7 +18,7 @@ from checkin_jax.accounting.composition.renyi import MIN_EPSILON0, RenyiCurve, l
 from checkin_jax.accounting.composition.renyi_lower import rdp_lower
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.execution.blockwise import on_lanes
+from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
@@ -132,8 +132,8 @@ def on_devices(
 
 
 @functools.cache
-def _program(choice: kernels.Discretization) -> Callable[[kernels.Lane], jax.Array]:
-    return jax.jit(jax.vmap(functools.partial(kernels.log_moments, choice=choice)))
+def _program(choice: kernels.Discretization, devices: tuple[Any, ...]) -> Callable[[kernels.Lane], jax.Array]:
+    return by_shares(functools.partial(kernels.log_moments, choice=choice), devices)
 
 
 def log_moments(
@@ -150,7 +150,7 @@ def log_moments(
     for choice, lanes, where in _few(groups):
         placed = max(choice.buckets, 1) * (2 * len(choice.offsets) + 3) * choice.nodes
         fitting = max(min(most, _PLACED // placed), 1)
-        under_way.append((where, on_lanes(_program(choice), lanes, devices, fitting)))
+        under_way.append((where, on_lanes(_program(choice, tuple(devices)), lanes, devices, fitting)))
     # Every call is under way before the first result is waited for.
     return [(where, values()) for where, values in under_way]
 

@@ -317,6 +317,9 @@ devices = jax.local_devices()
 assert len(devices) == 2
 with float64():
     print(*brackets.ends(rows_of(SOME)[1], devices, 4, (2,)).ravel().tolist())
+# A device that waited for the other would hang where there are fewer threads than devices.
+for program, _ in brackets._programs(tuple(devices), 4)._known.values():
+    assert "all-reduce" not in program.as_text()
 """
 SOME = {name: column[:12] for name, column in kinds.check_ins(12, seed=3).items()}
 
