@@ -174,7 +174,7 @@ def test_kernels_on_two_engines_change_nothing_in_place():
 def test_callers_keep_their_arrays(x64):
     atoms, counts = law(0, 64), host([10.0])
     before = [np.array(part) for part in atoms]
-    pld.log_moments(atoms, counts, host([0.5, 1.0]))
+    pld.rounds_at(atoms, host([0.5, 1.0]))
     pld.chernoff_tilt(atoms, counts, host(-10.0))
     for part, kept in zip(atoms, before):
         assert np.array_equal(part, kept)

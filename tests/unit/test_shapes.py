@@ -25,7 +25,7 @@ KERNELS = (
     pld.side_upper,
     pld.side_lower,
     pld.join,
-    pld.log_moments,
+    pld.log_moments_within,
     composed_contour.compose,
     clones.lines_lower,
     clones.profile_upper,

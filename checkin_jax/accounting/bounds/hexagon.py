@@ -93,6 +93,10 @@ class StagedClones(StagedBound):
     def _observed_prob(self) -> float:
         return self.step_cover.use_prob
 
+    @property
+    def chi_square(self) -> float:
+        return self.step_cover.chi_square(self.steps.epsilon0, self.steps.variance, self.neg_log_tail)
+
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self)

@@ -358,6 +358,11 @@ class Minimum:
         return any(getattr(each, "sharp", False) for each in self.bounds)
 
     @property
+    def chi_square(self) -> float:
+        """Upper bound on E_Q (P/Q - 1)^2 in both directions."""
+        return min(getattr(each, "chi_square", math.inf) for each in self.bounds)
+
+    @property
     def includes(self) -> tuple[str, ...]:
         """Theorems that one of the bounds includes."""
         return tuple(label for each in self.bounds for label in getattr(each, "includes", ()))

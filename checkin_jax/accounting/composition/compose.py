@@ -202,6 +202,8 @@ class _Composer(Search):
         self.delta = delta
         self.orders = 2 if any(map(is_asymmetric, self.units)) else 1
         self.sharp = any(getattr(one, "sharp", False) for one in self.units)
+        chi_squares = [getattr(one, "chi_square", math.inf) for one in self.units]
+        self.chi_squares = host(chi_squares) if any(map(math.isfinite, chi_squares)) else None
         self.largest_losses = [one.largest_loss for one in self.units]
         self.truncation_losses = [truncation_loss(one, self.total, delta) for one in self.units]
 

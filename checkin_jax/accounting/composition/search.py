@@ -63,6 +63,7 @@ class Search:
       counts: units of every event, [events]. largest_losses: of each; may be infinite.
       truncation_losses: loss up to which each is followed. delta: the target.
       sharp: True if a finer grid is worth its time.
+      chi_squares: bounds on the chi-square divergence of a unit of every event, or infinity; None: there are none.
       loss_support: absolute losses of all outcomes of every event, [events] arrays; empty unless all are few.
     """
 
@@ -71,6 +72,7 @@ class Search:
     truncation_losses: Sequence[float]
     delta: float
     sharp: bool = False
+    chi_squares: Array | None = None
     loss_support: Sequence[np.ndarray] = ()
 
     @property
@@ -156,7 +158,7 @@ class Search:
         if not remaining > 0:
             return math.inf, math.inf
         log_delta = host(math.log(remaining))
-        epsilon, order = pld.renyi(atoms, self.counts, log_delta)
+        epsilon, order = pld.renyi(atoms, self.counts, log_delta, self.chi_squares)
         return float(epsilon), float(order)
 
     def above(self, build: Build, losses: Sequence[np.ndarray]) -> tuple[Bracket, Found]:

@@ -235,17 +235,6 @@ def tilt_at(atoms: Atoms, counts: Float64[Array, " events"], order: Float64[Arra
     return Tilt(order, *(part @ counts for part in rounds_at(atoms, order)))
 
 
-@quietly
-def log_moments(
-    atoms: Atoms, counts: Float64[Array, " events"], orders: Float64[Array, " orders"]
-) -> Float64[Array, " orders"]:
-    """K(t) = sum over events of counts log E_P e^{t L} at each t > 0 of `orders`; the RDP of order t + 1 is K(t) / t.
-
-    It is an upper bound if the atoms come from `join(..., upper=True)` and have no mass at infinite loss.
-    """
-    return tilt_at(atoms, counts, orders).log_mgf
-
-
 def _log_orders(atoms: Atoms) -> tuple[Array, Array]:
     """Logarithms of the smallest and the largest useful order."""
     top = xp.max(xp.where(atoms.masses > 0, atoms.losses, 0.0))
@@ -306,10 +295,48 @@ _AROUND = np.geomspace(0.25, 4.0, 65)
 
 
 @quietly
-def renyi(atoms: Atoms, counts: Array, log_delta: Array) -> tuple[Array, Array]:
-    """(epsilon, order) by RDP of the pairs; log_delta: log of delta minus the mass at infinite loss."""
+def log_moments_within(
+    atoms: Atoms, chi_squares: Float64[Array, " events"], orders: Float64[Array, " orders"]
+) -> Float64[Array, "orders events"]:
+    """Upper bounds on log E_P e^{t L} of the pairs below each law whose chi-square divergence is bounded, too;
+    [orders, events].
+
+    Args:
+      atoms: of `join(..., upper=True)`, [events, atoms]. chi_squares: bounds on E_Q (P/Q - 1)^2, [events], or infinity.
+      orders: t >= 1; infinity at smaller ones.
+
+    The moment exceeds one by an integral of (t + 1) t k^{t - 1} times E_Q (P/Q - k)_+ or (k - P/Q)_+. That weight grows
+    with k, and half the chi-square divergence is the integral without it [docs/evaluation.md].
+    """
+    require_float64(atoms, chi_squares, orders)
+    t, loss = orders[:, None], atoms.losses
+    under_q, excess = atoms.masses * xp.exp(-loss), xp.expm1(loss)
+    right, left = (atoms.masses > 0.0) & (loss > 0.0), (atoms.masses > 0.0) & (loss < 0.0)
+    rises, moves = xp.expm1((t + 1.0)[..., None] * loss), (t + 1.0)[..., None] * excess
+    # rises - moves loses digits where both are small.
+    terms = under_q * (xp.maximum(rises - moves, 0.0) + 8.0 * UNIT * (xp.abs(rises) + xp.abs(moves)))
+    above, below = (xp.sum(xp.where(side, terms, 0.0), axis=-1) for side in (right, left))
+    known = xp.sum(xp.where(right, under_q * xp.square(excess), 0.0), axis=-1) * (1.0 - 1e-12)
+    remaining = 0.5 * t * (t + 1.0) * (chi_squares - known)
+    beyond = atoms.infinite * (t + 1.0) * xp.expm1(t * xp.max(loss, axis=-1))
+    value = (above + beyond) * (1.0 + 1e-12) + xp.minimum(below * (1.0 + 1e-12), remaining)
+    return xp.where((t >= 1.0) & xp.isfinite(value), log1p(value), xp.inf)
+
+
+@quietly
+def renyi(
+    atoms: Atoms, counts: Array, log_delta: Array, chi_squares: Array | None = None
+) -> tuple[Array, Array]:
+    """(epsilon, order) by RDP of the pairs.
+
+    Args:
+      log_delta: log of delta minus the mass at infinite loss. chi_squares: as in `log_moments_within`.
+    """
     orders = chernoff_tilt(atoms, counts, log_delta).order * _AROUND
-    moments = log_moments(atoms, counts, orders)
+    each = rounds_at(atoms, orders).log_mgf
+    if chi_squares is not None:
+        each = xp.minimum(each, log_moments_within(atoms, chi_squares, orders))
+    moments = each @ counts
     epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
     epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round
     best = xp.argmin(epsilon)

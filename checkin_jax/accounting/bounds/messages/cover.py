@@ -19,16 +19,18 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
-from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
+from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import few_steps, staged_clones
-from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
 BUCKETS, _KNOWN_BUCKETS = 256, 16
+# Most numbers of messages that are listed for the chi-square divergence.
+_LISTED = 1 << 12
 _occupied = functools.lru_cache(maxsize=16)(occupancy.law)
 
 
@@ -69,6 +71,27 @@ class _OneRate(abc.ABC):
         """Upper bounds on the divergence, at losses below epsilon0, of messages with this dominating step."""
         sums = self.sums(neg_log_tail)
         return np.asarray(equal_steps.profile_upper(law, sums, host(epsilon0), host(losses)))
+
+    def chi_square(self, epsilon0: float, variance: float, neg_log_tail: float) -> float:
+        """Upper bound on E_Q (P/Q - 1)^2 of one round, in both directions [docs/evaluation.md].
+
+        variance: the largest variance of a step at c = 1, in units of e^epsilon0 - 1.
+        """
+        sums, p = self.sums(neg_log_tail), math.exp(epsilon0)
+        clients, rate = float(sums.clients), float(sums.rate)
+        numbers, masses = np.asarray(sums.counts), np.asarray(sums.masses)
+        if rate < 1.0:
+            # More messages than this are rare; the messages of all clients are counted apart.
+            most = min(float(chernoff.most(clients, rate, np.array(neg_log_tail))), clients - 1.0)
+            numbers, masses = np.array([most]), np.array([clients * rate / max(most, 1.0)])
+            if most <= _LISTED:
+                numbers = np.arange(most + 1.0)
+                masses = np.exp(np.asarray(binomial.log_pmf(numbers, clients, rate)))
+            if most < clients - 1.0:
+                numbers, masses = np.append(numbers, clients), np.append(masses, math.exp(-neg_log_tail))
+        each = numbers / (1.0 - numbers / clients * (1.0 - 1.0 / p))
+        found = variance * (p - 1.0) ** 2 / clients**2 * float(masses @ each)
+        return (found + self.everybody * (p - 1.0) ** 2 / p) * (1.0 + 1e-9)
 
     def many(self, neg_log_tail: float) -> bool:
         """True if there are enough messages for a staged game."""

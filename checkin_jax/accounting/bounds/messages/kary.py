@@ -59,6 +59,13 @@ class KaryBound(HiddenSteps):
         each = 1.0 / (p_minus_1 + self.num_values)
         return equal_steps.StepLaw(host(each), host(0.0), host(p_minus_1 * each))
 
+    @property
+    def chi_square(self) -> float:
+        # With all others at a third record, or at one of the two records.
+        each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
+        variance = each * (2.0 if self.num_values > 2 else 1.0 + math.exp(-self.epsilon0))
+        return self.step_cover.chi_square(self.epsilon0, variance, self.neg_log_tail)
+
     @functools.cached_property
     def _found(self) -> tuple[Witness, ...]:
         mass, draws = self.neg_log_tail, self.step_cover.draws(self.neg_log_tail)

@@ -96,6 +96,11 @@ class OneBitCheckIn(HiddenSteps):
         """The dominating step of A."""
         return total_variation_law(self.epsilon0, self.differ * most_total_variation(self.epsilon0))
 
+    @property
+    def chi_square(self) -> float:
+        variance = self.differ * math.exp(-self.epsilon0)
+        return self.step_cover.chi_square(self.epsilon0, variance, self.neg_log_tail)
+
     def evaluated(self) -> tuple[np.ndarray, np.ndarray]:
         losses, plain = super().evaluated()
         message = Message(host(self.epsilon0), host(self.differ))
