@@ -574,6 +574,30 @@ def test_common_slots_beside_colluders_are_sharper_than_either_neighbour(randomi
     assert trusting.epsilon < found.epsilon
 
 
+def test_colluders_may_see_that_many_take_part():
+    """Beyond the loss log(1 - p_0 + p_0 e^eps0) there is leakage: of k honest messages seen one is the target's.
+
+    Responses are ternary, all others and dummies at the third record; a colluder's message is shown half of the time.
+    """
+    honest, slots, prob, known, p = 61, 104, 0.05, 70, math.exp(2.0)
+    run = cj.FixedWindow(num_clients=honest + known, num_slots=slots, check_in_prob=prob, num_colluding=known)
+    found = theorems.hexagon(Unit(run, cj.PureLDP(epsilon0=2.0), "messages", "replace-one", 30.0))
+    assert found is not None
+    seen, c = 0.5 * prob * known / slots, math.exp(0.3)
+    assert c > 1.0 + prob * (p - 1.0)
+    least = 0.0
+    for k in range(1, 11):
+        mass = math.comb(honest, k) * seen**k * (1.0 - seen) ** (honest - k)
+        for i in range(k + 1):
+            for j in range(k - i + 1):
+                rest = k - i - j
+                ways = math.comb(k, i) * math.comb(k - i, j) * p**rest / (p + 2.0) ** k
+                steps = i * (p - c) + j * (1.0 - c * p) + rest * (1.0 - c) / p
+                least += mass * ways * max((1.0 - k / honest) * (1.0 - c) + steps / honest, 0.0)
+    assert least > 3e-7
+    assert found.upper(np.array([0.3]))[0] >= least
+
+
 def assert_majorized(
     samples: list[tuple[np.ndarray, np.ndarray]], shown: int, levels: redrawn.Redrawn, slack: float = 0.02
 ) -> None:

@@ -233,7 +233,8 @@ class WeightedSlots(StagedBound):
 
     @property
     def _observed_prob(self) -> float:
-        return self.use_prob
+        # The number of messages in colluders' slots may tell that the target's is among them.
+        return 1.0 if self.colluding else self.use_prob
 
     @functools.cached_property
     def weights(self) -> staged_clones.SlotWeights | None:
