@@ -87,7 +87,7 @@ class Randomizer(ByName, abc.ABC):
     dummy_may_equal_any_record: ClassVar[bool] = False
     # True if a dummy, and the message of a zero update, is a fair coin among one-bit messages. Sums must then also
     # reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden dummies, and of
-    # sums, use both properties.
+    # sums, use both properties; upper ends, if a client is added or removed, the first one.
     fair_coin_at_zero: ClassVar[bool] = False
 
     @property

@@ -120,6 +120,101 @@ def test_messages_that_may_show_the_record_are_below(delta0, epsilon0):
         assert n == 1 or above(Loads(*facts, common=True), laws)
 
 
+WAYS = range(4)
+
+
+class Way(RemovedClient):
+    """The bound with a dummy's own law, by one of its ways, also where that is not the smallest one."""
+
+    which = 0
+
+    @property
+    def parts(self):
+        return self._with_dummies[self.which % len(self._with_dummies)]
+
+
+def by_way(which, *facts, **named):
+    return type("One", (Way,), {"which": which})(*facts, **named)
+
+
+def among_coins(rng, coin, kind):
+    """Channel of one bit after a public coin: three records' bits differ from a fair one by at most `coin`."""
+    public = rng.dirichlet(np.ones(2))
+    bias = rng.choice([-coin, coin], (4, 2)) if kind == "extremal" else rng.uniform(-coin, coin, (4, 2))
+    bias[-1] = 0.0  # the dummy
+    return np.concatenate([public * (1.0 + bias), public * (1.0 - bias)], axis=1) * 0.5
+
+
+@pytest.mark.thorough(but=3)
+@pytest.mark.parametrize("kind", ["extremal", "inner"])
+@pytest.mark.parametrize("p", [1.2, 4.0, 30.0])
+@pytest.mark.parametrize(
+    ("num_clients", "num_slots", "rate"), [(1, 2, 0.7), (2, 2, 1.0), (3, 2, 0.9), (3, 3, 0.5)]
+)
+def test_beside_fair_dummies_all_choices_of_a_few_clients_are_below(kind, p, num_clients, num_slots, rate):
+    rng = np.random.default_rng(num_clients * num_slots)
+    message, coin = MessageProfile(cj.L2Mechanism(epsilon0=math.log(p))), (p - 1.0) / (p + 1.0)
+    facts = num_slots, rate, message, MASS, num_clients - 1, rate / num_slots
+    bounds = [RemovedClient(*facts, common=common, coin=coin) for common in (False, True)]
+    bounds += [by_way(which, *facts, common=common, coin=coin) for which in WAYS for common in (False, True)]
+    for case in range(6):
+        tree = brute.random_tree(lambda: among_coins(rng, coin, kind), num_slots)
+        if case < 2:
+            tree = brute.constant_tree(fair_dummies(p), num_slots)
+        records = (rng.integers(0, 2 + (case > 1), size=num_clients)).tolist()
+        laws = with_and_without(num_clients, num_slots, rate, records, tree)
+        assert all(above(bound, laws) for bound in bounds)
+
+
+def fair_dummies(p):
+    """Channel of binary randomized response, the dummy a fair coin."""
+    return np.array([[p, 1.0], [1.0, p], [0.5 * (p + 1.0)] * 2]) / (p + 1.0)
+
+
+def middle_of_sliding_windows(n, window):
+    """Laws of the published slots of the middle client's window, with it and without it."""
+    choices, gone, middle = brute.sliding_window_choices(n, window), {}, n // 2
+    for picks, mass in choices.items():
+        absent = (*picks[:middle], brute.EMPTY, *picks[middle + 1 :])
+        gone[absent] = gone.get(absent, 0) + mass
+    slots = range(middle + 1, middle + 1 + window)
+    return [brute.one_of_each_slot(law, slots) for law in (choices, gone)]
+
+
+@pytest.mark.parametrize("p", [1.2, 4.0, 30.0])
+def test_sliding_windows_with_fair_dummies_are_below(p):
+    n, window = 5, 3
+    rng = np.random.default_rng(7)
+    message, coin = MessageProfile(cj.L2Mechanism(epsilon0=math.log(p))), (p - 1.0) / (p + 1.0)
+    facts = window, 1.0, message, MASS, window - 1, 1.0 / window
+    bounds = [by_way(which, *facts, coin=coin) for which in WAYS]
+    bounds += [RemovedClient(*facts, coin=coin), SmallWindowRemoved(window, message, MASS, coin)]
+    both = middle_of_sliding_windows(n, window)
+    for case in range(6):
+        records = rng.integers(0, 2, size=n).tolist() if case else [0, 0, 1, 0, 0]
+        laws = [
+            brute.output_law(used, records, brute.constant_tree(fair_dummies(p), window)) for used in both
+        ]
+        assert all(above(bound, laws) for bound in bounds)
+
+
+def test_a_dummy_that_holds_a_record_is_not_below():
+    """Nor are others whose steps, counted by their own load, are taken for dummies'."""
+    p, n, window = 4.0, 5, 3
+    message, coin = MessageProfile(cj.L2Mechanism(epsilon0=math.log(p))), (p - 1.0) / (p + 1.0)
+    both, records = middle_of_sliding_windows(n, window), [0, 0, 1, 0, 0]
+    told = np.array([[p, 1.0], [1.0, p], [p, 1.0]]) / (p + 1.0)
+    recorded, fair = (
+        [brute.output_law(used, records, brute.constant_tree(channel, window)) for used in both]
+        for channel in (told, fair_dummies(p))
+    )
+    facts = window, message, MASS
+    assert above(SmallWindowRemoved(*facts), recorded)
+    assert above(SmallWindowRemoved(*facts, coin), fair)
+    assert not above(SmallWindowRemoved(*facts, coin), recorded)
+    assert not above(SmallWindowRemoved(*facts, 0.5 * coin), fair)
+
+
 def binary(num_clients, num_slots, rate, p, x=1):
     """Binary randomized response, all others and the dummies at one record, the client at the other."""
     tree = brute.constant_tree(np.array([[p, 1.0], [1.0, p], [p, 1.0]]) / (p + 1.0), num_slots)

@@ -51,6 +51,7 @@ from checkin_jax.accounting.bounds.windows.contention import (
     LabelledSlots,
     WeightedSlots,
 )
+from checkin_jax.accounting.bounds.windows.removed_client import fair_coin
 from checkin_jax.accounting.bounds.windows.small_windows import (
     MOST_SMALL,
     PlayedWindow,
@@ -230,8 +231,10 @@ def small_window(unit: Unit) -> UnitBound | None:
         return None
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
-    kind = SmallWindow if unit.replaced else SmallWindowRemoved
-    return kind(window, profile_of(unit.randomizer), unit.neg_log_tail)
+    message = profile_of(unit.randomizer)
+    if unit.replaced:
+        return SmallWindow(window, message, unit.neg_log_tail)
+    return SmallWindowRemoved(window, message, unit.neg_log_tail, fair_coin(unit.randomizer))
 
 
 def _in_small_window(unit: Unit, steps: Steps) -> UnitBound | None:

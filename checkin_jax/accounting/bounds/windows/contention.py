@@ -28,7 +28,7 @@ from checkin_jax.numerics.counts import chernoff, labels, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 
 # Numbers of loads that are told apart; larger loads count as this number.
-_LOADS = (2, 4)
+LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
 _SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
 _LOADED = (1.4, 3.2, 9.0)
@@ -66,12 +66,14 @@ class RivalEvent(NamedTuple):
     """Upper bound on the mass of an event, number of steps in it, and the law of their independent weights.
 
     number: 0 if the bound is that of one message. use: factor of the probability that the target's message is used.
+    order: of the steps of T2r where the dummies' own law counts: -1 if they fall with the load, 1 if they grow; else 0.
     """
 
     mass: float
     number: float
     weights: WeightLaw
     use: float = 1.0
+    order: int = 0
 
     @property
     def variance(self) -> float:
@@ -93,7 +95,7 @@ def rivalled(
     ]
     ways = [
         won,
-        *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in _LOADS),
+        *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in LOADS),
     ]
     least = min(ways, key=_variance)
     levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail, 1)
@@ -124,6 +126,19 @@ def independent_weights(
     masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
     parts = [_independent(float(mass), slots, each) for mass, each in zip(masses, most) if mass > 0.0]
     # An infinite bound of an event that never happens would be no number.
+    return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)] if beyond[-1] > 0.0 else parts
+
+
+def occupied_slots(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> list[RivalEvent]:
+    """Events of the number of occupied slots, of weight 1; an empty slot has weight 1/2."""
+    empty = math.exp(num_rivals * math.log1p(-rival_prob)) if rival_prob < 1.0 else 0.0
+    exponents = chernoff.levels(_LOADED, neg_log_tail)
+    most, beyond = chernoff.exceeded(slots, min(1.0 - empty * (1.0 - 1e-12), 1.0), exponents)
+    most, beyond = np.maximum.accumulate(most), np.minimum(beyond, 1.0)
+    masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
+    parts = [
+        _independent(float(mass), slots, np.array([each])) for mass, each in zip(masses, most) if mass > 0.0
+    ]
     return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)] if beyond[-1] > 0.0 else parts
 
 

@@ -46,7 +46,7 @@ from checkin_jax.accounting.bounds.windows.reductions import (
     displacing_reductions,
     hidden_reductions,
 )
-from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient
+from checkin_jax.accounting.bounds.windows.removed_client import RemovedClient, fair_coin
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.protocols import Slots
 
@@ -184,7 +184,8 @@ def _removed(unit: Unit) -> UnitBound | None:
         return None
     rivals = (shown.num_rivals, shown.rival_prob) if shown.contested else (0, 0.0)
     common = unit.protocol.used_slot_choices is not None
-    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common)
+    coin = fair_coin(unit.randomizer) if shown.contested else 0.0
+    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common, coin)
 
 
 def _rivals(unit: Unit) -> bool:

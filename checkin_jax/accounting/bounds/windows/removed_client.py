@@ -1,8 +1,8 @@
 """profile (T2r): a client is added to slots with hidden dummies, or removed from them, among independent others.
 
 The likelihood ratio of a view is 1 + sum_j (rho/m) w_j (z_j - 1), with w_j the probability that the client's message
-would be drawn in slot j, given what the others do, and z_j the ratio of one message. Proof: docs/theory.md, 6a. Call
-inside `devices.float64()`.
+would be drawn in slot j, given what the others do, and z_j the ratio of one message. In an empty slot this is a ratio
+to a dummy's message, which of a fair coin is nearer to 1. Proof: docs/theory.md, 6a. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,27 @@ import scipy  # its parts are imported when they are used
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, AsymmetricBound
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import ALWAYS, HiddenSum, WeightLaw, knots_of
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
-from checkin_jax.accounting.bounds.windows.contention import RivalEvent, rivalled, win_prob
+from checkin_jax.accounting.bounds.windows.contention import (
+    LOADS,
+    RivalEvent,
+    independent_weights,
+    occupied_slots,
+    rivalled,
+    win_prob,
+)
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.counts.chernoff import POISSON_MARGIN, POISSON_NEAR
+from checkin_jax.randomizers import Randomizer
 
 # Most values of a load near its mean that are told apart, and smaller ones, in standard deviations from the mean.
 _LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
 # Standard deviations by which the mean of the Poisson number is below the number of others.
 _FEWER = np.linspace(0.0, 8.0, 33)
+# Sizes of a step at which its variance is evaluated.
+_PLACES = 256
 
 
 def poisson_weights(mean: float) -> WeightLaw:
@@ -51,13 +61,26 @@ def poisson_weights(mean: float) -> WeightLaw:
     return WeightLaw(1.0 / (edges + 1.0), probs * (1.0 + 20.0 * POISSON_MARGIN))
 
 
+def fair_coin(randomizer: Randomizer) -> float:
+    """Largest relative difference of a message's density from a dummy's that is a fair coin; 0 for other dummies."""
+    if not randomizer.fair_coin_at_zero or randomizer.one_bit is None:
+        return 0.0
+    return math.tanh(0.5 * randomizer.largest_loss) * (1.0 + 1e-15)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Half:
-    """One side of a step t = w (z - 1), as a profile: E(t - k)_+, or E(-t - k)_+ if `falls`, at loss log(1 + k)."""
+    """One side of a step t = w (z - 1), as a profile: E(t - k)_+, or E(-t - k)_+ if `falls`, at loss log(1 + k).
+
+    coin: size of the step +-coin in an empty slot, with equal probabilities. order: as in `RivalEvent`. If not 0, a
+    step of weight 1 is above both the coin and (z - 1)/2, and other steps are coins if the order is 1.
+    """
 
     message: Profile
     weights: WeightLaw
     falls: bool
+    coin: float = 0.0
+    order: int = 0
 
     name = "a step"
 
@@ -67,14 +90,21 @@ class _Half:
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         values, probs = self.weights
-        size = np.expm1(np.asarray(loss, dtype=np.float64))[..., None] / values
-        if self.falls:
-            # E(u - z)_+ is at most u D(1/u); u = 1 - k/w is rounded up.
-            left = np.maximum(1.0 - size + 4e-16, 0.0)
-            value = left * self.message.delta(-np.log(np.clip(left, 1e-300, 1.0)))
-        else:
-            value = self.message.delta(np.log1p(size))
-        return value @ (probs * values) + TINY
+        size = np.expm1(np.asarray(loss, dtype=np.float64))[..., None]
+        if not self.order:
+            return self._plain(size / values) @ (probs * values) + TINY
+        coin = 0.5 * np.maximum(self.coin - size, 0.0)
+        largest = np.maximum(coin, 0.5 * self._plain(2.0 * size))
+        smaller = coin if self.order > 0 else values * self._plain(size / values)
+        return np.where(values == 1.0, largest, smaller) @ probs + TINY
+
+    def _plain(self, size: np.ndarray) -> np.ndarray:
+        """That of z - 1."""
+        if not self.falls:
+            return self.message.delta(np.log1p(size))
+        # E(u - z)_+ is at most u D(1/u); u = 1 - k is rounded up.
+        left = np.maximum(1.0 - size + 4e-16, 0.0)
+        return left * self.message.delta(-np.log(np.clip(left, 1e-300, 1.0)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,11 +118,16 @@ class _SlotSum(HiddenSum):
     weights: WeightLaw
     neg_log_tail: float
     backward: bool
+    coin: float
+    order: int
+
+    def _half(self, falls: bool) -> _Half:
+        return _Half(self.message, self.weights, falls, self.coin, self.order)
 
     @property
     def profile(self) -> Profile:  # type: ignore[override]
         """The side of a step towards larger sums."""
-        return _Half(self.message, self.weights, self.backward)
+        return self._half(self.backward)
 
     @property
     def terms(self) -> tuple[float, float, float]:
@@ -109,7 +144,7 @@ class _SlotSum(HiddenSum):
     @functools.cached_property
     def _step(self) -> hidden_messages.StepTransforms:
         right, right_value, _ = self.steps
-        other = _Half(self.message, self.weights, not self.backward)
+        other = self._half(not self.backward)
         left = knots_of(other, self.negligible)
         return hidden_messages.StepTransforms(
             host(right), host(right_value), host(left), host(other.delta(np.log1p(left)))
@@ -133,6 +168,8 @@ class RemovedClient(AsymmetricBound):
       num_rivals, rival_prob: number of others that may be in each slot, and the probability of each; (0, 0): none is
         counted.
       common: True if the others are the same ones for all slots, each in at most one.
+      coin: upper bound on the relative difference of a message's density from a dummy's, in slots that draw uniformly
+        one of their clients and have no others than those; 0 if a dummy is the message of some record.
     """
 
     slots: int
@@ -142,6 +179,7 @@ class RemovedClient(AsymmetricBound):
     num_rivals: int = 0
     rival_prob: float = 0.0
     common: bool = False
+    coin: float = 0.0
 
     name = "profile"
 
@@ -156,6 +194,11 @@ class RemovedClient(AsymmetricBound):
     @functools.cached_property
     def parts(self) -> tuple[RivalEvent, ...]:
         """Events whose bounds add up, weighted by their masses."""
+        ways = [self._without_dummies, *self._with_dummies]
+        return min(ways, key=self._variance) if len(ways) > 1 else ways[0]
+
+    @property
+    def _without_dummies(self) -> tuple[RivalEvent, ...]:
         if not self.num_rivals or self.rival_prob <= 0.0:
             return (RivalEvent(1.0, float(self.slots), ALWAYS),)
         if self.common:
@@ -164,12 +207,54 @@ class RemovedClient(AsymmetricBound):
                 return (whole,)
         return rivalled(self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail)
 
+    @property
+    def _with_dummies(self) -> list[tuple[RivalEvent, ...]]:
+        """Ways in which the steps of empty slots are a dummy's."""
+        if not self.coin:
+            return []
+        if not self.num_rivals or self.rival_prob <= 0.0:
+            return [(RivalEvent(1.0, float(self.slots), ALWAYS, order=-1),)]
+        facts = self.slots, self.num_rivals, self.rival_prob, self.neg_log_tail
+        falling, growing = [independent_weights(*facts, loads) for loads in LOADS], []
+        if self.common:
+            # A lower bound on the number of others is safe here, so that no step may grow with the load.
+            falling.append([self.poisson()])
+        else:
+            growing.append(occupied_slots(*facts))
+        return [
+            tuple(each._replace(order=order) for each in way)
+            for order, ways in ((-1, falling), (1, growing))
+            for way in ways
+        ]
+
+    def _variance(self, way: tuple[RivalEvent, ...]) -> float:
+        """That of the sum of the steps, up to a common factor."""
+        reach = math.expm1(min(self.profile.largest_loss, MAX_LOSS))
+        losses = np.log1p(np.geomspace(1e-4 * reach, reach, _PLACES))
+        found = 0.0
+        for each in way:
+            halves = (
+                _Half(self.profile, each.weights, falls, self.coin, each.order) for falls in (False, True)
+            )
+            both = sum(half.delta(losses) for half in halves)
+            found += each.mass * each.number * float(np.trapezoid(both, np.expm1(losses)))
+        return found
+
     def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         facts = self.slots, self.use_prob
         return [
             (
                 each.mass,
-                _SlotSum(*facts, each.number, self.profile, each.weights, self.neg_log_tail, backward),
+                _SlotSum(
+                    *facts,
+                    each.number,
+                    self.profile,
+                    each.weights,
+                    self.neg_log_tail,
+                    backward,
+                    self.coin,
+                    each.order,
+                ),
             )
             for each in self.parts
         ]

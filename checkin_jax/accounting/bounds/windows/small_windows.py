@@ -296,6 +296,15 @@ def _of_profile(profile: Profile) -> StepSides:
     return StepSides(lambda place: profile.delta(np.log1p(place)), left)
 
 
+def _of_coin(size: float) -> StepSides:
+    """A step of +-size, with equal probabilities."""
+
+    def side(place: np.ndarray) -> np.ndarray:
+        return 0.5 * np.maximum(size - place, 0.0) * (1.0 + 4e-16)
+
+    return StepSides(side, side)
+
+
 @dataclasses.dataclass(frozen=True)
 class SmallWindow:
     """T2 and R3 by loads: H_c <= E(1 - c + (1/m) sum d_j / (C_j + 1))_+, d_j = T* - (1 - c). A record is replaced.
@@ -383,11 +392,15 @@ class PlayedWindow(StagedBound):
 
 @dataclasses.dataclass(frozen=True)
 class SmallWindowRemoved(AsymmetricBound):
-    """T2r by loads: a client is added to a sliding window or removed; attributes as in `SmallWindow`."""
+    """T2r by loads: a client is added to a sliding window or removed; attributes as in `SmallWindow`.
+
+    coin: as in `RemovedClient`.
+    """
 
     window: int
     message: Profile
     neg_log_tail: float
+    coin: float = 0.0
 
     name = "profile"
 
@@ -403,7 +416,8 @@ class SmallWindowRemoved(AsymmetricBound):
     def _tables(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         parts, message = self._parts, self.message
         alone = GaussianProfile(0.5 * message.mu) if isinstance(message, GaussianProfile) else message
-        up = [_of_profile(alone), *[_of_profile(message)] * (parts.loads.counts.shape[1] - 1)]
+        empty = _of_coin(self.coin) if self.coin else _of_profile(alone)
+        up = [empty, *[_of_profile(message)] * (parts.loads.counts.shape[1] - 1)]
 
         def one_side(backward: bool) -> tuple[np.ndarray, np.ndarray]:
             sums, cut = parts.sums([StepSides(step.left, step.right) for step in up] if backward else up)
