@@ -288,7 +288,7 @@ def main() -> None:
     if options.certificates:
         console.print(recheck(found))
     if options.picture:
-        picture(found, plotting.check(options.picture))
+        picture(found, plotting.check(picture=options.picture))
 
 
 if __name__ == "__main__":

@@ -197,6 +197,24 @@ def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = 
     return [list(column) for column in zip(*found)]
 
 
+def ending(endings: Sequence[str], **file: str | Path) -> Path:
+    """The one keyword's path, if its name has one of these endings; ValueError otherwise."""
+    ((name, given),) = file.items()
+    path = Path(given)
+    if path.suffix not in endings:
+        named = (" or " if len(endings) == 2 else ", ").join(endings)
+        raise _validate.error(f"a name ending in {named}", **{name: str(path)})
+    return path
+
+
+def in_folder(**file: Path) -> Path:
+    """The one keyword's path, if it is that of a file in an existing folder; ValueError otherwise."""
+    ((name, path),) = file.items()
+    if path.is_dir() or not path.parent.is_dir():
+        raise _validate.error("a file in an existing folder", **{name: str(path)})
+    return path
+
+
 def near_file(path: Path) -> str:
     """`; did you mean NAME?`, with a file or folder beside `path`, or nothing if no name is near."""
     try:

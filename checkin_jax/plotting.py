@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from checkin_jax._files import replacing
+from checkin_jax._files import ending, in_folder, replacing
 from checkin_jax._suggest import how_to_install
 
 if TYPE_CHECKING:
@@ -43,19 +43,16 @@ def available() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def check(out: Path) -> Path:
-    """The path, if `save` accepts it; checked before any work.
+def check(**file: Path) -> Path:
+    """The one keyword's path, if `write` accepts it; checked before any work.
 
     Raises:
-      ValueError: out does not end in .png, .svg or .pdf, or its folder does not exist.
+      ValueError: it does not end in .png, .svg or .pdf, or its folder does not exist.
       ModuleNotFoundError: matplotlib is not installed, which the extra `plots` installs.
     """
-    if out.suffix not in SUFFIXES:
-        raise ValueError(f"out={str(out)!r}: expected a name ending in {', '.join(SUFFIXES)}")
-    if not out.parent.is_dir() or out.is_dir():
-        raise ValueError(f"out={str(out)!r}: expected a file in an existing folder")
+    ending(SUFFIXES, **file)
     _matplotlib()
-    return out
+    return in_folder(**file)
 
 
 def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:

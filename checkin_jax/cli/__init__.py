@@ -21,7 +21,7 @@ from checkin_jax.cli.accounting import Calibrate, Compare, Epsilon, FlowerCheck,
 from checkin_jax.cli.ledger_command import LedgerAdd, LedgerList, LedgerRemove, LedgerShow
 from checkin_jax.cli.lookup import Bench, Explain, FigureCommand
 from checkin_jax.cli.plan import Plan
-from checkin_jax.cli.programs import UsageError, application, guarded, in_options, parsed
+from checkin_jax.cli.programs import UsageError, application, examples, guarded, in_options, parsed
 from checkin_jax.cli.report_command import ReportPage, SpentBudget, Statement
 from checkin_jax.cli.sweep_command import SweepCommand
 from checkin_jax.cli.training import AuditCommand, TrainDigits, TrainMnist
@@ -70,9 +70,8 @@ for _place, (_name, _kind) in enumerate(COMMANDS.items()):
     *_family, _last = _name.split()
     if _family and _family[0] not in APP:
         APP.command(application(_family[0], help=FAMILIES[_family[0]], help_epilogue="", sort_key=_place))
-    _examples = "\n".join(f"    checkin {_name} {example}".rstrip() for example in _kind.examples)
     (APP[_family[0]] if _family else APP).command(
-        _kind, name=_last, sort_key=_place, help_epilogue=f"Examples:\n\n{_examples}"
+        _kind, name=_last, sort_key=_place, help_epilogue=f"Examples:\n\n{examples(_kind)}"
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
-from checkin_jax._files import naming, replacing
+from checkin_jax._files import in_folder, naming, replacing
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._suggest import how_to_install
@@ -23,7 +23,6 @@ from checkin_jax.cli.options import (
     JsonOption,
     RunOptions,
     bounds_of,
-    check_folder,
 )
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import columns, say, terminal_width
@@ -100,14 +99,13 @@ class Epsilon(_Question):
       by_rate: with unequal rates: also print a table of epsilon by rate.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
       certificate: also write the certificate of the first line's epsilon to this file, for checkin verify.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
-        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2 --certificate claim.json",
-        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --noise-multiplier 2 --view aggregate",
-        "--protocol fixed-window --num-clients 1e5 --num-slots 1e4 --epsilon0 1 --verbose",
-    )
+    Examples:
+      checkin epsilon --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2
+      checkin epsilon --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2 --certificate claim.json
+      checkin epsilon --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --noise-multiplier 2 --view aggregate
+      checkin epsilon --protocol fixed-window --num-clients 1e5 --num-slots 1e4 --epsilon0 1 --verbose
+    """
 
     by_rate: Annotated[bool, OUTPUT] = False
     attack: Annotated[bool, OUTPUT] = False
@@ -122,7 +120,7 @@ class Epsilon(_Question):
         if self.by_rate and protocol.unequal_rates is None:
             raise UsageError("--by-rate goes with --rates or --largest-rate")
         if self.certificate is not None:
-            check_folder(self.certificate, "--certificate")
+            in_folder(certificate=self.certificate)
         answer = account(protocol, randomizer, **self.asked())
         self._print(protocol, answer)
         if self.certificate is not None:
@@ -165,9 +163,12 @@ class Verify:
     Attributes:
       files: certificates that checkin epsilon --certificate wrote.
       verbose: also print the claim in words, and each step that was checked.
+
+    Examples:
+      checkin verify claim.json
+      checkin verify claims/*.json --verbose
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("claim.json", "claims/*.json --verbose")
     computing: ClassVar[str] = "checking; a certificate takes seconds, a large one a minute ..."
 
     files: tuple[Path, ...] = dataclasses.field(kw_only=False)
@@ -230,13 +231,12 @@ class Calibrate(_Question):
       free: the variable; the largest feasible value is found (the smallest noise multiplier, number of clients, or
         window). With an availability log also cycles, the number of repetitions of the log; check-in-prob is then the
         log's largest coin, and the other coins are scaled with it.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--num-clients 60000 --check-in-prob 0.1 --epsilon0 2 --target-epsilon 1 --free num-rounds",
-        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --target-epsilon 1 --free noise-multiplier "
-        "--view aggregate",
-    )
+    Examples:
+      checkin calibrate --num-clients 60000 --check-in-prob 0.1 --epsilon0 2 --target-epsilon 1 --free num-rounds
+      checkin calibrate --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --target-epsilon 1
+        --free noise-multiplier --view aggregate
+    """
 
     target_epsilon: float | None = None
     target_advantage: float | None = None
@@ -306,12 +306,11 @@ class Compare(RunOptions, JsonOption):
     Attributes:
       delta: delta of the run, in [1e-300, 1).
       delta0: with Gaussian messages: delta0 of the (epsilon0, delta0)-LDP that published bounds use. Default: n^-1.5.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2",
-        "--protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1",
-    )
+    Examples:
+      checkin compare --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2
+      checkin compare --protocol averaged-updates --num-clients 1000 --num-slots 100 --epsilon0 1
+    """
 
     delta: Annotated[float, GUARANTEE] = 1e-6
     delta0: Annotated[float | None, GUARANTEE] = None
@@ -344,9 +343,10 @@ class FlowerCheck(JsonOption):
       sensitivity: the mod's argument, which it does not derive from the clipping norm.
       epsilon: the mod's argument: the claimed epsilon.
       delta: the mod's argument, in (0, 1).
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("--clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6",)
+    Examples:
+      checkin flower-check --clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6
+    """
 
     clipping_norm: float
     sensitivity: float

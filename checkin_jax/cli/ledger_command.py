@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -83,12 +83,11 @@ class LedgerAdd(RunOptions, WhoOptions):
       delta: delta of the whole ledger; the file keeps the first one given.
       target_epsilon: limit for the epsilon of the whole ledger; the file keeps the first one given.
       trained: folder of a training run, instead of a protocol and its messages; all planned rounds count.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2",
-        "year.json --availability june.csv --epsilon0 4 --on 2026-06-30 --delta 1e-8 --target-epsilon 1",
-    )
+    Examples:
+      checkin ledger add fleet.json --num-clients 60000 --check-in-prob 0.1 --num-rounds 1000 --epsilon0 2
+      checkin ledger add year.json --availability june.csv --epsilon0 4 --on 2026-06-30 --delta 1e-8 --target-epsilon 1
+    """
 
     ledger: Path = dataclasses.field(kw_only=False)
     view: View = "messages"
@@ -106,9 +105,8 @@ class LedgerAdd(RunOptions, WhoOptions):
         """
         if self.trained is None:
             return self.build_protocol(), self.build_randomizer()
-        for field in dataclasses.fields(RunOptions):
-            if getattr(self, field.name) != field.default:
-                raise UsageError(f"{option(field.name)} is given by --run {self.trained}: leave it out")
+        for name in self.given():
+            raise UsageError(f"{option(name)} is given by --run {self.trained}: leave it out")
         found = run_of("--run", self.trained)
         return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
 
@@ -160,9 +158,10 @@ class LedgerList(JsonOption):
 
     Attributes:
       ledger: the file.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json",)
+    Examples:
+      checkin ledger list fleet.json
+    """
 
     ledger: Path = dataclasses.field(kw_only=False)
 
@@ -191,9 +190,10 @@ class LedgerRemove(WhoOptions):
     Attributes:
       ledger: the file.
       entry: number of the entry, as checkin ledger list prints it.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json 3 --note 'added twice'",)
+    Examples:
+      checkin ledger remove fleet.json 3 --note 'added twice'
+    """
 
     ledger: Path = dataclasses.field(kw_only=False)
     entry: int = dataclasses.field(kw_only=False)
@@ -221,9 +221,11 @@ class LedgerShow(JsonOption, BoundsOption):
       delta: delta of the guarantee, in [1e-300, 1]. Default: the ledger's own.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
       verbose: also print the full statement: every run, who is protected from whom, theorems and assumptions.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.json", "fleet.json --json")
+    Examples:
+      checkin ledger show fleet.json
+      checkin ledger show fleet.json --json
+    """
 
     ledger: Path = dataclasses.field(kw_only=False)
     delta: float | None = None
@@ -315,55 +317,49 @@ def _weeks(found: LedgerFile, left: int | None) -> float | None:
     return None if left is None or not pace else left / pace
 
 
-@dataclasses.dataclass(kw_only=True)
-class LedgerBudget(JsonOption):
+def print_budget(path: Path, *, as_json: bool) -> None:
     """Prints the epsilon that a ledger has spent, and the remainder, without notes or names: `checkin budget`."""
+    from checkin_jax.accounting.statement import without_parentheses
+    from checkin_jax.reports.record import beliefs, percent, sentence
 
-    ledger: Path
-
-    def run(self) -> None:
-        """Accounts for the ledger and prints."""
-        from checkin_jax.accounting.statement import without_parentheses
-        from checkin_jax.reports.record import beliefs, percent, sentence
-
-        found = _read(self.ledger)
-        delta, notes = _delta(found, None)
-        accountant = _accountant(found)
-        g = _guarantee(found, accountant, delta, attack=True)
-        left = _left(found, accountant, delta)
-        days = sorted(each.on for each in found.counted if each.on is not None)
-        rounds = sum(each.num_rounds for each in found.counted)
-        believed = beliefs(g)
-        budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
-        if self.json:
-            told: dict[str, Any] = {
-                "runs": len(found.counted),
-                "rounds": rounds,
-                "first": days[0] if days else None,
-                "last": days[-1] if days else None,
-                "against": g.against,
-                "delta": g.delta,
-                "target_epsilon": found.epsilon,
-                "spent": g.epsilon,
-                "left": budget,
-                "rounds_left": left,
-                "weeks_left": _weeks(found, left),
-                "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
-            }
-            print(json.dumps(finite(told), allow_nan=False))
-            return
-        between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-        spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
-        say(
-            f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
-            f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
-            *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
-            *map(sentence, _left_words(found, left)),
-            f"Against {without_parentheses(g.against)}, a suspicion of one client's data of",
-            *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
-            f"except with probability {g.delta!r}.",
-            *(f"note: {note}" for note in notes),
-        )
+    found = _read(path)
+    delta, notes = _delta(found, None)
+    accountant = _accountant(found)
+    g = _guarantee(found, accountant, delta, attack=True)
+    left = _left(found, accountant, delta)
+    days = sorted(each.on for each in found.counted if each.on is not None)
+    rounds = sum(each.num_rounds for each in found.counted)
+    believed = beliefs(g)
+    budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
+    if as_json:
+        told: dict[str, Any] = {
+            "runs": len(found.counted),
+            "rounds": rounds,
+            "first": days[0] if days else None,
+            "last": days[-1] if days else None,
+            "against": g.against,
+            "delta": g.delta,
+            "target_epsilon": found.epsilon,
+            "spent": g.epsilon,
+            "left": budget,
+            "rounds_left": left,
+            "weeks_left": _weeks(found, left),
+            "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
+        }
+        print(json.dumps(finite(told), allow_nan=False))
+        return
+    between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+    spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
+    say(
+        f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
+        f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
+        *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
+        *map(sentence, _left_words(found, left)),
+        f"Against {without_parentheses(g.against)}, a suspicion of one client's data of",
+        *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
+        f"except with probability {g.delta!r}.",
+        *(f"note: {note}" for note in notes),
+    )
 
 
 def recorded(

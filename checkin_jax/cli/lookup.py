@@ -6,12 +6,13 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from checkin_jax import _validate
+from checkin_jax._files import ending, in_folder
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
-from checkin_jax.cli.options import OUTPUT, JsonOption, check_folder, picture
+from checkin_jax.cli.options import OUTPUT, JsonOption
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import columns, say, terminal_width
 
@@ -26,9 +27,12 @@ class Explain:
 
     Attributes:
       term: the word; an unknown word lists all of them.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("epsilon", "shuffler", "hexagon")
+    Examples:
+      checkin explain epsilon
+      checkin explain shuffler
+      checkin explain hexagon
+    """
 
     term: str
 
@@ -57,9 +61,11 @@ class Bench(JsonOption):
     Attributes:
       table: name of one table. Default: all tables, which takes half a minute.
       out: also write the rows to this .csv or .parquet file.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("koskela-figure-3", "--out literature.parquet")
+    Examples:
+      checkin bench koskela-figure-3
+      checkin bench --out literature.parquet
+    """
 
     table: str | None = dataclasses.field(default=None, kw_only=False)
     out: Annotated[Path | None, OUTPUT] = None
@@ -70,7 +76,7 @@ class Bench(JsonOption):
         from checkin_jax.sweeps.tables import check, write_rows
 
         if self.out is not None:
-            check_folder(check(out=self.out))
+            in_folder(out=check(out=self.out))
         found = []
         for name in tables() if self.table is None else [self.table]:
             values = literature(name)
@@ -99,13 +105,12 @@ class FigureCommand:
       points: values along each curve, instead of the figure's own number.
       width: width of the figure in inches; 3.3 is a column of a journal.
       text: size of all letters in points.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "",
-        "random-check-ins-figure-2 --out figure_2.pdf --data figure_2.csv",
-        "shuffled-check-in-figure-3 --source runs/curves --out figure_3.pdf",
-    )
+    Examples:
+      checkin figure
+      checkin figure random-check-ins-figure-2 --out figure_2.pdf --data figure_2.csv
+      checkin figure shuffled-check-in-figure-3 --source runs/curves --out figure_3.pdf
+    """
 
     name: str | None = dataclasses.field(default=None, kw_only=False)
     out: Annotated[Path | None, OUTPUT] = None
@@ -125,6 +130,7 @@ class FigureCommand:
 
     def run(self) -> None:
         """Writes the figure, and prints its place; or prints the list."""
+        from checkin_jax import plotting
         from checkin_jax.sweeps.figures import FIGURES, write
 
         if self.name is None:
@@ -136,13 +142,11 @@ class FigureCommand:
                 f"no figure {self.name}: expected one of {', '.join(FIGURES)}{did_you_mean(self.name, FIGURES)}"
             )
         chosen = FIGURES[self.name]
-        out = picture("--out", self.out)
-        if out is None:
+        if self.out is None:
             raise UsageError(f"--out is needed: a .pdf, .svg or .png file for {self.name}")
+        out = plotting.check(out=self.out)
         if self.data is not None:
-            if self.data.suffix != ".csv":
-                raise UsageError(f"--data {self.data}: expected a name ending in .csv")
-            check_folder(self.data, "--data")
+            in_folder(data=ending((".csv",), data=self.data))
         width = _validate.real(1.0, 50.0, width=self.width)
         text = _validate.real(1.0, 50.0, text=self.text)
         write(chosen, out, self.data, width=width, text=text, **self._given(chosen))

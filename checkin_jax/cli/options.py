@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from cyclopts import Group, Parameter
 
 from checkin_jax import _validate, protocols
+from checkin_jax._files import in_folder
 from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.programs import UsageError, described, option
 from checkin_jax.cli.terminal import say
@@ -247,6 +248,11 @@ def own_values(options: Any, kind: type[Randomizer] | None) -> dict[str, Any]:
 class RunOptions(ProtocolOptions, RandomizerOptions):
     """A protocol and its messages."""
 
+    def given(self) -> dict[str, Any]:
+        """Options of the run that differ from their defaults."""
+        fields = {field.name: field.default for field in dataclasses.fields(RunOptions)}
+        return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
+
 
 @dataclasses.dataclass(kw_only=True)
 class HostOptions:
@@ -379,15 +385,9 @@ def bounds_of(text: str) -> str | tuple[str, ...]:
         ) from None
 
 
-def check_folder(out: Path, option: str = "--out") -> None:
-    """Raises UsageError unless `out` is a file in an existing folder."""
-    if out.is_dir() or not out.parent.is_dir():
-        raise UsageError(f"{option} {out}: expected a file in an existing folder")
-
-
 def check_inputs(out: Path, *inputs: Path | None) -> None:
-    """Raises UsageError unless `out` is a file in an existing folder, and none of the inputs."""
-    check_folder(out)
+    """Raises ValueError unless `out` is a file in an existing folder, and none of the inputs."""
+    in_folder(out=out)
     for read in inputs:
         if read is not None and out.exists() and read.exists() and out.samefile(read):
             raise UsageError(f"--out {out}: that file is an input of the page")
@@ -408,17 +408,3 @@ def check_free(out: Path, subject: Path, *inputs: Path | None) -> None:
         raise UsageError(
             f"{out}: is a page about {_validate.shown(about)}; choose another --out or delete it"
         )
-
-
-def picture(option: str, path: Path | None) -> Path | None:
-    """Path of the picture that an option names, checked as by `plotting.check`.
-
-    Raises:
-      UsageError: its ending or its folder is wrong. ModuleNotFoundError: matplotlib is not installed.
-    """
-    from checkin_jax import plotting
-
-    try:
-        return None if path is None else plotting.check(path)
-    except ValueError as error:
-        raise UsageError(f"{option} {path}: {str(error).partition(': ')[2]}") from error

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -58,10 +58,10 @@ _ONCE = ("protocol", "assumptions", "theorems")
 _NEEDED = {"fleet": ("available",), "target": ("delta",), "message": ()}
 
 
-class SearchedMessage(NamedTuple):
-    """A message whose parameter is searched: first value and variable of `calibrate`."""
+class PlannedMessage(NamedTuple):
+    """A kind of message, and the variable of `calibrate` that is searched for it; None: none, or its class's own."""
 
-    start: Randomizer | type[Gaussian]
+    randomizer: Randomizer | type[Gaussian]
     free: str | None
 
 
@@ -75,7 +75,7 @@ class Wanted:
 
     protocol: AvailableCheckIn
     rounds_per_cycle: int
-    messages: tuple[Randomizer | SearchedMessage, ...]
+    messages: tuple[PlannedMessage, ...]
     groups: tuple[AvailableCheckIn, ...]
     epsilon: float | None
     delta: float
@@ -100,9 +100,12 @@ class Plan(JsonOption, BoundsOption):
       plan: the file.
       free: for each message with a value: find the most cycles or rounds, or the largest check-in probability (others
         are scaled with it) that meets the target; replaces free in the file.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("fleet.toml", "fleet.toml --free cycles", "fleet.toml --json")
+    Examples:
+      checkin plan fleet.toml
+      checkin plan fleet.toml --free cycles
+      checkin plan fleet.toml --json
+    """
 
     plan: Path = dataclasses.field(kw_only=False)
     free: Literal["cycles", "num-rounds", "check-in-prob"] | None = None
@@ -130,14 +133,9 @@ def answers(wanted: Wanted, bounds: Any) -> list[dict[str, Guarantee] | str]:
 
     ask = functools.partial(account, delta=wanted.delta, bounds=bounds)
     rows: list[dict[str, Guarantee] | str] = []
-    for i, each in enumerate(wanted.messages):
-        asked = dataclasses.replace(wanted, protocol=wanted.groups[i]) if wanted.groups else wanted
-        if isinstance(each, SearchedMessage):
-            found = _found(each, asked, bounds)
-        elif wanted.free is None:
-            found = asked.protocol, each
-        else:
-            found = _found(SearchedMessage(each, wanted.free), asked, bounds)
+    runs = wanted.groups or (wanted.protocol,) * len(wanted.messages)
+    for run, message in zip(runs, wanted.messages):
+        found = _found(run, message, wanted, bounds)
         if isinstance(found, str):
             rows.append(found)
             continue
@@ -274,10 +272,8 @@ def _groups(shares: list, cycle: list, fleet: Mapping[str, Any]) -> tuple[Availa
     return tuple(_run([math.floor(each * share) for each in cycle], fleet) for share in shares)
 
 
-def _message(
-    table: Mapping[str, Any], epsilon: float | None, free: str | None
-) -> Randomizer | SearchedMessage:
-    """The randomizer, or the search for it where its value is left out and nothing else is free."""
+def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) -> PlannedMessage:
+    """The message of a table, searched where its value is left out and nothing else is free."""
     table = dict(table)
     if table.get("mechanism") == _GAUSSIAN and "epsilon0" not in table:
         del table["mechanism"]
@@ -285,36 +281,40 @@ def _message(
     if mechanism is not None:
         _validate.choice((*MECHANISMS, _GAUSSIAN), mechanism=mechanism)
     if "epsilon0" in table or "noise_multiplier" in table:
-        return RandomizerOptions(**table).build_randomizer()
+        return PlannedMessage(RandomizerOptions(**table).build_randomizer(), free)
     wanted = "an epsilon in [target]" if epsilon is None else "one of the two" if free else None
     if wanted is not None:
         searched = f" where {free} is searched" if free else ""
         raise ValueError(f"[[message]] without epsilon0 or noise_multiplier: expected {wanted}{searched}")
     if mechanism is None:
-        return SearchedMessage(Gaussian, None)
-    return SearchedMessage(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
+        return PlannedMessage(Gaussian, None)
+    return PlannedMessage(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
 
 
-def _found(search: SearchedMessage, wanted: Wanted, bounds: Any) -> tuple[CheckInProtocol, Randomizer] | str:
-    """(run, message) that meet the target, the value rounded to the printed digits on the private side; or the reason
-    why there is none."""
+def _found(
+    run: AvailableCheckIn, message: PlannedMessage, wanted: Wanted, bounds: Any
+) -> tuple[CheckInProtocol, Randomizer] | str:
+    """(run, message), where something is searched those that meet the target, the value rounded to the printed digits
+    on the private side; or the reason why there is none."""
     from checkin_jax.accounting.calibration import calibrate
 
-    kinds = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
-    run = wanted.protocol
-    if search.free == "cycles":
+    start, free = message
+    if free is None and not isinstance(start, type):
+        return run, start
+    if free == "cycles":
         run = run.repeated(wanted.rounds_per_cycle)
+    target = {"target_epsilon": wanted.epsilon, "delta": wanted.delta, "view": wanted.view, "bounds": bounds}
     try:
-        found = calibrate(run, search.start, free=search.free, **kinds)
+        found = calibrate(run, start, free=free, **target)
     except ValueError as error:
         return str(error)
-    if isinstance(search.start, type):
-        return run, search.start(**{found.name: float(up(found.value))})
+    if isinstance(start, type):
+        return run, start(**{found.name: float(up(found.value))})
     if found.name == "check_in_prob":
-        return run.varied(found.name, float(down(found.value))), search.start
+        return run.varied(found.name, float(down(found.value))), start
     if found.name in FREE:
-        return found.protocol, search.start
-    return run, dataclasses.replace(cast(Any, search.start), **{found.name: float(down(found.value))})
+        return found.protocol, start
+    return run, dataclasses.replace(cast(Any, start), **{found.name: float(down(found.value))})
 
 
 def _named(g: Guarantee, wanted: Wanted) -> str:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Sequence
@@ -62,6 +63,12 @@ def described(what: Callable[..., Any]) -> dict[str, Described]:
         name: Described(hints[name], argument.default, texts.get(name, ""))
         for name, argument in inspect.signature(what).parameters.items()
     }
+
+
+def examples(kind: type) -> str:
+    """Command lines in a class's docstring, four spaces before each; an indented line continues the one above."""
+    (listed,) = google.parse(kind.__doc__ or "").examples
+    return textwrap.indent(re.sub(r"\n +", " ", listed.description or ""), "    ")
 
 
 def application(name: str, **settings: Any) -> cyclopts.App:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from checkin_jax._rounding import up
 
 
-class _Bar:
+class _Bar(Progress):
     """Progress bar: steps done, further fields, and the time left; use as a context manager.
 
     Args:
@@ -30,7 +30,7 @@ class _Bar:
 
     def __init__(self, unit: str, total: int | None, texts: tuple[str, ...], **fields: Any) -> None:
         console = Console(stderr=True)
-        self._progress = Progress(
+        super().__init__(
             TextColumn(unit),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
@@ -39,14 +39,7 @@ class _Bar:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, **fields)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._progress.stop()
+        self._task = self.add_task("", total=total, **fields)
 
 
 class RoundBar(_Bar):
@@ -70,11 +63,11 @@ class RoundBar(_Bar):
         if "epsilon" in line:
             epsilon = line["epsilon"]
             fields["epsilon"] = "infinite" if epsilon is None else f"{up(epsilon, 3)} (view {line['view']})"
-        if self._progress.disable and len(fields) > 1:
+        if self.disable and len(fields) > 1:
             told = ", ".join(f"{name} {value}" for name, value in fields.items() if name != "check_ins")
             with contextlib.suppress(OSError):  # a closed stream must not end the run
                 print(f"round {line['round']:,} of {self._total:,}: {told}", file=sys.stderr, flush=True)
-        self._progress.update(self._task, completed=line["round"], **fields)
+        self.update(self._task, completed=line["round"], **fields)
 
 
 class RowBar(_Bar):
@@ -85,9 +78,9 @@ class RowBar(_Bar):
 
     def __call__(self, done: int, total: int) -> None:
         """Shows the number of finished rows."""
-        speed = self._progress.tasks[0].speed
+        speed = self.tasks[0].speed
         rate = "-" if speed is None else f"{speed:,.0f}"
-        self._progress.update(self._task, completed=done, total=total, rate=rate)
+        self.update(self._task, completed=done, total=total, rate=rate)
 
 
 _SAID = "interrupted: writing a report of the rounds so far (a second interrupt ends at once, without it)"

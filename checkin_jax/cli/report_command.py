@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import errno
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from checkin_jax._files import replacing
 from checkin_jax.cli import ledger_command, plan
-from checkin_jax.cli.ledger_command import LedgerBudget
 from checkin_jax.cli.options import QUICK, BoundsOption, JsonOption, bounds_of, check_free, check_inputs
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import say
@@ -32,28 +31,29 @@ class SpentBudget(JsonOption):
 
     Attributes:
       run_dir: folder of the run, or a ledger (.json).
-    """
 
-    examples: ClassVar[tuple[str, ...]] = ("runs/digits", "year.json")
+    Examples:
+      checkin budget runs/digits
+      checkin budget year.json
+    """
 
     run_dir: Path = dataclasses.field(kw_only=False)
 
     def run(self) -> None:
         """Reads the ledger, accounts for it and prints."""
-        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
         _found(self.run_dir)
         if self.run_dir.is_file() and self.run_dir.suffix == ".json":
-            LedgerBudget(ledger=self.run_dir, json=self.json).run()
+            ledger_command.print_budget(self.run_dir, as_json=self.json)
             return
         if self.run_dir.is_file():
             expected = "checkin budget is for the folder of a run, or a ledger (.json)"
             if self.run_dir.suffix == ".toml":
                 expected = f"{expected}; a plan's answers are checkin plan {self.run_dir}"
             raise UsageError(f"{self.run_dir}: {expected}")
-        self.show(budget_of(recorded.read(self.run_dir), account))
+        self.show(budget_of(recorded.read(self.run_dir)))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -70,12 +70,6 @@ class _DeclaredOptions(BoundsOption):
     deployment: Path | None = None
     delta: float | None = None
     last: Path | None = None
-
-    def declared(self) -> Deployment | None:
-        """The deployer's declarations; None without a file."""
-        from checkin_jax.reports import declarations
-
-        return None if self.deployment is None else declarations.read(self.deployment)
 
     def run_in(self, subject: Path) -> RecordedRun:
         """The run in a folder; UsageError if an option for other subjects is given."""
@@ -125,13 +119,12 @@ class ReportPage(_DeclaredOptions):
       subject: folder of a run (also an unfinished one), a ledger (.json) or a plan (.toml).
       out: file of the page. Default: report.html in the run's folder, or beside the file, with .html after its name.
         Pages about other subjects are not replaced.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "runs/digits",
-        "fleet.json --delta 1e-8 --deployment deployment.toml --out fleet.html",
-        "fleet.toml",
-    )
+    Examples:
+      checkin report runs/digits
+      checkin report fleet.json --delta 1e-8 --deployment deployment.toml --out fleet.html
+      checkin report fleet.toml
+    """
 
     subject: Path = dataclasses.field(kw_only=False)
     out: Path | None = None
@@ -156,13 +149,12 @@ class Statement(_DeclaredOptions):
       format: text; json: the versioned record (its schema is in the documentation); registry: the answers for a
         registry of deployments; model-card: a section in Markdown; html: the page of checkin report.
       out: output file. Default: standard output.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "runs/digits --format model-card",
-        "year.json --deployment deployment.toml --format html --out year.html",
-        "fleet.toml --format json --out 2026.json",
-    )
+    Examples:
+      checkin statement runs/digits --format model-card
+      checkin statement year.json --deployment deployment.toml --format html --out year.html
+      checkin statement fleet.toml --format json --out 2026.json
+    """
 
     subject: Path = dataclasses.field(kw_only=False)
     format: Literal["text", "json", "registry", "model-card", "html"] = "text"
@@ -170,11 +162,13 @@ class Statement(_DeclaredOptions):
 
     def run(self) -> None:
         """Reads the subject, accounts for it and writes the statement."""
+        from checkin_jax.reports import declarations
+
         _found(self.subject)
         if self.out is not None:
             check = check_free if self.format == "html" else check_inputs
             check(self.out, self.subject, self.deployment, self.last)
-        said = self.declared()
+        said = None if self.deployment is None else declarations.read(self.deployment)
         try:
             text = self._of_run(said) if self.subject.is_dir() else self._of_file(said)
         except UsageError:
@@ -192,14 +186,12 @@ class Statement(_DeclaredOptions):
             print(text, end="")
 
     def _of_run(self, said: Deployment | None) -> str:
-        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
-        from checkin_jax.training.reports.run_page import of_run
 
         run = self.run_in(self.subject)
         if self.format == "html":
-            return run_page.build(run, account, deployment=said)
-        return self._written(of_run(run, account, deployment=said))
+            return run_page.build(run, deployment=said)
+        return self._written(run_page.of_run(run, deployment=said))
 
     def _of_file(self, said: Deployment | None) -> str:
         from checkin_jax.reports import render

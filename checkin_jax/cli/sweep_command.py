@@ -5,11 +5,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from checkin_jax import _startup
+from checkin_jax._files import in_folder
 from checkin_jax.cli.options import (
     MECHANISMS,
     OUTPUT,
@@ -21,9 +22,7 @@ from checkin_jax.cli.options import (
     ProtocolName,
     RunOptions,
     bounds_of,
-    check_folder,
     own_values,
-    picture,
     with_options,
 )
 from checkin_jax.cli.programs import UsageError, described
@@ -69,13 +68,12 @@ class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
       plot: also draw the results to this PNG, SVG or PDF; needs the extra plots.
       plot_axis: horizontal axis of the plot. Default: the axis with the most values.
       json: print one JSON object instead of text.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--num-clients 1e4:1e8:log5 --check-in-prob .01,.1 --epsilon0 1,2 --num-rounds 1000 --out sweep.csv",
-        "--what calibration --free epsilon0 --target-epsilon 1,2 --num-clients 1e6 --check-in-prob .001,.01 "
-        "--num-rounds 1000 --out needed.parquet",
-    )
+    Examples:
+      checkin sweep --num-clients 1e4:1e8:log5 --check-in-prob .01,.1 --epsilon0 1,2 --num-rounds 1000 --out sweep.csv
+      checkin sweep --what calibration --free epsilon0 --target-epsilon 1,2 --num-clients 1e6 --check-in-prob .001,.01
+        --num-rounds 1000 --out needed.parquet
+    """
 
     out: Path
     overwrite: bool = False
@@ -117,14 +115,14 @@ class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
 
     def _check_files(self) -> None:
         """Raises UsageError for files that cannot be written, before any work."""
+        from checkin_jax import plotting
         from checkin_jax.sweeps import tables
 
-        out = tables.check(out=self.out)
-        check_folder(out)
+        out = in_folder(out=tables.check(out=self.out))
         if out.exists() and not (self.overwrite or self.resume or self.join):
             raise UsageError(f"{out} exists: expected another --out, or --overwrite")
         if self.plot is not None:
-            picture("--plot", self.plot)
+            plotting.check(plot=self.plot)
         elif self.plot_axis is not None:
             raise UsageError("--plot-axis goes with --plot")
 

@@ -183,7 +183,6 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
                 resume=self.resume,
                 mesh=mesh,
                 after=self.after,
-                account_fn=account,
             )
 
 
@@ -196,12 +195,12 @@ class TrainDigits(_TrainingOptions):
 
     Attributes:
       eval_every: rounds between evaluations.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--run-dir runs/digits",
-        "--run-dir runs/window --protocol fixed-window --num-clients 2000 --num-slots 2000 --minibatch 200",
-    )
+    Examples:
+      checkin train digits --run-dir runs/digits
+      checkin train digits --run-dir runs/window --protocol fixed-window --num-clients 2000 --num-slots 2000
+        --minibatch 200
+    """
 
     eval_every: int = 100
 
@@ -223,12 +222,11 @@ class TrainMnist(_TrainingOptions):
 
     Attributes:
       data_dir: folder with the four IDX files, gzipped or not. Default: a prepared TensorFlow Datasets copy.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "--run-dir runs/mnist --data-dir FOLDER --epsilon0 2 --target-accuracy 0.9",
-        "--run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume",
-    )
+    Examples:
+      checkin train mnist --run-dir runs/mnist --data-dir FOLDER --epsilon0 2 --target-accuracy 0.9
+      checkin train mnist --run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume
+    """
 
     data_dir: Path | None = None
 
@@ -258,12 +256,11 @@ class AuditCommand(RunOptions, JsonOption):
       runs: number of runs in each of the two worlds.
       confidence: joint confidence of all lower bounds.
       seed: make the audit reproducible.
-    """
 
-    examples: ClassVar[tuple[str, ...]] = (
-        "runs/digits",
-        "--num-clients 20000 --check-in-prob 0.01 --num-rounds 1000 --noise-multiplier 2",
-    )
+    Examples:
+      checkin audit runs/digits
+      checkin audit --num-clients 20000 --check-in-prob 0.01 --num-rounds 1000 --noise-multiplier 2
+    """
 
     run_dir: Path | None = dataclasses.field(default=None, kw_only=False)
     data_dir: Path | None = None
@@ -277,7 +274,6 @@ class AuditCommand(RunOptions, JsonOption):
 
     def run(self) -> None:
         """Audits, prints the findings, and exits with code 1 on a violation."""
-        from checkin_jax.accounting.account import account
         from checkin_jax.auditing.auditor import audit
         from checkin_jax.protocols import VIEWS
         from checkin_jax.reports import evidence
@@ -292,7 +288,6 @@ class AuditCommand(RunOptions, JsonOption):
             seed=self.seed,
             training=training,
             on_phase=_tell if sys.stderr.isatty() else None,
-            account_fn=account,
         )
         self.show(found)
         if self.run_dir is not None:
@@ -304,22 +299,19 @@ class AuditCommand(RunOptions, JsonOption):
         """(run, training to attack or None, delta), from the folder or from the options."""
         from checkin_jax.training.run import PrivateRun
 
-        names = [*(field.name for field in dataclasses.fields(RunOptions)), "clip_norm", "simulate", "delta"]
-        usual = AuditCommand()
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
-        given = {name: value for name, value in given.items() if value != getattr(usual, name)}
+        own: dict[str, Any] = {name: getattr(self, name) for name in ("clip_norm", "simulate", "delta")}
+        own = {name: value for name, value in own.items() if value is not None}
         if self.run_dir is None:
             if self.data_dir is not None:
                 raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
-            of_run = {name: given[name] for name in ("clip_norm", "simulate") if name in given}
+            delta = own.pop("delta", PrivateRun.delta)
             randomizer = self.build_randomizer(L2Mechanism)
-            run = PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **of_run)
-            return run, None, given.get("delta", run.delta)
+            return PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **own), None, delta
         from checkin_jax.training.examples import data
         from checkin_jax.training.reports import recorded
 
-        if given:
-            raise UsageError(f"{option(next(iter(given)))} is given by RUN_DIR: leave it out")
+        for name in (*self.given(), *own):
+            raise UsageError(f"{option(name)} is given by RUN_DIR: leave it out")
         found = recorded.read(self.run_dir)
         training = None
         if self.data_dir is not None:

@@ -89,14 +89,6 @@ class Last:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of texts: column heads, and rows of cells; a cell may have its own note below it."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, str], ...], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
     """A picture as inline SVG, its title, and a caption; without a picture the caption stands alone."""
 
@@ -107,11 +99,15 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of a page beyond the questions: paragraphs, a table, names and values, and figures."""
+    """A section of a page beyond the questions: paragraphs, a table, names and values, and figures.
+
+    The table has column heads, and rows of cells; a cell is a text, and its own note below it.
+    """
 
     title: str
     paragraphs: tuple[str, ...] = ()
-    table: Table | None = None
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[tuple[str, str], ...], ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()
     figures: tuple[Figure, ...] = ()
 

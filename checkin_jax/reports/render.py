@@ -1,7 +1,7 @@
 """Self-contained HTML pages: one style for screen, phone, dark mode and paper, without external resources.
 
-The templates and glossary.toml beside this file have the words; `record` has the facts. Names of bounds on a page link
-to their sentences, and keys such as [SCI] to full references, those of docs/references.md.
+The templates, glossary.toml and references.toml beside this file have the words; `record` has the facts. Names of
+bounds on a page link to their sentences, and keys such as [SCI] to full references, those of docs/references.md.
 """
 
 from __future__ import annotations
@@ -161,43 +161,30 @@ def split(theorems: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, sentence
 
 
-REFERENCES: dict[str, str] = {
-    "BBG18": "Balle, B., Barthe, G., Gaboardi, M. (2018). Privacy amplification by subsampling: tight analyses via "
-    "couplings and divergences. NeurIPS 2018. arXiv 1807.01647.",
-    "BBGN19": "Balle, B., Bell, J., Gascon, A., Nissim, K. (2019). The privacy blanket of the shuffle model. CRYPTO "
-    "2019. arXiv 1903.02837.",
-    "FMT23": "Feldman, V., McMillan, A., Talwar, K. (2023). Stronger privacy amplification by shuffling for Renyi and "
-    "approximate differential privacy. SODA 2023. arXiv 2208.04591.",
-    "FS25": "Feldman, V., Shenfeld, M. (2025). Privacy amplification by random allocation. arXiv 2502.08202.",
-    "Hoe56": "Hoeffding, W. (1956). On the distribution of the number of successes in independent trials. Annals of "
-    "Mathematical Statistics 27(3), 713-721.",
-    "Mir12": "Mironov, I. (2012). On significance of the least significant bits for differential privacy. CCS 2012.",
-    "NDL25": "Near, J. P., Darais, D., Lefkovitz, N., Howarth, G. S. (2025). Guidelines for evaluating differential "
-    "privacy guarantees. NIST SP 800-226. doi 10.6028/NIST.SP.800-226.",
-    "PHK23": "Ponomareva, N., Hazimeh, H., Kurakin, A., Xu, Z., Denison, C., McMahan, H. B., Vassilvitskii, S., Chien, "
-    "S., Thakurta, A. (2023). How to DP-fy ML: a practical guide to machine learning with differential privacy. "
-    "Journal of Artificial Intelligence Research 77, 1113-1201. arXiv 2303.00654.",
-    "RCI": "Balle, B., Kairouz, P., McMahan, H. B., Thakkar, O., Thakurta, A. (2020). Privacy amplification via random "
-    "check-ins. NeurIPS 2020. arXiv 2007.06605.",
-}
 _KEY = re.compile(r"\[(\w+)\]")
 
 
 def cited(texts: Iterable[str]) -> dict[str, str]:
     """Entries of all keys in square brackets in the texts, in order of keys."""
     keys = {key for text in texts for key in _KEY.findall(text)}
-    return {key: entry for key, entry in REFERENCES.items() if key in keys}
+    return {key: entry for key, entry in references().items() if key in keys}
+
+
+@functools.cache
+def references() -> dict[str, str]:
+    """Full references by key, those of docs/references.md without links and italics."""
+    return _toml("references.toml")
 
 
 def words_of_pages() -> dict[str, str]:
     """Words of a page of which its reader may know none, each with its explanation."""
-    return _tables()["pages"]
+    return _toml("glossary.toml")["pages"]
 
 
 def glossary() -> dict[str, str]:
     """All words of glossary.toml, each with its explanation; those of pages first."""
-    return {word: text for table in _tables().values() for word, text in table.items()}
+    return {word: text for table in _toml("glossary.toml").values() for word, text in table.items()}
 
 
-def _tables() -> dict[str, dict[str, str]]:
-    return tomllib.loads((files("checkin_jax.reports") / "glossary.toml").read_text(encoding="utf-8"))
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("checkin_jax.reports") / name).read_text(encoding="utf-8"))

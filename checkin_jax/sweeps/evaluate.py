@@ -4,7 +4,6 @@ an error.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import functools
@@ -33,10 +32,8 @@ from checkin_jax.sweeps.settings import Settings
 
 # Rows of one call.
 _TOGETHER = 4
-# CPU seconds of work per process (this one included) from which workers are started; a start takes two.
+# CPU seconds of work per process from which workers are started; a start takes two.
 _WORTHWHILE = 4.0
-# Calls at a time that each worker has, or that wait for it.
-_AHEAD = 2
 # Seconds after which an idle process ends, and between checks that its parent exists.
 _IDLE, _LOOK = 60, 1.0
 
@@ -44,8 +41,8 @@ _IDLE, _LOOK = 60, 1.0
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """Evaluates calls on the host's CPU; use as a context manager.
 
-    The first calls run in this process. If they show that enough work is left, worker processes take calls from
-    the front and this process from the end. Worker processes import the package and not the calling script, so
+    The first calls run in this process. If they show that enough work is left, worker processes take the others.
+    Worker processes import the package and not the calling script, so
     that the script needs no guard; objects of the script are pickled by value. A call that fails in a worker, for
     any reason, is repeated in this process.
 
@@ -58,7 +55,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def __init__(self, alone: bool = False) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._most = 0 if alone else cores - 1
+        self._most = 0 if alone else cores
         self._pool: ProcessPoolExecutor | None = None
         self.blocks_left = 0
 
@@ -80,25 +77,15 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             made += 1
             each = (time.process_time() - started) / made
             self._begin(each * (len(calls) - made + len(calls) * self.blocks_left))
-        left = collections.deque(range(made, len(calls)))
-        pending: dict[concurrent.futures.Future[Any], int] = {}
-        while left or pending:
-            while left and len(pending) < _AHEAD * self._most:
-                i = left.popleft()
-                pending[self._submitted(function, calls[i])] = i
-            if left:
-                i = left.pop()
-                take(i, function(*calls[i]))
-            else:
-                concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
-            for future in [each for each in pending if each.done()]:
-                i = pending.pop(future)
-                take(i, function(*calls[i]) if future.exception() else future.result())
+        pending = {self._submitted(function, calls[i]): i for i in range(made, len(calls))}
+        for future in concurrent.futures.as_completed(pending):
+            i = pending.pop(future)
+            take(i, function(*calls[i]) if future.exception() else future.result())
 
     def _begin(self, seconds: float) -> None:
         """Starts worker processes if this many CPU seconds of work are worth it."""
-        count = min(self._most, int(seconds / _WORTHWHILE) - 1)
-        if count <= 0:
+        count = min(self._most, int(seconds / _WORTHWHILE))
+        if count < 2:
             return
         try:
             self._pool = ProcessPoolExecutor(

@@ -16,28 +16,14 @@ from checkin_jax._suggest import did_you_mean
 
 # Kinds of the arguments of a setting, all of which a sweep may vary.
 KINDS: dict[str, type] = {
-    "num_clients": int,
-    "num_rounds": int,
-    "num_slots": int,
-    "window": int,
-    "num_epochs": int,
-    "minibatch": int,
-    "num_colluding": int,
-    "min_reports": int,
-    "check_in_prob": float,
-    "largest_rate": float,
-    "expected_check_ins": float,
-    "client_rate": float,
-    "drop_out_prob": float,
-    "epsilon0": float,
-    "noise_multiplier": float,
-    "delta": float,
-    "target_epsilon": float,
-    "order": float,
-    "view": str,
-    "neighboring_relation": str,
-    "empty_slots": str,
-    "bound": str,
+    name: kind
+    for kind, names in {
+        int: "num_clients num_rounds num_slots window num_epochs minibatch num_colluding min_reports",
+        float: "check_in_prob largest_rate expected_check_ins client_rate drop_out_prob epsilon0 "
+        "noise_multiplier delta target_epsilon order",
+        str: "view neighboring_relation empty_slots bound",
+    }.items()
+    for name in names.split()
 }
 NAMES = tuple(KINDS)
 _TYPES = {"int": int, "float": float, "str": str}
@@ -87,7 +73,7 @@ def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray
     whole = known[name] is int
     values = _parsed(name, given, whole) if isinstance(given, str) else _numbers(name, given, whole)
     if values.size == 0:
-        raise ValueError(f"{name}={_validate.shown(given)}: expected at least one value")
+        raise _validate.error("at least one value", **{name: given})
     if whole and values.dtype.kind == "f" and _are_whole(values):
         return values.astype(np.int64)
     return values
@@ -109,7 +95,7 @@ def _words(name: str, given: Any) -> np.ndarray:
     words = np.atleast_1d(np.asarray(given, dtype=object)).tolist()
     words = [part for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
     if not words or not all(isinstance(word, str) for word in words):
-        raise TypeError(f"{name}={_validate.shown(given)}: expected words")
+        raise _validate.type_error("words", **{name: given})
     return np.array(words, dtype=np.str_)
 
 
@@ -132,18 +118,11 @@ def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
     # NumPy treats True as 1.
     items = np.asarray(given, dtype=object)
     if items.ndim > 1:
-        raise TypeError(f"{name}={_validate.shown(given)}: expected one number or a sequence of numbers")
+        raise _validate.type_error("one number or a sequence of numbers", **{name: given})
     items = items.ravel()
     if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
-        raise TypeError(f"{name}={_validate.shown(given)}: expected numbers")
-    try:
-        return np.array([float(item) for item in items])
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={_validate.shown(given)}: expected numbers") from None
-    except OverflowError:
-        raise ValueError(
-            f"{name}={_validate.shown(given)}: expected numbers that a float64 can hold"
-        ) from None
+        raise _validate.type_error("numbers", **{name: given})
+    return _validate.array(name, items.tolist())
 
 
 def _parsed(name: str, text: str, whole: bool) -> np.ndarray:
@@ -157,21 +136,16 @@ def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:
             return np.array([float(piece)])
         low, high, kind, count = float(found[1]), float(found[2]), found[3], int(found[4])
     except ValueError:
-        raise ValueError(
-            f"{name}={_validate.shown(text)}: expected numbers, ranges low:high:logK or low:high:linK, commas between"
-        ) from None
+        expected = "numbers, ranges low:high:logK or low:high:linK, commas between"
+        raise _validate.error(expected, **{name: text}) from None
     if not (math.isfinite(low) and math.isfinite(high) and 2 <= count <= _MAX_VALUES):
-        raise ValueError(
-            f"{name}={_validate.shown(text)}: expected finite ends and 2 to {_MAX_VALUES:,} values"
-        )
+        raise _validate.error(f"finite ends and 2 to {_MAX_VALUES:,} values", **{name: text})
     if kind == "lin":
         values = np.linspace(low, high, count)
     elif min(low, high) > 0 or max(low, high) < 0:
         values = np.geomspace(low, high, count)
     else:
-        raise ValueError(
-            f"{name}={_validate.shown(text)}: expected both ends of a logarithmic range on the same side of zero"
-        )
+        raise _validate.error("both ends of a logarithmic range on the same side of zero", **{name: text})
     if whole:
         values = np.rint(values)
         # Neighbours made equal by rounding count once; the order stays.

@@ -102,9 +102,8 @@ def prepare(
         _check_class(Randomizer, "PureLDP", randomizer=randomizer)
     if what == "published":
         if protocol not in (ShuffledCheckIn, Shuffle):
-            raise ValueError(
-                f"protocol={protocol.__name__}: expected ShuffledCheckIn or Shuffle with what='published'"
-            )
+            expected = "ShuffledCheckIn or Shuffle with what='published'"
+            raise ValueError(f"protocol={protocol.__name__}: expected {expected}")
         tried = formulas.DEFAULT_ORDERS if orders is None else formulas.check_orders(orders)
     elif orders is not None:
         raise ValueError("orders: an argument of what='published' alone; what='rdp' takes order=[...]")
@@ -116,9 +115,7 @@ def prepare(
         columns, faults = _columns(table, known)
         for name, value in arguments.items():
             if name in columns:
-                raise ValueError(
-                    f"{name}={_validate.shown(value)}: expected no argument beside a column {name} of table"
-                )
+                raise _validate.error(f"no argument beside a column {name} of table", **{name: value})
         listed = [name for name, column in columns.items() if np.ndim(column)]
         made = settings.zipped({**columns, **arguments}, known, faults, listed)
     else:
@@ -137,11 +134,9 @@ def prepare(
 
 
 def _check_class(base: type, example: str, **given: Any) -> None:
-    ((name, kind),) = given.items()
+    (kind,) = given.values()
     if not (isinstance(kind, type) and issubclass(kind, base)) or inspect.isabstract(kind):
-        raise TypeError(
-            f"{name}={_validate.shown(kind)}: expected a concrete class below {base.__name__}, such as {example}"
-        )
+        raise _validate.type_error(f"a concrete class below {base.__name__}, such as {example}", **given)
 
 
 def _columns(given: Any, known: Mapping[str, type]) -> tuple[Mapping[str, Any], dict[int, str]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
-from checkin_jax._files import replacing
+from checkin_jax._files import ending, replacing
 from checkin_jax._rounding import down, up
 
 SUFFIXES = (".csv", ".parquet")
@@ -130,11 +130,7 @@ class Sweep:
 
 def check(**file: str | Path) -> Path:
     """The one keyword's path, if its name ends in .csv or .parquet; ValueError otherwise."""
-    ((name, given),) = file.items()
-    path = Path(given)
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"{name}={str(path)!r}: expected a name ending in {' or '.join(SUFFIXES)}")
-    return path
+    return ending(SUFFIXES, **file)
 
 
 def arrow(columns: Mapping[str, np.ndarray | str], count: int) -> pa.Table:

@@ -21,23 +21,24 @@ class Registry(Generic[_Base]):
     def __init__(self, base: type[_Base], name: str) -> None:
         self._base, self._name, self._kinds = base, name, dict[type, Any]()
 
-    def add(self, implemented: type, kind: _Kind) -> _Kind:
-        """Registers `kind` and returns it.
+    def add(self, kind: _Kind, *implemented: type) -> _Kind:
+        """Registers `kind` for each of some classes and returns it.
 
         Raises:
-          TypeError: `implemented` is not a class, or `kind` is not a subclass of the base.
-          ValueError: another class is registered for `implemented`.
+          TypeError: one of `implemented` is not a class, or `kind` is not a subclass of the base.
+          ValueError: another class is registered for one of `implemented`.
         """
         base = self._base.__name__
         fits = isinstance(kind, type) and issubclass(kind, self._base)
-        if not (isinstance(implemented, type) and fits):
-            raise TypeError(
-                f"{self._name}={_validate.shown(implemented)}: expected a class of {self._name}s, and a {base} for it"
-            )
-        if (known := self._kinds.setdefault(implemented, kind)) is not kind:
-            raise ValueError(
-                f"register_{base.lower()}({implemented.__name__}): {known.__name__} is registered already"
-            )
+        for each in implemented:
+            if not (isinstance(each, type) and fits):
+                raise _validate.type_error(
+                    f"a class of {self._name}s, and a {base} for it", **{self._name: each}
+                )
+            if (known := self._kinds.setdefault(each, kind)) is not kind:
+                raise ValueError(
+                    f"register_{base.lower()}({each.__name__}): {known.__name__} is registered already"
+                )
         return cast(_Kind, kind)
 
     def of(self, implemented: Any) -> type[_Base]:

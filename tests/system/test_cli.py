@@ -23,7 +23,7 @@ from checkin_jax import _progress, cli
 from checkin_jax._compiled import release_and_machine
 from checkin_jax._version import __version__
 from checkin_jax.accounting.compare import beside
-from checkin_jax.cli.programs import described, parsed
+from checkin_jax.cli.programs import described, examples, parsed
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
@@ -397,9 +397,12 @@ def test_help_explains_every_option_once(capsys, name, kind):
     assert len(options) == len(dataclasses.fields(kind))
     assert all(text.strip(". ") for each in described(kind).values() for text in [each.text])
     below = re.split("Examples: *\n", text)[1].split()
-    for example in kind.examples:
+    for example in examples(kind).splitlines():
         assert " ".join(example.split()) in " ".join(below)
-        assert type(parsed(cli.APP, [*name.split(), *shlex.split(example)])()) is kind
+        program, *words = shlex.split(example)
+        assert program == "checkin"
+        assert " ".join(words).startswith(name)
+        assert type(parsed(cli.APP, words)()) is kind
 
 
 def test_help_is_in_groups(capsys):

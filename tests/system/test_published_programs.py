@@ -41,7 +41,7 @@ def test_pictures_and_their_numbers_are_written(tmp_path):
     plotting.write(drawn, tmp_path / "b.svg")
     assert "<svg" in (tmp_path / "b.svg").read_text()
     with pytest.raises(ValueError, match=r"expected a name ending in \.png, \.svg, \.pdf"):
-        plotting.check(tmp_path / "a.txt")
+        plotting.check(out=tmp_path / "a.txt")
 
 
 def test_training_curves_read_run_directories(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax.accounting.bounds.table import BOUNDS
-from checkin_jax.reports.render import REFERENCES
+from checkin_jax.reports.render import references
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "references.md"
@@ -88,11 +88,11 @@ def test_the_page_is_in_order():
 def test_pages_cite_in_full_what_the_page_has():
     """A page is read where this documentation is not: its sources are the same entries without links and italics."""
     known = entries()
-    for key, entry in REFERENCES.items():
+    for key, entry in references().items():
         plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", known[key]).replace("*", "")
         assert entry == plain
     stated = " ".join(f"{bound.statement} {bound.reference}" for bound in BOUNDS)
-    assert set(re.findall(KEY, stated)) <= REFERENCES.keys()
+    assert set(re.findall(KEY, stated)) <= references().keys()
 
 
 def test_every_key_leads_to_an_entry_and_every_entry_is_cited():

@@ -141,7 +141,7 @@ def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
       TypeError: `randomizer` is not a class, or the decorated object is not a subclass of Mechanism.
       ValueError: another mechanism is registered for it.
     """
-    return lambda kind: _MECHANISMS.add(randomizer, kind)
+    return lambda kind: _MECHANISMS.add(kind, randomizer)
 
 
 def mechanism_of(randomizer: Any, *, clip_norm: float, simulate: str = "aggregate") -> Mechanism:

@@ -132,19 +132,17 @@ def _sum_messages(
     offsets = jnp.arange(size, dtype=jnp.int32)
 
     def device_sum(given: _Pass) -> jax.Array:
-        parameters, data, buffer, place, key, coins_key = given
-        count, start = place[0], place[1]
+        count, start = given.place[0], given.place[1]
         # Every n-th microbatch: equal work, and the same groups and keys for any number of devices.
         first, step = (jax.lax.axis_index(AXIS), mesh.size) if mesh is not None else (jnp.int32(0), 1)
 
         def body(i: jax.Array, total: jax.Array) -> jax.Array:
             position = (first + i * step) * size
-            records = jax.lax.dynamic_slice_in_dim(buffer, position, size)
-            coins = fold(coins_key, start + position + offsets)
-            gradients = performance.gradients
-            clipped = _clipped(mechanism, loss_or_update, parameters, data, records, coins, gradients)
+            records = jax.lax.dynamic_slice_in_dim(given.buffer, position, size)
+            coins = fold(given.coins_key, start + position + offsets)
+            clipped = _clipped(mechanism, loss_or_update, performance.gradients, given, records, coins)
             present = position + offsets < count
-            part = mechanism.partial_sum(key, start + position, clipped, present)
+            part = mechanism.partial_sum(given.key, start + position, clipped, present)
             # Another shape would be broadcast: a release that was not accounted for.
             chex.assert_shape(part, total.shape)
             chex.assert_type(part, jnp.float32)
@@ -152,7 +150,7 @@ def _sum_messages(
 
         microbatches = -(-count // size)
         trips = jnp.maximum(microbatches - first + step - 1, 0) // step
-        dimension = sum(x.size for x in jax.tree.leaves(parameters))
+        dimension = sum(x.size for x in jax.tree.leaves(given.parameters))
         own = jax.lax.fori_loop(0, trips, body, jnp.zeros((dimension,), jnp.float32))
         return own if mesh is None else jax.lax.psum(own, AXIS)
 
@@ -193,46 +191,37 @@ def round_messages(
     buffer = np.full((max(1, -(-len(records) // capacity)) * capacity, records.shape[1]), -1, np.int32)
     buffer[: len(records)] = records
     clients_key, _, coins_key = _keys(key)
-    arguments = parameters, data, buffer, clients_key, coins_key
-    return np.asarray(_messages(mechanism, gradients, loss_or_update, *arguments))[: len(records)]
+    given = _Pass(parameters, data, buffer, np.array([len(records), 0], np.int32), clients_key, coins_key)
+    return np.asarray(_messages(mechanism, gradients, loss_or_update, given))[: len(records)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _messages(
-    mechanism: Mechanism,
-    gradients: str,
-    loss_or_update: Loss | ClientUpdate,
-    parameters: Parameters,
-    data: Records,
-    buffer: jax.Array,
-    key: jax.Array,
-    coins_key: jax.Array,
+    mechanism: Mechanism, gradients: str, loss_or_update: Loss | ClientUpdate, given: _Pass
 ) -> jax.Array:
-    coins = fold(coins_key, jnp.arange(len(buffer), dtype=jnp.int32))
-    clipped = _clipped(mechanism, loss_or_update, parameters, data, buffer, coins, gradients)
-    return mechanism.drawn(key, jnp.int32(0), clipped).matrix()
+    buffer = jnp.asarray(given.buffer)
+    coins = fold(given.coins_key, jnp.arange(len(buffer), dtype=jnp.int32))
+    clipped = _clipped(mechanism, loss_or_update, gradients, given, buffer, coins)
+    return mechanism.drawn(given.key, jnp.int32(0), clipped).matrix()
 
 
 def _clipped(
     mechanism: Mechanism,
     loss_or_update: Loss | ClientUpdate,
-    parameters: Parameters,
-    data: Records,
+    gradients: str,
+    given: _Pass,
     records: jax.Array,
     coins: jax.Array,
-    gradients: str,
 ) -> ClientVectors:
     """Clipped updates of clients by their records (m, r) and keys (m,); a row of -1 gives zero."""
     held = records >= 0
     # Unused places repeat the row's first record with weight zero, so that no other client's record can spoil
     # the update.
     real = jnp.where(held, records, jnp.maximum(records[:, :1], 0))
-    weights = held.astype(jnp.float32) / jnp.maximum(jnp.sum(held, axis=1, keepdims=True), 1).astype(
-        jnp.float32
-    )
-    rows = clients.update_rows(
-        loss_or_update, parameters, jax.tree.map(lambda x: x[real], data), weights, gradients, coins
-    )
+    number = jnp.maximum(jnp.sum(held, axis=1, keepdims=True), 1)
+    weights = held.astype(jnp.float32) / number.astype(jnp.float32)
+    data = jax.tree.map(lambda x: x[real], given.data)
+    rows = clients.update_rows(loss_or_update, given.parameters, data, weights, gradients, coins)
     return mechanisms.clip(rows, mechanism.clip_norm, keep=held[:, 0])
 
 

@@ -24,7 +24,6 @@ from checkin_jax.reports.record import (
     Promise,
     Record,
     Section,
-    Table,
     number,
     reliable_view,
     sentence,
@@ -34,7 +33,6 @@ from checkin_jax.training.reports.report import POST_PROCESSING, AccountFn, figu
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 
 _METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
@@ -244,13 +242,14 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
         "Check-in rates differ between clients. All other figures on this page are for the client with the highest "
         "rate, whose epsilon is the largest."
     )
-    drawn = _picture(
-        "Epsilon by check-in rate",
-        caption,
-        lambda: plotting.by_rate(tables, _COLORS, unequal_rates.values, unequal_rates.counts),
+    pictures: tuple[Figure, ...] = ()
+    if plotting.available():
+        drawn = plotting.by_rate(tables, _COLORS, unequal_rates.values, unequal_rates.counts)
+        pictures = (render.figure(drawn, "Epsilon by check-in rate", caption),)
+    heads = "check-in rate up to", *(f"epsilon, {view}" for view in tables)
+    return (
+        Section(title="Epsilon of each client", paragraphs=(told,), heads=heads, rows=rows, figures=pictures),
     )
-    table = Table(heads=("check-in rate up to", *(f"epsilon, {view}" for view in tables)), rows=rows)
-    return (Section(title="Epsilon of each client", paragraphs=(told,), table=table, figures=drawn),)
 
 
 def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:
@@ -263,10 +262,9 @@ def _short(text: str) -> str:
 
 
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> tuple[Figure, ...]:
-    return _picture(title, caption, lambda: _drawn(draw))
-
-
-def _drawn(draw: Callable[[Axes], None]) -> Drawing:
+    """A figure of one panel, in which `draw` draws; none if matplotlib is not installed."""
+    if not plotting.available():
+        return ()
     from matplotlib.ticker import MaxNLocator
 
     drawn, (axis,) = plotting.figure()
@@ -277,9 +275,4 @@ def _drawn(draw: Callable[[Axes], None]) -> Drawing:
         if ticks.get_label_text() in ("round", "rounds"):  # a count from zero, without fractions
             ticks.set_major_locator(MaxNLocator("auto", integer=True))
             ticks.axes.set(**{f"{ticks.axis_name}lim": (0, None)})
-    return drawn
-
-
-def _picture(title: str, caption: str, drawn: Callable[[], Drawing]) -> tuple[Figure, ...]:
-    """The figure; none if matplotlib is not installed."""
-    return (render.figure(drawn(), title, caption),) if plotting.available() else ()
+    return (render.figure(drawn, title, caption),)

@@ -21,7 +21,6 @@ from checkin_jax.training.schedules.schedule import (
     LEAST_RATE,
     Clients,
     Schedule,
-    more_often,
     register_schedule,
 )
 
@@ -54,11 +53,6 @@ class Rounds(Schedule):
         if unequal_rates is not None:
             how = f"rates {unequal_rates.span}, each client its own"
         return f"checking in at {how}: about {number * rate:,.0f} a round"
-
-    def fewer_clients(self) -> ShuffledCheckIn | Shuffle:
-        """A few clients, with rates of at least one half."""
-        fewer = super().fewer_clients()
-        return more_often(fewer) if type(fewer) is ShuffledCheckIn else fewer
 
 
 @register_schedule(AvailableCheckIn)
@@ -194,14 +188,6 @@ class FixedWindowRounds(_OneASlot):
             return self.fleet.all_absent(1.0 / protocol.num_slots)
         return math.pow(1.0 - protocol.rate / protocol.num_slots, protocol.num_clients)
 
-    def fewer_clients(self) -> FixedWindow:
-        """A few clients and slots; at least half of the clients take part in a window."""
-        slots = min(FEW_SLOTS, self.protocol.num_slots)
-        fewer = dataclasses.replace(
-            super().fewer_clients(), num_slots=slots, minibatch=min(self.protocol.minibatch, slots)
-        )
-        return more_often(fewer)
-
 
 @register_schedule(SlidingWindow)
 class SlidingWindowRounds(_OneASlot):
@@ -300,8 +286,3 @@ class AveragedUpdatesRounds(Schedule):
             return everybody[ends[slot - 1] if slot else 0 : ends[slot]]
 
         return clients
-
-    def fewer_clients(self) -> AveragedUpdates:
-        """A few clients and slots; at least half of the clients take part in a window."""
-        slots = min(FEW_SLOTS, self.protocol.num_slots)
-        return more_often(dataclasses.replace(super().fewer_clients(), num_slots=slots))

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.protocols import CheckInProtocol, highest
 from checkin_jax.rates import RateLimits, Rates
 from checkin_jax.training.registry import Registry
 from checkin_jax.training.schedules.draws import Fleet
@@ -115,16 +114,24 @@ class Schedule(abc.ABC):
         return np.full(self.rounds_per_unit, (1.0 - self.dummies) * share)
 
     def fewer_clients(self) -> Any:
-        """A protocol of this kind with one unit and a few clients who check in often, so leaks are large.
+        """A protocol of this kind with one unit and a few clients and slots, so leaks are large.
 
-        Unequal rates are represented, in proportion, by the slowest, the median and the fastest client.
+        At least half of the clients check in. Unequal rates are represented, in proportion, by the slowest, the median
+        and the fastest client.
         """
         protocol = self.protocol.repeated(1)
-        if not isinstance(rates := getattr(protocol, "check_in_prob", None), Rates):
-            return dataclasses.replace(protocol, num_clients=self._few)
-        few = np.asarray(rates.quantiles(self._few))
-        faster = few * max(1.0, LEAST_RATE / few.max())
-        return dataclasses.replace(protocol, num_clients=self._few, check_in_prob=Rates(faster))
+        fields = {field.name for field in dataclasses.fields(protocol)}
+        fewer: dict[str, Any] = {"num_clients": self._few}
+        for name in fields & {"num_slots", "minibatch"}:
+            fewer[name] = min(FEW_SLOTS, getattr(protocol, name))
+        if "check_in_prob" in fields:
+            rates = protocol.check_in_prob
+            if isinstance(rates, Rates):
+                few = np.asarray(rates.quantiles(self._few))
+                fewer["check_in_prob"] = Rates(few * max(1.0, LEAST_RATE / few.max()))
+            else:
+                fewer["check_in_prob"] = max(LEAST_RATE, rates)
+        return dataclasses.replace(protocol, **fewer)
 
     @property
     def num_rounds(self) -> int:
@@ -155,13 +162,7 @@ def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
       TypeError: one of `protocols` is not a class, or the decorated object is not a subclass of Schedule.
       ValueError: another schedule is registered for one of them.
     """
-
-    def register(kind: _Kind) -> _Kind:
-        for protocol in protocols:
-            _SCHEDULES.add(protocol, kind)
-        return kind
-
-    return register
+    return lambda kind: _SCHEDULES.add(kind, *protocols)
 
 
 def schedule_of(protocol: Any) -> Schedule:
@@ -181,14 +182,3 @@ def schedule_of(protocol: Any) -> Schedule:
     if floor := getattr(protocol, "min_reports", 0):
         raise _validate.error("0 for training; account for batches of a fleet apart", min_reports=floor)
     return _SCHEDULES.of(protocol)(protocol=protocol)
-
-
-_Sparse = TypeVar("_Sparse", bound=CheckInProtocol)
-
-
-def more_often(protocol: _Sparse) -> _Sparse:
-    """The protocol with a check-in probability of at least one half, if all rates are equal."""
-    given: Any = protocol
-    if isinstance(given.check_in_prob, Rates):
-        return protocol
-    return dataclasses.replace(given, check_in_prob=max(LEAST_RATE, highest(given.check_in_prob)))
