@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     LabelsAtOneRecord,
     opposite_gaussians,
 )
-from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots, singles_matter
+from checkin_jax.accounting.bounds.messages.largest_message import largest_in_slots, singles_matter
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.profiles import (
@@ -87,7 +87,7 @@ def r1(unit: Unit) -> UnitBound | None:
         return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
     first = min(ways, key=lambda way: (way.mu, way.use_prob))
     one = sometimes(first.use_prob, first.mu, first.failure_prob) if first.number else None
-    return _with_left(first, one, _one_step(first))
+    return _with_left(first, one)
 
 
 def r2(unit: Unit) -> UnitBound | None:
@@ -311,7 +311,7 @@ def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | No
         known = [each for each in made if bool(each[0].left) == left]
         if known:
             way, _, whole = min(known, key=lambda each: each[0].deviation * each[1])
-            found.append(_with_left(way, whole, _one_step(way)))
+            found.append(_with_left(way, whole))
     return _smallest(found)
 
 
@@ -329,12 +329,12 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     return lambda mu: loaded_slot(shown, prob, num_rivals, rival_prob, mu, neg_log_tail)
 
 
-def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
-    return lambda mu: sometimes(way.use_prob, mu, way.failure_prob)
-
-
-def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
-    """Mixture of `whole`, for the equal terms, and of `alone`, for each remaining share of the slots."""
+def _with_left(
+    way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound] | None = None
+) -> UnitBound:
+    """Mixture of `whole`, for the equal terms, and of `alone`, by default R1, for each remaining share of the slots."""
+    if alone is None:
+        alone = functools.partial(sometimes, way.use_prob, rest=way.failure_prob)
     if whole is not None and not way.left:
         return whole
     kept = 1.0 - math.fsum(share for share, _ in way.left)
@@ -360,7 +360,7 @@ def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
     shown = slots.hidden and unit.sum_size == 1
     if not shown or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
         return []
-    return [LargestInSlots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
+    return [largest_in_slots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
 
 
 def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:
