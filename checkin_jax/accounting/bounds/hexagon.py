@@ -35,13 +35,10 @@ class StagedBound(abc.ABC):
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
 
-    @abc.abstractmethod
-    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
-        """The problem to evaluate; None if there is no such bound."""
-
     @functools.cached_property
+    @abc.abstractmethod
     def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
-        return self._stated()
+        """The problem to evaluate; None if there is no such bound."""
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -97,7 +94,8 @@ class StagedClones(StagedBound):
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self)
 
-    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
+    @functools.cached_property
+    def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
         return self.step_cover.game(self.steps, self.neg_log_tail)
 
 

@@ -227,10 +227,6 @@ class OppositeRecords(OneInSlots):
     def _alone(self) -> Profile:
         return GaussianProfile(self.mu)
 
-    @property
-    def _rest(self) -> float:
-        return 0.0
-
     def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, c = self.steps[0], np.exp(losses)[:, None]
         right = np.broadcast_to(knots, (len(losses), knots.size))

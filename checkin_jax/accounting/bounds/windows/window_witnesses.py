@@ -159,14 +159,6 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
     )
 
 
-def _best(events: Lines, above: np.ndarray) -> Lines:
-    """The best event at each loss; above: c - 1."""
-    difference, mass = (np.asarray(each) for each in events)
-    at = convex.highest(difference, mass, above)
-    apart = difference[at]
-    return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
-
-
 @dataclasses.dataclass(frozen=True)
 class CompetingGaussian:
     """Witness of A_fix with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
@@ -188,9 +180,8 @@ class CompetingGaussian:
     symmetric = False
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(np.asarray(loss))
         forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
-        return _best(forward, above), _best(backward, above)
+        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +200,6 @@ class OppositeGaussian:
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(np.asarray(loss))
         # A reflection exchanges P and Q.
-        lines = _best(_opposite_lines(self.slots, self.use_prob, self.mu)[0], above)
+        lines = convex.best_event(*_opposite_lines(self.slots, self.use_prob, self.mu)[0], loss)
         return lines, lines
