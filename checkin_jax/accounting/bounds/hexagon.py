@@ -35,10 +35,13 @@ class StagedBound(abc.ABC):
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
 
-    @functools.cached_property
     @abc.abstractmethod
-    def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
+    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
         """The problem to evaluate; None if there is no such bound."""
+
+    @functools.cached_property
+    def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
+        return self._stated()
 
     @functools.cached_property
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -94,8 +97,7 @@ class StagedClones(StagedBound):
     def _profile(self) -> tuple[np.ndarray, np.ndarray] | None:
         return _evaluated(self)
 
-    @functools.cached_property
-    def _problem(self) -> staged_clones.GameArguments | FewSteps | None:
+    def _stated(self) -> staged_clones.GameArguments | FewSteps | None:
         return self.step_cover.game(self.steps, self.neg_log_tail)
 
 

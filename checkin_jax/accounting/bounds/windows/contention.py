@@ -295,8 +295,7 @@ class WeightedSlots(StagedBound):
         clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones((masses.size, 1))
         return staged_clones.SlotWeights(clients, totals, whole, part[:, None], masses, 0.5)
 
-    @functools.cached_property
-    def _problem(self) -> staged_clones.GameArguments | None:
+    def _stated(self) -> staged_clones.GameArguments | None:
         if self.weights is None:
             return None
         return staged_clones.weighted(self.weights, self.steps, self.neg_log_tail)
@@ -330,8 +329,7 @@ class LabelledSlots(StagedBound):
         """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
         return labels.labelled(self.num_clients, self.slots, self.prob, self.neg_log_tail)
 
-    @functools.cached_property
-    def _problem(self) -> staged_clones.GameArguments | None:
+    def _stated(self) -> staged_clones.GameArguments | None:
         if self.shares is None:
             return None
         return staged_clones.labelled(self.slots, self.shares, self.steps, self.neg_log_tail)

@@ -356,8 +356,7 @@ class PlayedWindow(StagedBound):
     steps: Steps
     neg_log_tail: float
 
-    @functools.cached_property
-    def _problem(self) -> FewSlots | None:
+    def _stated(self) -> FewSlots | None:
         if self.steps.idle:
             return None
         loads = loads_of(self.window)
