@@ -29,14 +29,14 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Ste
 from checkin_jax.accounting.bounds.messages.equal_records import (
     SMALL_MU,
     AtOneRecord,
-    BitsAtOneRecord,
     GaussianAtOneRecord,
     LabelsAtOneRecord,
-    LaplaceAtOneRecord,
     MessagesByNumber,
+    bits_at_one_record,
+    laplace_at_one_record,
 )
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
-from checkin_jax.accounting.bounds.messages.largest_message import LargestAverage
+from checkin_jax.accounting.bounds.messages.largest_message import largest_average
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,
@@ -332,9 +332,9 @@ def _of_few_sums(unit: Unit) -> list[Witness]:
         return []
     number, mass = cover.num_clients * cover.rate, unit.neg_log_tail
     if epsilon0 is not None and number <= _FEW_COUNTED:
-        return [BitsAtOneRecord(*cover, epsilon0, mass)]
+        return [bits_at_one_record(*cover, epsilon0, mass)]
     if scales is not None and number <= MOST_TERMS and scales <= MOST_SCALES:
-        return [LaplaceAtOneRecord(*cover, scales, mass)]
+        return [laplace_at_one_record(*cover, scales, mass)]
     return []
 
 
@@ -540,7 +540,7 @@ def _of_gaussians(unit: Unit) -> list[Witness]:
         return [UnequalMessagesOfOne(population.rate, population.theirs, mass, mu)]
     averaged = unit.protocol.averaged_slot_choices
     if averaged is not None and unit.view == "aggregate" and unit.replaced:
-        return [LargestAverage(*averaged, mu, mass)]
+        return [largest_average(*averaged, mu, mass)]
     if unit.slots is None or unit.slots.hidden or unit.summed_slots:
         return []
     shown, choices, profile = _shown(unit), unit.protocol.used_slot_choices, GaussianProfile(mu)

@@ -92,7 +92,7 @@ def profile(ratio: StepRatio, number: int, neg_log_tail: float, reverse: bool, u
     """Bounds on E(S - x)_+, or E(-S - x)_+ if `reverse`, x >= 0, down to `number` exp(-neg_log_tail).
 
     Args:
-      ratio: law of L; a `LowerRatio` for lower bounds.
+      ratio: law of L; one of `LowerRatio` for lower bounds.
       number: m, the number of terms. Above MAX_SLOTS, the upper bound uses MAX_SLOTS terms and the lower one
         is empty.
       upper: upper bound if true, lower bound if false.

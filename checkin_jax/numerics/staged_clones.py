@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -20,6 +20,7 @@ from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.labels import LabelledShares
+from checkin_jax.numerics.step_laws import OwnSteps
 
 # Number of losses. Their spacing in standard deviations of the loss: _NEAR at zero, growing as e^(x^2/6),
 # where chords of a normal law's profile cost least; _TAIL in the tail; _FAR where all masses are far below
@@ -53,33 +54,6 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
     return math.floor(low * mean)
 
 
-class Steps(Protocol):
-    """Laws of one message's step, among which the adversary chooses."""
-
-    @property
-    def epsilon0(self) -> float: ...
-
-    @property
-    def variance(self) -> float:
-        """Largest variance of a step at c = 1, in units of p - 1."""
-        ...
-
-    @property
-    def idle(self) -> bool:
-        """True if one dominating law is nearly as good as the game."""
-        ...
-
-    def narrow(self, number: float) -> bool:
-        """True if the law of A, of so many messages, is so much wider that the game is smaller where it matters."""
-        ...
-
-    def message(self, losses: Array) -> Message:
-        """Parameters of the kernel at these losses."""
-        ...
-
-    def rules(self, message: Message) -> Game: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class AnyMessage:
     """Steps of any eps0-LDP message: the hexagon.
@@ -91,11 +65,13 @@ class AnyMessage:
 
     @property
     def variance(self) -> float:
+        """Largest variance of a step at c = 1, in units of p - 1."""
         message = self.message(host([0.0]))
         return float(self.rules(message).largest_variance(message))
 
     @property
     def idle(self) -> bool:
+        """True if one dominating law is nearly as good as the game."""
         return 2.0 / (math.expm1(self.epsilon0) + 2.0) < _WORTHWHILE**2 * self.variance
 
     def narrow(self, number: float) -> bool:
@@ -104,6 +80,7 @@ class AnyMessage:
         return False
 
     def message(self, losses: Array) -> Message:
+        """Parameters of the kernel at these losses."""
         del losses
         return Message(host(self.epsilon0), host(1.0))
 
@@ -128,6 +105,10 @@ class OneBitMessage(AnyMessage):
     def rules(self, message: Message) -> Game:
         del message
         return ONE_BIT
+
+
+# Laws of one message's step, among which the adversary chooses.
+Steps = AnyMessage | OwnSteps
 
 
 def stages(

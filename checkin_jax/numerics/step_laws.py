@@ -143,14 +143,10 @@ class OwnSteps:
         return np.concatenate([places, beside], axis=1), masses
 
     @functools.cached_property
-    def _variance(self) -> float:
-        message = self.message(host([0.0]))
-        return float(self.rules(message).largest_variance(message))
-
-    @property
     def variance(self) -> float:
         """Largest variance of a step at c = 1, in units of p - 1."""
-        return self._variance
+        message = self.message(host([0.0]))
+        return float(self.rules(message).largest_variance(message))
 
     def message(self, losses: Array) -> Message:
         """Parameters of the kernel at these losses."""

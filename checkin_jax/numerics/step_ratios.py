@@ -30,48 +30,6 @@ _MOST_LIGHT_MU = 1.2
 _PLACES, _FARTHEST = 4096, 690.0
 
 
-class StepRatio(Protocol):
-    """Law of L. Lower bounds need `lines` and `beyond`, which `SharedLognormal` does not have."""
-
-    # Lattice spacing in standard deviations of L: finer where transforms have kinks.
-    resolution: ClassVar[float]
-    # True if L may have a largest value, near which the bound without other slots is smaller.
-    bounded: ClassVar[bool]
-
-    @property
-    def heavy(self) -> bool:
-        """True if rare large L have most of the variance; it affects sharpness only."""
-        ...
-
-    def ends(self, neg_log_tail: float) -> tuple[float, float]:
-        """(least, most): levels beyond which the mean excess of L is below exp(-neg_log_tail - 7), or constant."""
-        ...
-
-    def sd(self, high: float) -> float:
-        """Approximate standard deviation of min(L, high)."""
-        ...
-
-    def excess(self, level: np.ndarray) -> np.ndarray:
-        """E(L - t)_+ for t >= 1 and E(t - L)_+ for 0 <= t < 1, exact or rounded up. The maximum is at t = 1."""
-        ...
-
-
-class LowerRatio(StepRatio, Protocol):
-    """Law of L of a concrete pair."""
-
-    def lines(self, at: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(value, slope) at each place of a line below E(t - L)_+ where `left`, and below E(L - t)_+ elsewhere."""
-        ...
-
-    def mean_below(self, level: float) -> float:
-        """Mean of L given that it is at most `level`; NaN if it is not known exactly."""
-        ...
-
-    def beyond(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(P - Q, Q) of the event that log L > loss, loss >= 0, to 1e-10."""
-        ...
-
-
 def _gaussian_excess(mu: float, level: np.ndarray) -> np.ndarray:
     t = np.asarray(level, dtype=np.float64)
     log_value = gaussian_profile.log_profile(mu, np.abs(np.log(np.where(t > 0, t, 1.0))))
@@ -102,11 +60,14 @@ class _Shifted:
 
     mu: float
 
+    # Lattice spacing in standard deviations of L: finer where transforms have kinks.
     resolution: ClassVar[float] = 0.1
+    # True if L may have a largest value, near which the bound without other slots is smaller.
     bounded: ClassVar[bool] = False
 
     @property
     def heavy(self) -> bool:
+        """True if rare large L have most of the variance; it affects sharpness only."""
         return self.mu > _MOST_LIGHT_MU
 
 
@@ -115,25 +76,31 @@ class Lognormal(_Shifted):
     """L = e^{mu x - mu^2/2}, x ~ N(0, 1): N(mu, 1) against N(0, 1)."""
 
     def ends(self, neg_log_tail: float) -> tuple[float, float]:
+        """(least, most): levels beyond which the mean excess of L is below exp(-neg_log_tail - 7), or constant."""
         return _gaussian_ends(self.mu, neg_log_tail)
 
     def sd(self, high: float) -> float:
+        """Approximate standard deviation of min(L, high)."""
         return gaussian_sd(self.mu, high)
 
     def excess(self, level: np.ndarray) -> np.ndarray:
+        """E(L - t)_+ for t >= 1 and E(t - L)_+ for 0 <= t < 1, exact or rounded up. The maximum is at t = 1."""
         return _gaussian_excess(self.mu, level)
 
     def lines(self, at: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(value, slope) at each place of a line below E(t - L)_+ where `left`, and below E(L - t)_+ elsewhere."""
         z = (np.log(np.maximum(at, 1e-300)) + 0.5 * self.mu * self.mu) / self.mu
         slope = np.where(left, 1.0, -1.0) * scipy.special.ndtr(np.where(left, z, -z))
         other = np.where(left, np.maximum(at - 1.0, 0.0), np.maximum(1.0 - at, 0.0))
         return self.excess(at) + other, slope
 
     def mean_below(self, level: float) -> float:
+        """Mean of L given that it is at most `level`; NaN if it is not known exactly."""
         z = (math.log(level) + 0.5 * self.mu * self.mu) / self.mu
         return float(scipy.special.ndtr(z - self.mu) / scipy.special.ndtr(z))
 
     def beyond(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(P - Q, Q) of the event that log L > loss, loss >= 0, to 1e-10."""
         place = loss / self.mu + 0.5 * self.mu
         far, near = scipy.special.ndtr(-place), scipy.special.ndtr(self.mu - place)
         return near - far, far
@@ -251,6 +218,11 @@ class GivenRatio:
         """(Q - P, P) of the event that log L < -loss, loss >= 0, to 1e-10."""
         apart, near = self.pair.lower(np.minimum(loss, _FARTHEST))[1]
         return np.asarray(apart), np.asarray(near)
+
+
+# Laws of L, and those of concrete pairs, which have lower bounds; methods as of `Lognormal`.
+StepRatio = Lognormal | SharedLognormal | GivenRatio
+LowerRatio = Lognormal | GivenRatio
 
 
 class LatticeLaw(NamedTuple):

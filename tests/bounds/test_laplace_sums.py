@@ -11,10 +11,10 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.messages.equal_records import LaplaceAtOneRecord
+from checkin_jax.accounting.bounds.messages.equal_records import laplace_at_one_record
 from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum, ShuffledLaplaceSum
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.profiles import SummedLaplace
+from checkin_jax.accounting.bounds.profiles import summed_laplace
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS, laplace_sum
 
@@ -59,12 +59,12 @@ SUMS = [(1, 0.3), (1, 4.0), (2, 1.0), (9, 0.3), (40, 0.05), (256, 2.0)]
 def test_the_profile_of_a_sum_is_just_above_its_law(number, epsilon0):
     """Against the characteristic function; not with a term more, nor below twice the error at any knot."""
     losses = min(epsilon0, 3.0 * epsilon0 / math.sqrt(number)) * np.array([0.0, 0.05, 0.2, 0.5, 0.8])
-    found = SummedLaplace(number, epsilon0).delta(losses)
+    found = summed_laplace(number, epsilon0).delta(losses)
     truth = leak(number, 1.0, epsilon0, losses)
     assert (found >= truth * (1.0 - 3e-4) - 1e-8).all()
     assert (found <= truth.max(axis=0) * 1.01 + 1e-8).all()
     if number < MOST_TERMS:
-        more = SummedLaplace(number + 1, epsilon0).delta(losses)
+        more = summed_laplace(number + 1, epsilon0).delta(losses)
         assert (more <= found).all()
         assert more[0] < truth[0, 0] * (1.0 - 3e-4)
 
@@ -72,7 +72,7 @@ def test_the_profile_of_a_sum_is_just_above_its_law(number, epsilon0):
 @pytest.mark.parametrize("epsilon0", [1e-12, 1e-9, 1e-8])
 def test_intervals_too_short_for_knots_in_between(epsilon0):
     """The total variation of one message is epsilon0/2, nearly, and a round's as much times the rate at most."""
-    assert SummedLaplace(1, epsilon0).delta(np.zeros(1))[0] >= -math.expm1(-0.5 * epsilon0)
+    assert summed_laplace(1, epsilon0).delta(np.zeros(1))[0] >= -math.expm1(-0.5 * epsilon0)
     run = cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.9)
     found = cj.account(run, cj.Laplace(epsilon0=epsilon0), delta=1e-13, view="aggregate")
     assert 0.0 <= found.lower <= found.epsilon <= epsilon0 * (1.0 + 1e-9)
@@ -121,13 +121,13 @@ def test_both_ends_of_few_sums_are_at_what_is_seen(clients, rate, epsilon0):
     upper = np.asarray(bound.upper(losses))
     assert (upper >= truth * (1.0 - 3e-4) - 1e-7).all()
     assert (upper <= 1.02 * truth + 1e-6).all()
-    witness = LaplaceAtOneRecord(clients, rate, epsilon0, MASS)
+    witness = laplace_at_one_record(clients, rate, epsilon0, MASS)
     for order, (apart, mass) in enumerate(witness.lower(losses)):
         found = np.asarray(apart) - np.expm1(losses) * np.asarray(mass)
         assert (found <= upper * (1.0 + 1e-12)).all()
         assert (found >= 0.97 * seen_in(order, clients, rate, epsilon0, losses) - 1e-6).all()
     # Wrong neighbours: one client less, and one message more in every sum.
-    fewer = LaplaceAtOneRecord(clients - 1, rate, epsilon0, MASS)
+    fewer = laplace_at_one_record(clients - 1, rate, epsilon0, MASS)
     assert float(fewer.lower(losses[:1])[0][0][0]) > truth[0] or rate < 1.0
     with_more = theorems.message_sums(
         dataclasses.replace(unit, protocol=dataclasses.replace(protocol, num_clients=clients + 3))

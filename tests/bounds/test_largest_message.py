@@ -1,6 +1,5 @@
 """The largest message as a lower end: its events against mpmath, and a run's against the truth of that one test."""
 
-import dataclasses
 import itertools
 import math
 
@@ -12,15 +11,21 @@ from scipy.special import ndtr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.largest_message import (
-    LargestAverage,
-    LargestInSlots,
-    LargestMessage,
+    LARGEST_IN_SLOTS,
+    largest_average,
+    largest_in_slots,
+    largest_message,
 )
 from checkin_jax.accounting.bounds.select import unit_bound
 
 pytestmark = pytest.mark.usefixtures("x64")
 PLACES = np.linspace(0.0, 37.0, 2048)
 LOSSES = np.array([0.0, 1e-3, 0.05, 0.3, 1.0, 4.0])
+
+
+def lines(one):
+    """P(A) - Q(A), Q(A) and 1 - P(A) of its events."""
+    return one.gained, one.exceeding, one.not_exceeding
 
 
 def events(n: int, rate: float, mu: float, place: mp.mpf) -> tuple[mp.mpf, mp.mpf]:
@@ -34,7 +39,7 @@ def events(n: int, rate: float, mu: float, place: mp.mpf) -> tuple[mp.mpf, mp.mp
     ("n", "rate", "mu"), [(2, 1.0, 1.0), (50, 1.0, 3.0), (410_000_000_000, 1.0, 3.295), (1000, 0.3, 2.0)]
 )
 def test_lines_are_those_of_the_best_place(n, rate, mu):
-    sides = LargestMessage(n, rate, mu).lower(LOSSES)
+    sides = largest_message(n, rate, mu).lower(LOSSES)
     with mp.workdps(60):
         every = [events(n, rate, mu, mp.mpf(float(place))) for place in PLACES[:886]]
         for i, loss in enumerate(LOSSES):
@@ -48,17 +53,17 @@ def test_lines_are_those_of_the_best_place(n, rate, mu):
 
 def test_every_line_is_that_of_an_event():
     """Each by itself at its own place: differences from below, masses from above."""
-    one = LargestMessage(3 * 10**6, 1.0, 2.5)
-    difference, seen, unseen = one._lines
+    given = 3 * 10**6, 1.0, 2.5
+    difference, seen, unseen = lines(largest_message(*given))
     with mp.workdps(320):
-        alone = LargestMessage(1, 1.0, 2.5)._lines
+        alone = lines(largest_message(1, 1.0, 2.5))
         for i in range(0, 1500, 100):
-            p, q = events(one.num_clients, one.rate, one.mu, mp.mpf(float(PLACES[i])))
+            p, q = events(*given, mp.mpf(float(PLACES[i])))
             assert mp.mpf(float(difference[i])) <= p - q
             assert mp.mpf(float(seen[i])) >= q
             assert mp.mpf(float(unseen[i])) >= 1 - p
         # The wrong neighbour forgets what the others may send.
-        p, q = events(one.num_clients, one.rate, one.mu, mp.mpf(float(PLACES[300])))
+        p, q = events(*given, mp.mpf(float(PLACES[300])))
         assert mp.mpf(float(alone[0][300])) > p - q
         assert mp.mpf(float(alone[1][300])) < q
 
@@ -108,8 +113,12 @@ def in_slots(window, relation, mu):
     run, noise = window[0], cj.Gaussian(noise_multiplier=2.0 / mu)
     rate = window[1][0] if window[0].unequal_rates else None
     found = unit_bound(run, noise, "messages", 1.0, 1e-6, relation=relation, client_rate=rate).bound.witnesses
-    (one,) = (each for each in found if isinstance(each, LargestInSlots))
-    return one
+    (one,) = (each for each in found if each.name == LARGEST_IN_SLOTS)
+    slots = run.slots_of(rate)
+    facts = {"slots": slots.number, "use_prob": slots.use_prob_lower, "empty_prob": slots.empty_prob}
+    facts |= {"mu": mu, "replaced": relation == "replace-one"}
+    np.testing.assert_allclose(lines(one), lines(largest_in_slots(**facts)), rtol=1e-12)
+    return one, facts
 
 
 def exceeded(window, relation, mu, place):
@@ -136,16 +145,16 @@ def exceeded(window, relation, mu, place):
 )
 @pytest.mark.parametrize("mu", [3.0, 6.0])
 def test_the_largest_message_in_slots_is_bounded_by_the_window_itself(window, relation, mu):
-    one = in_slots(window, relation, mu)
+    one, facts = in_slots(window, relation, mu)
     wrong = {
-        "dummies are forgotten": dataclasses.replace(one, empty_prob=0.0),
-        "the target is always used": dataclasses.replace(one, use_prob=1.0),
-        "fewer slots": dataclasses.replace(one, slots=1),
+        "dummies are forgotten": largest_in_slots(**facts | {"empty_prob": 0.0}),
+        "the target is always used": largest_in_slots(**facts | {"use_prob": 1.0}),
+        "fewer slots": largest_in_slots(**facts | {"slots": 1}),
     }
     seen = dict.fromkeys(wrong, False)
     for i in range(100, 700, 40):
         p, q = exceeded(window, relation, mu, PLACES[i])
-        gained, mass, unseen = (float(part[i]) for part in one._lines)
+        gained, mass, unseen = (float(part[i]) for part in lines(one))
         assert gained <= (p - q) * (1.0 + 1e-9)
         assert mass >= q * (1.0 - 1e-9)
         assert unseen >= (1.0 - p) * (1.0 - 1e-9)
@@ -154,15 +163,15 @@ def test_the_largest_message_in_slots_is_bounded_by_the_window_itself(window, re
             # A target that stays fills slots, too, which is not counted.
             assert mass < (1.1 if relation == "add-or-remove-one" else 3.0) * q
         for name, other in wrong.items():
-            seen[name] |= bool(other._lines[0][i] > p - q or other._lines[1][i] < q * (1.0 - 1e-9))
+            seen[name] |= bool(lines(other)[0][i] > p - q or lines(other)[1][i] < q * (1.0 - 1e-9))
     assert all(seen.values()), seen
 
 
 def test_a_client_alone_in_its_window_is_hidden_by_dummies():
     """No other client can be in the slot: under Q there is a dummy for sure."""
-    one = in_slots((cj.SlidingWindow(num_clients=5, window=1),), "add-or-remove-one", 4.0)
-    assert one.empty_prob == 1.0
-    assert one._lines[1][300] >= ndtr(0.5 * 4.0 - PLACES[300])
+    one, facts = in_slots((cj.SlidingWindow(num_clients=5, window=1),), "add-or-remove-one", 4.0)
+    assert facts["empty_prob"] == 1.0
+    assert lines(one)[1][300] >= ndtr(0.5 * 4.0 - PLACES[300])
 
 
 def test_strong_messages_stand_out_where_hardly_any_slot_is_empty():
@@ -203,8 +212,8 @@ def average_exceeded(n, m, prob, mu, place):
 @pytest.mark.parametrize(("n", "m", "prob"), [(2, 1, 1.0), (4, 3, 0.6), (5, 2, 0.3), (3, 12, 0.9)])
 @pytest.mark.parametrize("mu", [2.0, 5.0])
 def test_the_largest_average_is_bounded_by_the_slots_themselves(n, m, prob, mu):
-    one = LargestAverage(n, m, prob, mu, 40.0)
-    gained, mass, unseen = one._lines
+    one = largest_average(n, m, prob, mu, 40.0)
+    gained, mass, unseen = lines(one)
     for i in range(0, 400, 25):
         p, q = average_exceeded(n, m, prob, mu, PLACES[i])
         assert gained[i] <= (p - q) * (1.0 + 1e-9) + 1e-15
@@ -219,10 +228,10 @@ def test_the_noise_of_an_average_is_not_that_of_one_message():
     """The wrong neighbours: the loads are forgotten, the target is certain to take part, others are never there."""
     n, m, prob, mu = 4, 2, 0.8, 3.0
     p, q = average_exceeded(n, m, prob, mu, PLACES[110])
-    one = LargestAverage(n, m, prob, mu, 40.0)
-    alone = LargestAverage(1, m, prob, mu, 40.0)
-    assert one._lines[0][110] <= p - q < alone._lines[0][110]
-    assert alone._lines[1][110] < q <= one._lines[1][110]
+    one = largest_average(n, m, prob, mu, 40.0)
+    alone = largest_average(1, m, prob, mu, 40.0)
+    assert lines(one)[0][110] <= p - q < lines(alone)[0][110]
+    assert lines(alone)[1][110] < q <= lines(one)[1][110]
 
 
 def test_averages_of_strong_messages_tell_nearly_as_much_as_single_ones():

@@ -78,7 +78,7 @@ def test_the_bound_is_above_the_algorithm_and_near_it(window, num_clients, value
         # The neighbour that counts one client too many in every slot.
         crowded = SmallWindow(window, of(math.log(P), variation), MASS)
         loads = loads_of(window)
-        crowded._parts.__dict__["loads"] = loads._replace(counts=np.insert(loads.counts, 0, 0, axis=1))
+        crowded.__dict__["loads"] = loads._replace(counts=np.insert(loads.counts, 0, 0, axis=1))
         assert crowded.upper(np.zeros(1))[0] < truth[0]
 
 
@@ -120,7 +120,7 @@ def test_numbers_of_empty_slots_are_counted_in_convex_order(window, p):
         assert window == 2 or loads.masses @ dent < true
     for c in (1.0, 1.02, 1.1):
         bound = SmallWindow(window, of(math.log(p)), MASS)
-        bound._parts.__dict__["loads"] = loads
+        bound.__dict__["loads"] = loads
         exact = two_kinds(window, p, c, law)
         (found,) = bound.upper(np.log([c]))
         assert exact * (1 - 1e-12) <= found
@@ -136,7 +136,7 @@ def test_sums_on_a_lattice_are_above_the_exact_ones(randomizer):
     bound = SmallWindow(20, message, MASS)
     for loss in (0.0, 0.1, 0.3):
         steps = bound._steps(loss)
-        found_sums, _ = bound._parts.sums(steps)
+        found_sums, _ = bound.sums(steps)
         for kind, step in enumerate(steps):
             counts = np.zeros((1, len(steps)), dtype=int)
             counts[0, kind] = 1
@@ -164,7 +164,7 @@ def test_all_numbers_of_empty_slots_count():
     falls = np.exp(-3.0 * loads.counts[:, 0])
     assert (1 - empty + empty * math.exp(-3.0)) ** 256 <= loads.mean(falls)
     with float64():
-        parts = SmallWindow(12, GaussianProfile(1.0), MASS)._parts
+        parts = SmallWindow(12, GaussianProfile(1.0), MASS)
         sums, _ = parts.sums(SmallWindow(12, GaussianProfile(1.0), MASS)._steps(1.0))
         shared, alone = sums.excess(np.array([[0, 12], [12, 0]]), np.zeros(2), 12 * math.expm1(1.0))
     assert shared > 2.0 * alone

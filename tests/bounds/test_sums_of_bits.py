@@ -11,9 +11,9 @@ import scipy
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, neg_log_tail
-from checkin_jax.accounting.bounds.messages.equal_records import BitsAtOneRecord
+from checkin_jax.accounting.bounds.messages.equal_records import bits_at_one_record
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
-from checkin_jax.accounting.bounds.profiles import CountedBits
+from checkin_jax.accounting.bounds.profiles import SummedMessages
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.kernels.execution.devices import float64
@@ -183,18 +183,14 @@ def test_sums_of_a_sample(clients, rate, epsilon0):
     # Wrong neighbours: less for every bit, a count for two.
     assert of_run(run, cj.Rappor(epsilon0=0.85 * epsilon0))[0][0] < exact[0]
     with float64():
-        single = SubsampledMessages(bound.counted, rate, lambda number: OneCount(number, 0.5 * epsilon0))
+        single = SubsampledMessages(bound.counted, rate, lambda number: one_count(number, 0.5 * epsilon0))
         assert np.any(np.asarray(single.upper(LOSSES)) < 0.99 * exact)
 
 
-class OneCount(CountedBits):
+def one_count(number, epsilon0):
     """The wrong profile: of one count."""
-
-    def __init__(self, number, epsilon0):
-        super().__init__(number, epsilon0, MASS)
-
-    def delta(self, loss):
-        return np.interp(np.asarray(loss), *bits.one_count(self.number, self.epsilon0, MASS))
+    facts = number, epsilon0, MASS
+    return SummedMessages("one count", 2.0 * epsilon0, bits.one_count, facts)
 
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 5.0])
@@ -203,7 +199,7 @@ def test_flips_where_all_others_hold_the_second_record(clients, rate, epsilon0):
     """Both orders, for all losses: the events are the best ones of flips, whose law is a post-processing."""
     rates, others = (rate,) * clients, (1,) * (clients - 1)
     first, second = (of_sample(target, others, rates, epsilon0) for target in (0, 1))
-    found = BitsAtOneRecord(clients, rate, 0.5 * epsilon0, MASS).lower(LOSSES)
+    found = bits_at_one_record(clients, rate, 0.5 * epsilon0, MASS).lower(LOSSES)
     merged = [flips(law, clients) for law in (first, second)]
     for (apart, mass), (one, other), whole in zip(
         found, (merged, merged[::-1]), ((first, second), (second, first)), strict=True

@@ -8,7 +8,7 @@ import pytest
 from oracles import sums as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots
+from checkin_jax.accounting.bounds.messages.largest_message import LARGEST_IN_SLOTS
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -132,7 +132,11 @@ def test_witnesses_of_sums_are_below_the_sums_themselves(slots, size, others, vi
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
     for witness in one.witnesses:
         # Dummies are at 0, and so are the others where the client's records are opposite.
-        base = -1.0 if visible or isinstance(witness, CompetingGaussian | LargestInSlots) else 0.0
+        base = (
+            -1.0
+            if visible or isinstance(witness, CompetingGaussian) or witness.name == LARGEST_IN_SLOTS
+            else 0.0
+        )
         second = -1.0 if isinstance(witness, OppositeGaussian) else base
         records = (base,) * others
         p, q = (oracle.fixed((*records, own), slots, size, 1.0, noise, visible) for own in (1.0, second))

@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
-from checkin_jax.accounting.bounds.messages.largest_message import LargestMessage, singles_matter
+from checkin_jax.accounting.bounds.messages.largest_message import largest_message, singles_matter
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
@@ -163,7 +163,7 @@ class AllCut(CutMessages):
         n, mu, mass = self.num_clients, self.alone.mu, self.neg_log_tail
         summed = ShuffledGaussian(n, 1.0, mu, False, mass).witnesses
         if singles_matter(n, mu, mass - 17.0):
-            summed = (*summed, LargestMessage(n, 1.0, mu))
+            summed = (*summed, largest_message(n, 1.0, mu))
         if mu > MOST_HIDDEN_MU:
             return summed
         return (*hidden_witnesses(HiddenMessages(n, 1.0, GaussianProfile(mu), mass), self), *summed)

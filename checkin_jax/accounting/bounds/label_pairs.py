@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     Witness,
 )
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover, UniformSlot
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS
@@ -75,10 +75,6 @@ class LabelSum:
         return EventProfile(self, self.largest_loss)
 
     @functools.cached_property
-    def _apart(self) -> np.ndarray:
-        return self.laws.difference
-
-    @functools.cached_property
     def _others(self) -> np.ndarray:
         return np.asarray(self.laws.other if self.laws.others is None else self.laws.others, dtype=np.float64)
 
@@ -88,7 +84,7 @@ class LabelSum:
 
         The sum of few messages' scores then tells all labels apart.
         """
-        apart, others = self._apart, self._others
+        apart, others = self.laws.difference, self._others
         few = self.laws.others is not None and self.draws * self.rate < _FEW
         numerator = apart + (_MIXED * (apart + 2.0 * (np.asarray(self.laws.other) - others)) if few else 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -125,7 +121,7 @@ class LabelSum:
         size = max(int(scores.max()), 0) - low + 1
         others = np.bincount(scores - low, self.rate * self._others, size)
         others[-low] += 1.0 - self.rate
-        apart = np.bincount(scores - low, self.rate * self.used * self._apart, size)
+        apart = np.bincount(scores - low, self.rate * self.used * self.laws.difference, size)
         second = np.bincount(scores - low, self.rate * np.asarray(self.laws.other), size)
         second[-low] += 1.0 - self.rate
         second = self.used * second + (1.0 - self.used) * others
@@ -172,7 +168,9 @@ class LabelSum:
 
     def model(self, reverse: bool) -> dict[str, Any]:
         """Description of the pair, or of (Q, P), for verify."""
-        first, apart = (self.laws.target, -self._apart) if reverse else (self.laws.other, self._apart)
+        first, apart = (
+            (self.laws.target, -self.laws.difference) if reverse else (self.laws.other, self.laws.difference)
+        )
         return {
             "kind": "labels",
             "draws": self.draws,
@@ -303,7 +301,8 @@ def _drawn_of(witness: Witness) -> tuple[int, float, float] | None:
         if isinstance(messages, HiddenMessages):
             return int(messages.num_clients), messages.rate, 1.0
         return (int(messages.slots), 1.0, messages.use_prob) if isinstance(messages, HiddenSlots) else None
-    covers = {_cover_of(bound) for bound in _every(witness.grid_bound)} - {None}
+    bounds = _every(witness.grid_bound)
+    covers = {getattr(each, "cover", getattr(each, "step_cover", None)) for each in bounds} - {None}
     cover = covers.pop() if len(covers) == 1 else None
     if isinstance(cover, Shuffled):
         return int(cover.num_clients), cover.rate, 1.0
@@ -312,10 +311,6 @@ def _drawn_of(witness: Witness) -> tuple[int, float, float] | None:
 
 def _every(bound: UnitBound) -> Sequence[UnitBound]:
     return [each for part in bound.bounds for each in _every(part)] if isinstance(bound, Minimum) else [bound]
-
-
-def _cover_of(bound: UnitBound) -> StepCover | None:
-    return getattr(bound, "cover", getattr(bound, "step_cover", None))
 
 
 def _laws_of(witness: Witness) -> LabelLaws | None:

@@ -100,48 +100,31 @@ class LabelProfile:
 
 
 @dataclasses.dataclass(frozen=True)
-class CountedBits:
-    """Profile of a sum of messages, each of independent bits, in two of which any two records differ.
+class SummedMessages:
+    """Profile of a sum of messages, linear in e^loss between the losses of a table.
 
     Attributes:
-      number: of messages. epsilon0: of one bit. neg_log_tail: -log of the negligible mass.
+      table: (losses, upper bounds at them) of given arguments, the first of which is the number of messages.
     """
 
-    number: int
-    epsilon0: float
-    neg_log_tail: float
-
-    name = "counts of bits"
-
-    @property
-    def largest_loss(self) -> float:
-        return 2.0 * self.epsilon0
+    name: str
+    largest_loss: float
+    table: Callable[..., tuple[np.ndarray, np.ndarray]]
+    arguments: tuple[float, ...]
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
-        table = bits.two_counts(self.number, self.epsilon0, self.neg_log_tail)
-        return convex.chords(*table, np.asarray(loss, dtype=np.float64)) + TINY
+        return convex.chords(*self.table(*self.arguments), np.asarray(loss, dtype=np.float64)) + TINY
 
 
-@dataclasses.dataclass(frozen=True)
-class SummedLaplace:
-    """Profile of a sum of Laplace messages of an interval.
+def counted_bits(number: int, epsilon0: float, neg_log_tail: float) -> SummedMessages:
+    """Profile of the sum of so many messages, each of independent bits, in two of which any two records differ."""
+    facts = number, epsilon0, neg_log_tail
+    return SummedMessages("counts of bits", 2.0 * epsilon0, bits.two_counts, facts)
 
-    Attributes:
-      number: of messages. epsilon0: length of the interval in scales of the noise.
-    """
 
-    number: int
-    epsilon0: float
-
-    name = "sums of Laplace messages"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.epsilon0
-
-    def delta(self, loss: np.ndarray) -> np.ndarray:
-        table = laplace_sum(self.number, self.epsilon0)
-        return convex.chords(*table, np.asarray(loss, dtype=np.float64)) + TINY
+def summed_laplace(number: int, epsilon0: float) -> SummedMessages:
+    """Profile of the sum of so many Laplace messages of an interval; epsilon0: its length in scales of the noise."""
+    return SummedMessages("sums of Laplace messages", epsilon0, laplace_sum, (number, epsilon0))
 
 
 def profile_of(randomizer: Randomizer) -> Profile:
@@ -162,7 +145,7 @@ def of_sums(randomizer: Randomizer, neg_log_tail: float) -> Callable[[int], Prof
     if mu is not None:
         return lambda number: GaussianProfile(mu / math.sqrt(number))
     if scales is not None and scales <= MOST_SCALES:
-        return lambda number: SummedLaplace(number, scales)
+        return lambda number: summed_laplace(number, scales)
     if epsilon0 is None or epsilon0 < _WEAK_BIT:
         return None
-    return lambda number: CountedBits(number, epsilon0, neg_log_tail)
+    return lambda number: counted_bits(number, epsilon0, neg_log_tail)

@@ -340,11 +340,6 @@ def _so_many(count: float, shown: np.ndarray, mass: np.ndarray, delta: float) ->
     return _told(log_first, log_second, delta)
 
 
-def _below_grid_bound(witness: Witness) -> bool:
-    """True if the witness's `grid_bound` is a proven upper bound on it."""
-    return getattr(witness, "below_grid_bound", False)
-
-
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
     """The upper end of composed units, and the knots of each unit's profile.
 
@@ -434,8 +429,8 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
             by, above, knots = scaled[place]
             tried.append((above.upper, by, witnesses, knots))
     for upper, by, witnesses, knots in sorted(tried, key=lambda each: -each[0]):
-        # Witnesses that cannot exceed the best lower end are skipped.
-        if upper <= best.lower and all(map(_below_grid_bound, witnesses)):
+        # Witnesses that cannot exceed the best lower end, by proven upper bounds on them, are skipped.
+        if upper <= best.lower and all(getattr(each, "below_grid_bound", False) for each in witnesses):
             continue
         lower = by.lower(witnesses, knots, upper)
         if lower > best.lower:

@@ -170,11 +170,6 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([weight, rest[None]])
 
 
-def _nodes(lane: Lane, choice: Discretization) -> Array:
-    half = 0.5 * lane.epsilon0
-    return _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
-
-
 def _outcomes(lane: Lane, choice: Discretization) -> tuple[Array, Array]:
     """(theta, mass times 2 a / p) of every outcome s > 0 of a law of few draws."""
     mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
@@ -203,7 +198,8 @@ def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
 
 def _mixed(lane: Lane, choice: Discretization, mix: Buckets) -> Array:
     """`_log_excess` of a mixture and of its missing mass."""
-    theta = _nodes(lane, choice)
+    half = 0.5 * lane.epsilon0
+    theta = _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
     masses = _on_nodes(mix.number, mix.ratio, mix.weight, theta, lane, choice)
     number, weight = _left_out(lane, mix)
     plain = _log_excess(theta, masses, lane)

@@ -265,14 +265,10 @@ def chernoff_tilt(atoms: Atoms, counts: Array, log_delta: Array) -> Tilt:
     return _solve(atoms, counts, reached, -log_delta)
 
 
-def _with_mean(atoms: Atoms, counts: Array, mean: Array) -> Tilt:
-    return _solve(atoms, counts, lambda at: (at.mean, at.order * at.variance), mean)
-
-
 @quietly
 def saddle_tilt(atoms: Atoms, counts: Array, epsilon: Array) -> Tilt:
     """The order t > 0 whose tilted mean K'(t) is epsilon, or nearest to it."""
-    return _with_mean(atoms, counts, epsilon)
+    return _solve(atoms, counts, lambda at: (at.mean, at.order * at.variance), epsilon)
 
 
 @quietly

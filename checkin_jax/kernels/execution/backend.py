@@ -92,15 +92,6 @@ else:
     xp = _Namespace()
 
 
-def while_loop(unsure: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
-    """`jax.lax.while_loop`."""
-    if of_jax(start):
-        return jax.lax.while_loop(unsure, body, start)
-    while unsure(start):
-        start = body(start)
-    return start
-
-
 def scan(step: Callable[[Any, Any], Any], start: Any, rows: Any) -> Any:
     """The last state of step(state, row), over the rows of the leading axis of every array of the tuple `rows`."""
     if of_jax(start, rows):
@@ -115,15 +106,6 @@ def mixed(shares: Array, rows: Array) -> Array:
     if of_jax(shares, rows):
         return complex_of(shares @ jnp.real(rows), shares @ jnp.imag(rows))
     return product(shares, rows.view(np.float64)).view(np.complex128)  # type: ignore[return-value]
-
-
-def placed(values: Array, at: Array, value: Array) -> Array:
-    """`values` with `value` at one index."""
-    if of_jax(values, at, value):
-        return values.at[at].set(value)
-    values = np.array(values)  # type: ignore[assignment]
-    values[at] = value  # type: ignore[index]
-    return values
 
 
 def nonzero(values: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -310,37 +311,38 @@ def _probs(values: np.ndarray, number: np.ndarray | float, prob: float) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _SumsAtOneRecord(abc.ABC):
+class SumsAtOneRecord:
     """Witness: the sum of a sample's messages and their number, all others at the second record.
 
     Attributes:
-      num_clients, rate: n and gamma. epsilon0: of one bit, or of a message. neg_log_tail: -log of the negligible mass.
+      num_clients, rate: n and gamma. largest_loss: of one message. neg_log_tail: -log of the negligible mass.
+      events: for sums of so many messages increasing ratios at thresholds, and of events P - Q, Q of more, Q of no
+        more. Of n clients so many send, so that the target does with probability number/n.
     """
 
+    name: str
     num_clients: int
     rate: float
-    epsilon0: float
+    largest_loss: float
     neg_log_tail: float
+    events: Callable[[float], tuple[np.ndarray, ...]]
 
     symmetric = False
     below_grid_bound = True
 
-    @abc.abstractmethod
-    def _events(self, number: float) -> tuple[np.ndarray, ...]:
-        """For sums of so many messages: increasing ratios at thresholds, and of events P - Q, Q of more, Q of no more.
-
-        Of n clients so many send, so that the target does with probability number/n.
-        """
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.largest_loss)
 
     @functools.cached_property
     def _numbers(self) -> list[tuple[np.ndarray, ...]]:
-        """Those of each number of messages, the events' times its probability."""
+        """Events of each number of messages, times its probability."""
         n, rate, mean = self.num_clients, self.rate, self.num_clients * self.rate
         reach = math.sqrt(2.0 * self.neg_log_tail * mean) + self.neg_log_tail
         numbers = np.arange(max(math.floor(mean - reach), 1.0), min(math.ceil(mean + reach), n) + 1.0)
         found = []
         for number, weight in zip(numbers.tolist(), _probs(numbers, n, rate).tolist()):
-            ratios, *events = self._events(number)
+            ratios, *events = self.events(number)
             found.append((ratios, *(weight * each for each in events)))
         return found
 
@@ -359,52 +361,45 @@ class _SumsAtOneRecord(abc.ABC):
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BitsAtOneRecord(_SumsAtOneRecord):
+def bits_at_one_record(
+    num_clients: int, rate: float, epsilon0: float, neg_log_tail: float
+) -> SumsAtOneRecord:
     """Witness: how many of the bits in which two records differ are flipped, all others at the second record.
 
     Of k messages these are 2k bits, each flipped with probability f under Q, and two of them with 1 - f under P. So
     P - Q of {flips > t} is 1 - 2 f times the sum of two laws at t: of 2k - 1 bits under Q, and with one under P.
     """
 
-    name = "two bits of RAPPOR, all others at one of the two records"
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, 2.0 * self.epsilon0)
-
-    def _events(self, number: float) -> tuple[np.ndarray, ...]:
-        flipped = 1.0 / (1.0 + math.exp(self.epsilon0))
+    def events(number: float) -> tuple[np.ndarray, ...]:
+        flipped = 1.0 / (1.0 + math.exp(epsilon0))
         bits = 2.0 * number
         t = np.arange(bits + 1.0)
         law, one_fewer, others = _probs(t, bits - np.arange(3.0)[:, None], flipped)
         one_moved = (1.0 - flipped) * np.append(0.0, others[:-1]) + flipped * others
-        apart = number / self.num_clients * math.tanh(0.5 * self.epsilon0) * (one_fewer + one_moved)
+        apart = number / num_clients * math.tanh(0.5 * epsilon0) * (one_fewer + one_moved)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = 1.0 + (np.append(0.0, apart[:-1]) - apart) / law
         ratios = np.maximum.accumulate(np.where(np.isnan(ratios), math.inf, ratios))
         more = np.append(np.cumsum(law[:0:-1])[::-1], 0.0)
         return ratios, apart, more, np.cumsum(law)
 
+    name = "two bits of RAPPOR, all others at one of the two records"
+    return SumsAtOneRecord(name, num_clients, rate, 2.0 * epsilon0, neg_log_tail, events)
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LaplaceAtOneRecord(_SumsAtOneRecord):
+
+def laplace_at_one_record(
+    num_clients: int, rate: float, epsilon0: float, neg_log_tail: float
+) -> SumsAtOneRecord:
     """Witness: the sum of Laplace messages, all others at one end of the interval, the target at either.
 
     Thresholds are mirrored about epsilon0/2. Numbers of more than `MOST_TERMS` messages are passed over.
     """
 
-    name = "sums of Laplace messages by their number, all others at one end of the interval"
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.epsilon0)
-
-    def _events(self, number: float) -> tuple[np.ndarray, ...]:
+    def events(number: float) -> tuple[np.ndarray, ...]:
         if number > summed_noise.MOST_TERMS:
             return np.ones(1), np.zeros(1), np.ones(1), np.ones(1)
-        ratios, moved, still = summed_noise.thresholds(int(number), self.epsilon0)
-        used, off = number / self.num_clients, summed_noise.ERROR
+        ratios, moved, still = summed_noise.thresholds(int(number), epsilon0)
+        used, off = number / num_clients, summed_noise.ERROR
         apart = used * np.maximum(moved * (1.0 - off) - still * (1.0 + off), 0.0)
         beyond, far = still * (1.0 + off), moved * (1.0 + off)
         both = np.concatenate([1.0 / ratios[:0:-1], ratios])
@@ -414,3 +409,6 @@ class LaplaceAtOneRecord(_SumsAtOneRecord):
             np.concatenate([np.ones(ratios.size - 1), beyond]),
             np.concatenate([far[:0:-1], np.ones(ratios.size)]),
         )
+
+    name = "sums of Laplace messages by their number, all others at one end of the interval"
+    return SumsAtOneRecord(name, num_clients, rate, epsilon0, neg_log_tail, events)

@@ -63,15 +63,12 @@ def of_shuffled(bound: ShuffledGaussian) -> Labels:
     return _labels(mix, more, rare)
 
 
-def _by_itself(mu: float, mass: float) -> tuple[float, ...]:
-    """A rare label under which the message is identified."""
-    return mu, 1.0, math.log(mass + FLUSHED), math.log(mass + FLUSHED)
-
-
 def labels_of(bound: object, mu: float) -> Labels | None:
     """Labels of a bound on messages of this mu; None unless it is one mixture."""
     if isinstance(bound, ShuffledGaussian):
         return of_shuffled(bound)
     if isinstance(bound, SubsampledGaussian):
-        return _labels(bound.mixture, [], [_by_itself(mu, float(bound.mixture.tail))])
+        # A rare label under which the message is identified.
+        log_mass = math.log(float(bound.mixture.tail) + FLUSHED)
+        return _labels(bound.mixture, [], [(mu, 1.0, log_mass, log_mass)])
     return None

@@ -43,14 +43,12 @@ class KaryBound(HiddenSteps):
     num_values: int
     neg_log_tail: float
 
+    name = "own-laws (k-ary randomized response)"
+
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
         _validate.integer(2, 2**42, num_values=self.num_values)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
-
-    @property
-    def name(self) -> str:
-        return "own-laws (k-ary randomized response)"
 
     @property
     def law(self) -> equal_steps.StepLaw:

@@ -180,10 +180,6 @@ class HiddenMixture(HiddenSum):
         share = self.masses / self.masses.sum()
         return float(share @ clients), float(share @ count), 1.0
 
-    @property
-    def _rest(self) -> float:
-        return 0.0
-
     def ceilings(self, losses: np.ndarray) -> np.ndarray:
         return in_a_sample(self.profile, self.use_probs, losses[..., None]) * (1.0 + ROUNDING)
 

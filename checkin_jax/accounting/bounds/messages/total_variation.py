@@ -140,14 +140,12 @@ class TotalVariationBound(HiddenSteps):
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
 
+    name = "clones (of a total variation)"
+
     def __post_init__(self) -> None:
         _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
         _validate.real(0.0, 1.0, "(]", total_variation=self.total_variation)
         _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
-
-    @property
-    def name(self) -> str:
-        return "clones (of a total variation)"
 
     @property
     def law(self) -> equal_steps.StepLaw:

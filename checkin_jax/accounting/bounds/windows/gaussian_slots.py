@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     LabelsAtOneRecord,
     opposite_gaussians,
 )
-from checkin_jax.accounting.bounds.messages.largest_message import LargestInSlots, singles_matter
+from checkin_jax.accounting.bounds.messages.largest_message import largest_in_slots, singles_matter
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.messages.subsampling import loaded_slot, sometimes
 from checkin_jax.accounting.bounds.profiles import (
@@ -58,16 +58,10 @@ _OWN_LAWS, _EACH_LABEL = 256, 64
 _MATTERS = 1e-3
 
 
-def _hidden(unit: Unit) -> list[Reduction]:
-    """Reductions of the target's slots if dummies are hidden."""
+def _ways(unit: Unit) -> list[Reduction]:
+    """Reductions for Gaussian messages: hidden dummies, and, if a record is replaced, displaced clients."""
     mu = unit.randomizer.gaussian_mu
-    return [] if mu is None else hidden_reductions(unit, mu)
-
-
-def _placed(unit: Unit) -> tuple[Reduction, ...]:
-    """Reductions of common slots in which the target displaces another client."""
-    mu = unit.randomizer.gaussian_mu
-    return () if mu is None else displacing_reductions(unit, mu)
+    return [] if mu is None else [*hidden_reductions(unit, mu), *displacing_reductions(unit, mu)]
 
 
 def _hides_empty(unit: Unit) -> bool:
@@ -79,7 +73,7 @@ def r1(unit: Unit) -> UnitBound | None:
 
     A record is replaced, or in R1' a client added or removed.
     """
-    ways = [*_hidden(unit), *_placed(unit)]
+    ways = _ways(unit)
     if not ways:
         return None
     if not unit.replaced:
@@ -87,21 +81,21 @@ def r1(unit: Unit) -> UnitBound | None:
         return _with_left(ways[0], alone(ways[0].mu) if ways[0].number else None, alone)
     first = min(ways, key=lambda way: (way.mu, way.use_prob))
     one = sometimes(first.use_prob, first.mu, first.failure_prob) if first.number else None
-    return _with_left(first, one, _one_step(first))
+    return _with_left(first, one)
 
 
 def r2(unit: Unit) -> UnitBound | None:
     """Needs: as R1; a mu in the range of the kernels."""
-    if not unit.replaced:
+    mu, neg_log_tail = unit.randomizer.gaussian_mu, unit.neg_log_tail
+    if not unit.replaced or mu is None:
         return None
-    neg_log_tail = unit.neg_log_tail
     steps: list[tuple[Reduction, float, UnitBound]] = []
-    for way in _hidden(unit):
+    for way in hidden_reductions(unit, mu):
         if way.number and LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             spread = max(_spread(0.5 * way.mu), 0.5 * _spread(way.mu))
             pair = gaussian_among_others(way.number, way.use_prob, way.mu, neg_log_tail)
             steps.append((way, spread, TwoSteps(pair)))
-    for way in _placed(unit):
+    for way in displacing_reductions(unit, mu):
         if LEAST_MU <= way.mu <= MOST_LATTICE_MU:
             pair = gaussian_in_slots(way.number, way.use_prob, way.mu, neg_log_tail)
             steps.append((way._replace(levels=()), _spread(way.mu), TwoSteps(pair, way.failure_prob)))
@@ -120,7 +114,7 @@ def r3(unit: Unit) -> UnitBound | None:
         return None
     if mu is None:
         return _r3_of_profile(unit)
-    ways = [*_hidden(unit), *_placed(unit)]
+    ways = _ways(unit)
     if not ways and mu <= MOST_HIDDEN_MU:
         return _apart(unit)
     if not _hides_empty(unit):
@@ -259,7 +253,7 @@ def g3(unit: Unit) -> UnitBound | None:
     if slots is None or unit.replaced:
         return None
     found: list[UnitBound] = []
-    for way in _hidden(unit):
+    for way in _ways(unit):
         if way.number and slots.num_rivals == 0 and LEAST_MU <= 0.5 * way.mu <= MOST_LATTICE_MU:
             pair = gaussian_in_slots(way.number, way.use_prob, 0.5 * way.mu, neg_log_tail)
             found.append(_with_left(way, pair, _alone(unit)))
@@ -286,7 +280,7 @@ def g3_prime(unit: Unit) -> UnitBound | None:
     choices, neg_log_tail = unit.protocol.used_slot_choices, unit.neg_log_tail
     if choices is None or unit.replaced or choices.num_clients == 1:
         return None
-    ways, mu = _hidden(unit), unit.randomizer.gaussian_mu
+    ways, mu = _ways(unit), unit.randomizer.gaussian_mu
     if ways and mu is not None and all(way.number != choices.num_slots for way in ways):
         # Sums are a post-processing of the slots, whose empty ones are counted.
         ways.append(Reduction(choices.num_slots, choices.prob, mu))
@@ -312,7 +306,7 @@ def _narrowest(made: list[tuple[Reduction, float, UnitBound]]) -> UnitBound | No
         known = [each for each in made if bool(each[0].left) == left]
         if known:
             way, _, whole = min(known, key=lambda each: each[0].deviation * each[1])
-            found.append(_with_left(way, whole, _one_step(way)))
+            found.append(_with_left(way, whole))
     return _smallest(found)
 
 
@@ -321,21 +315,16 @@ def _alone(unit: Unit) -> Callable[[float], UnitBound]:
     slots, neg_log_tail = unit.protocol.slots, unit.neg_log_tail
     if slots is None:
         raise ValueError(f"protocol={unit.protocol!r}: expected one with slots")
-    shown, prob, num_rivals, rival_prob = (
-        slots.shown,
-        slots.use_prob / slots.shown,
-        slots.num_rivals,
-        slots.rival_prob,
-    )
-    return lambda mu: loaded_slot(shown, prob, num_rivals, rival_prob, mu, neg_log_tail)
+    facts = slots.shown, slots.use_prob / slots.shown, slots.num_rivals, slots.rival_prob
+    return functools.partial(loaded_slot, *facts, neg_log_tail=neg_log_tail)
 
 
-def _one_step(way: Reduction) -> Callable[[float], UnitBound]:
-    return lambda mu: sometimes(way.use_prob, mu, way.failure_prob)
-
-
-def _with_left(way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound]) -> UnitBound:
-    """Mixture of `whole`, for the equal terms, and of `alone`, for each remaining share of the slots."""
+def _with_left(
+    way: Reduction, whole: UnitBound | None, alone: Callable[[float], UnitBound] | None = None
+) -> UnitBound:
+    """Mixture of `whole`, for the equal terms, and of `alone`, by default R1, for each remaining share of the slots."""
+    if alone is None:
+        alone = functools.partial(sometimes, way.use_prob, rest=way.failure_prob)
     if whole is not None and not way.left:
         return whole
     kept = 1.0 - math.fsum(share for share, _ in way.left)
@@ -361,7 +350,7 @@ def _largest_in_slots(unit: Unit, slots: Slots, mu: float) -> list[Witness]:
     shown = slots.hidden and unit.sum_size == 1
     if not shown or not singles_matter(slots.number, mu, unit.neg_log_tail - 17.0):
         return []
-    return [LargestInSlots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
+    return [largest_in_slots(slots.number, slots.use_prob_lower, slots.empty_prob, mu, unit.replaced)]
 
 
 def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from checkin_jax.accounting.bounds.interface import (
     MAX_LOSS,
     AsymmetricBound,
     Lines,
+    Minimum,
     OwnWitness,
     UnitBound,
     Witness,
-    upper_sides,
 )
 from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
@@ -137,10 +137,10 @@ def step_in_slots(slots: int, use_prob: float, step: UnitBound, neg_log_tail: fl
 
     step: bounds on the step's pair, with and without the record; its own witness where it is attained.
     """
-    ratio, attained = GivenRatio(_BothSides(step)), isinstance(step, OwnWitness)
-    return OneOfSlots(
-        slots, use_prob, ratio, neg_log_tail, RANDOM_ALLOCATION, attained, largest_loss=step.largest_loss
-    )
+    # A step that is its own witness has both sides and the events of a `GivenPair`.
+    pair: Any = step if isinstance(step, AsymmetricBound) else Minimum((step,))
+    attained, largest = isinstance(step, OwnWitness), step.largest_loss
+    return OneOfSlots(slots, use_prob, GivenRatio(pair), neg_log_tail, RANDOM_ALLOCATION, attained, largest)
 
 
 def _higher(loss: np.ndarray, one: Lines, other: Lines) -> Lines:
@@ -148,26 +148,6 @@ def _higher(loss: np.ndarray, one: Lines, other: Lines) -> Lines:
     above = np.expm1(np.minimum(loss, MAX_LOSS))
     better = other[0] - above * other[1] > one[0] - above * one[1]
     return np.where(better, other[0], one[0]), np.where(better, other[1], one[1])
-
-
-@dataclasses.dataclass(frozen=True)
-class _BothSides:
-    """Both profiles of a bound, and its events if it is its own witness."""
-
-    one: UnitBound
-
-    @property
-    def largest_loss(self) -> float:
-        return self.one.largest_loss
-
-    def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        forward, backward = upper_sides(self.one, loss)
-        return np.asarray(forward), np.asarray(backward)
-
-    def lower(self, loss: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        assert isinstance(self.one, OwnWitness)
-        (ahead, far), (back, near) = self.one.witnesses[0].lower(loss)
-        return (np.asarray(ahead), np.asarray(far)), (np.asarray(back), np.asarray(near))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,10 +226,6 @@ class OppositeRecords(OneInSlots):
     @property
     def _alone(self) -> Profile:
         return GaussianProfile(self.mu)
-
-    @property
-    def _rest(self) -> float:
-        return 0.0
 
     def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
         knots, c = self.steps[0], np.exp(losses)[:, None]

@@ -134,10 +134,6 @@ class _SlotSum(HiddenSum):
         # Rounded down, since the bound grows with rho.
         return self.slots / self.use_prob * (1.0 - 1e-15), self.number, 1.0
 
-    @property
-    def _rest(self) -> float:
-        return 0.0
-
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
         return np.full(losses.shape, math.inf)
 

@@ -200,11 +200,22 @@ def loads_of(window: int, listed: int = MOST_LISTED) -> _Loads:
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """Sums of weighted steps in a client's sliding window."""
+    """Base of bounds by sums of weighted steps in a client's sliding window.
+
+    Attributes:
+      window: m, from 2 to MOST_SMALL. message: profile of one message; a dummy is one, too, or, if it is Gaussian, at
+        most half as far from a record as another record.
+    """
 
     window: int
     message: Profile
     neg_log_tail: float
+
+    name = "profile"
+
+    @property
+    def largest_loss(self) -> float:
+        return self.message.largest_loss
 
     @functools.cached_property
     def farthest(self) -> float:
@@ -306,28 +317,10 @@ def _of_coin(size: float) -> StepSides:
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallWindow:
-    """T2 and R3 by loads: H_c <= E(1 - c + (1/m) sum d_j / (C_j + 1))_+, d_j = T* - (1 - c). A record is replaced.
+class SmallWindow(_Window):
+    """T2 and R3 by loads: H_c <= E(1 - c + (1/m) sum d_j / (C_j + 1))_+, d_j = T* - (1 - c). A record is replaced."""
 
-    Attributes:
-      window: m, from 2 to MOST_SMALL. message: profile of one message; a dummy is one, too, or, if it is Gaussian, at
-        most half as far from a record as another record.
-    """
-
-    window: int
-    message: Profile
-    neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
-
-    name = "profile"
-
-    @property
-    def largest_loss(self) -> float:
-        return self.message.largest_loss
-
-    @functools.cached_property
-    def _parts(self) -> _Window:
-        return _Window(self.window, self.message, self.neg_log_tail)
 
     def _steps(self, loss: float) -> list[StepSides]:
         c, message = math.exp(loss), self.message
@@ -343,22 +336,21 @@ class SmallWindow:
                 lambda place: opposite_pair.transform(mu, c, place, False),
                 lambda place: opposite_pair.transform(mu, c, place, True),
             )
-        return [alone, *[usual] * (self._parts.loads.counts.shape[1] - 1)]
+        return [alone, *[usual] * (self.loads.counts.shape[1] - 1)]
 
     @functools.cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        parts = self._parts
-        first, _ = parts.sums(self._steps(0.0))
+        first, _ = self.sums(self._steps(0.0))
 
         def excess_at(loss: float) -> tuple[float, float, float]:
-            sums, cut = parts.sums(self._steps(loss))
+            sums, cut = self.sums(self._steps(loss))
             at = self.window * math.expm1(loss)
-            return parts.mean_excess(sums, cut, at), at, sums.deviation
+            return self.mean_excess(sums, cut, at), at, sums.deviation
 
-        return parts.table(first.deviation, excess_at)
+        return self.table(first.deviation, excess_at)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
-        return self._parts.held(self._table, loss)
+        return self.held(self._table, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -391,46 +383,33 @@ class PlayedWindow(StagedBound):
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallWindowRemoved(AsymmetricBound):
-    """T2r by loads: a client is added to a sliding window or removed; attributes as in `SmallWindow`.
+class SmallWindowRemoved(_Window, AsymmetricBound):
+    """T2r by loads: a client is added to a sliding window or removed.
 
     coin: as in `RemovedClient`.
     """
 
-    window: int
-    message: Profile
-    neg_log_tail: float
     coin: float = 0.0
-
-    name = "profile"
-
-    @functools.cached_property
-    def _parts(self) -> _Window:
-        return _Window(self.window, self.message, self.neg_log_tail)
-
-    @property
-    def largest_loss(self) -> float:  # type: ignore[override]
-        return self.message.largest_loss
 
     @functools.cached_property
     def _tables(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        parts, message = self._parts, self.message
+        message = self.message
         alone = GaussianProfile(0.5 * message.mu) if isinstance(message, GaussianProfile) else message
         empty = _of_coin(self.coin) if self.coin else _of_profile(alone)
-        up = [empty, *[_of_profile(message)] * (parts.loads.counts.shape[1] - 1)]
+        up = [empty, *[_of_profile(message)] * (self.loads.counts.shape[1] - 1)]
 
         def one_side(backward: bool) -> tuple[np.ndarray, np.ndarray]:
-            sums, cut = parts.sums([StepSides(step.left, step.right) for step in up] if backward else up)
+            sums, cut = self.sums([StepSides(step.left, step.right) for step in up] if backward else up)
 
             def excess_at(loss: float) -> tuple[float, float, float]:
                 above, scale = (-math.expm1(-loss), math.exp(loss)) if backward else (math.expm1(loss), 1.0)
                 at = self.window * above
-                return scale * parts.mean_excess(sums, cut, at), at, sums.deviation
+                return scale * self.mean_excess(sums, cut, at), at, sums.deviation
 
-            losses, value = parts.table(sums.deviation, excess_at)
+            losses, value = self.table(sums.deviation, excess_at)
             return losses, np.minimum(value, 1.0)
 
         return one_side(False), one_side(True)
 
     def side(self, loss: np.ndarray, backward: bool) -> np.ndarray:
-        return self._parts.held(self._tables[backward], loss)
+        return self.held(self._tables[backward], loss)

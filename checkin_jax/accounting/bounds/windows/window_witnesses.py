@@ -34,6 +34,8 @@ _EVENTS, _RARE = 512, 1e-25
 # Rounding of a probability: per slot, two transforms' errors (14 log2 of the lattice points, in units of 1.1e-16) times
 # the norm of a sum over an interval (about 10); and a constant part.
 _BY_SLOT, _ONCE = 4e-13, 1e-11
+# P(A) - Q(A) and Q(A) of some events A.
+_Events = tuple[np.ndarray, np.ndarray]
 
 
 def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -50,7 +52,7 @@ def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
 
 
 @functools.lru_cache(maxsize=16)
-def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[Lines, Lines]:
+def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[_Events, _Events]:
     """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), for some events A: differences rounded down, masses up."""
     after, filled = occupancy.exact(num_clients, slots, prob), np.arange(slots + 1.0)
     occupied = (
@@ -106,7 +108,7 @@ class _Cells(NamedTuple):
 
 def _events(
     messages: _Cells, score: np.ndarray, share: float, slots: int, slack: float, worlds: Callable[..., Any]
-) -> tuple[Lines, Lines]:
+) -> tuple[_Events, _Events]:
     """Lines for the events that the sum of a score over the slots exceeds a threshold, or falls below it.
 
     share: expected share of slots that show a dummy. slack: error bound of a computed probability. worlds: maps the
@@ -143,7 +145,7 @@ def opposite_rounding(slots: int) -> float:
 
 
 @functools.lru_cache(maxsize=16)
-def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
+def _opposite_lines(slots: int, used: float, mu: float) -> tuple[_Events, _Events]:
     """Lines as in `_lines`, with all others and the dummies at zero, and the target at C under P, at -C under Q."""
     messages = _Cells.of(mu)
 
@@ -157,14 +159,6 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[Lines, Lines]:
     return _events(
         messages, messages.by_mine - messages.by_other, 1.0, slots, opposite_rounding(slots), worlds
     )
-
-
-def _best(events: Lines, above: np.ndarray) -> Lines:
-    """The best event at each loss; above: c - 1."""
-    difference, mass = (np.asarray(each) for each in events)
-    at = convex.highest(difference, mass, above)
-    apart = difference[at]
-    return np.maximum(apart, 0.0), np.where(apart > 0, mass[at], 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,9 +182,8 @@ class CompetingGaussian:
     symmetric = False
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(np.asarray(loss))
         forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
-        return _best(forward, above), _best(backward, above)
+        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +202,6 @@ class OppositeGaussian:
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        above = np.expm1(np.asarray(loss))
         # A reflection exchanges P and Q.
-        lines = _best(_opposite_lines(self.slots, self.use_prob, self.mu)[0], above)
+        lines = convex.best_event(*_opposite_lines(self.slots, self.use_prob, self.mu)[0], loss)
         return lines, lines
