@@ -12,7 +12,7 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled
+from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.composition import compose, search
 from checkin_jax.kernels import host
@@ -209,3 +209,12 @@ def test_units_without_a_bound_have_none():
         composer = compose._Composer([(bound, 3)], 1e-6)
     assert composer.chi_squares is None
     assert search.Search.chi_squares is None
+
+
+@pytest.mark.parametrize("epsilon0", [10.0, 30.0, 36.0, 40.0, 50.0])
+def test_a_chi_square_where_all_slots_may_show_the_least_likely_message_is_not_rounded_away(epsilon0):
+    """1 - (1 - 1/p) would be."""
+    with float64():
+        found = UniformSlot(7, 1.0, 1.0).chi_square(epsilon0, np.exp(-epsilon0), MASS)
+    p = np.exp(epsilon0)
+    assert found == pytest.approx((p - 1.0) ** 2 / 7.0, rel=1e-8)

@@ -316,7 +316,7 @@ def log_moments_within(
     remaining = 0.5 * t * (t + 1.0) * (chi_squares - known)
     beyond = atoms.infinite * (t + 1.0) * xp.expm1(t * xp.max(loss, axis=-1))
     value = (above + beyond) * (1.0 + 1e-12) + xp.minimum(below * (1.0 + 1e-12), remaining)
-    return xp.where((t >= 1.0) & xp.isfinite(value), log1p(value), xp.inf)
+    return xp.where((t >= 1.0) & (value >= 0.0) & (value < xp.inf), log1p(xp.maximum(value, 0.0)), xp.inf)
 
 
 @quietly

@@ -89,7 +89,8 @@ class _OneRate(abc.ABC):
                 masses = np.exp(np.asarray(binomial.log_pmf(numbers, clients, rate)))
             if most < clients - 1.0:
                 numbers, masses = np.append(numbers, clients), np.append(masses, math.exp(-neg_log_tail))
-        each = numbers / (1.0 - numbers / clients * (1.0 - 1.0 / p))
+        # k / (1 - (k/n)(1 - 1/p)), where nothing cancels; n may be rounded to less than k.
+        each = numbers * clients / (np.maximum(clients - numbers, 0.0) + numbers / p)
         found = variance * (p - 1.0) ** 2 / clients**2 * float(masses @ each)
         return (found + self.everybody * (p - 1.0) ** 2 / p) * (1.0 + 1e-9)
 
