@@ -5,6 +5,8 @@ messages are expected, the likelihood ratio of each pair has one heavy tail.
 """
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -100,6 +102,27 @@ def test_occupied_slots_have_the_chi_square_of_their_number():
         variance = bound.chi_square
         assert Occupied(clients, slots, 0.5).chi_square(1.0, 1.0, MASS) > 0.0
     assert max(chi_square(*pair) for pair in pairs) <= variance * (1.0 + ORACLE_ROUNDING)
+
+
+@pytest.mark.parametrize("epsilon0", [1.0, 20.0, 30.0, 35.0, 40.0, 50.0])
+@pytest.mark.parametrize("cover", [UniformSlot(10, 1.0, 1.0), UniformSlot(10, 0.7, 0.7), Shuffled(10, 1.0)])
+def test_the_least_share_of_the_second_law_keeps_its_digits(cover, epsilon0):
+    """1 - (k/n) (1 - e^-epsilon0) cancels where nearly all messages are shown, and was negative at 35."""
+    variance = math.exp(-epsilon0)
+    number, clients = Fraction(10), Fraction(10) / Fraction(cover.use_prob)
+    p = Fraction(math.exp(epsilon0))
+    exact = Fraction(variance) * (p - 1) ** 2 / clients**2 * number / (1 - number / clients * (1 - 1 / p))
+    exact += Fraction(cover.everybody) * (p - 1) ** 2 / p
+    with float64():
+        found = cover.chi_square(epsilon0, variance, MASS)
+    assert exact <= found <= exact * (1 + Fraction(1, 10**7))
+
+
+def test_slots_of_large_losses_have_no_upper_end_below_the_lower_one():
+    """The ends crossed by a negative bound on the chi-square divergence."""
+    run = cj.FixedWindow(num_clients=3, num_slots=1000, num_epochs=50)
+    found = cj.account(run, cj.KaryResponse(epsilon0=40.0, num_values=3), delta=1e-6)
+    assert found.lower <= found.epsilon
 
 
 def laws_above(pairs, losses):
