@@ -17,6 +17,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
 from checkin_jax.kernels.execution.backend import quietly, xp
+from checkin_jax.kernels.round_off import UNIT
 
 
 class Messages(NamedTuple):
@@ -59,7 +60,12 @@ def lines_lower(
     # Every threshold gives a valid line; rounding only moves it off the best one.
     a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
     pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
-    apart = kappa * (m - a + 1.0) * pmf * times
+    # The probability of the usual label is rounded, which moves that of the rare one by up to `lost` of itself: the
+    # logarithm of a mass by (a - 1 - m q) / (q (1 - q)) times the rounding of q.
+    away = xp.abs(m - a + 1.0 - m / (p + 1.0)) + 1.0
+    lost = xp.where(reverse, 4.0 * UNIT * (p + 1.0) * away, 0.0)
+    apart = kappa * (m - a + 1.0) * pmf * times * xp.maximum(1.0 - lost, 0.0)
+    tail = xp.minimum(tail * (1.0 + 2.0 * lost), 1.0)
     difference = xp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
     base = xp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
     # Q is the base law. In the reverse direction the second measure is P = base - apart.

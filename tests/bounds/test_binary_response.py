@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -10,6 +11,7 @@ from oracles import pairs, random_check_ins
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
+from checkin_jax.kernels import binary_response, host, tails
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -87,3 +89,26 @@ def test_rounds_of_few_messages_are_composed_to_the_third_digit(n, rounds, epsil
     )
     assert exact * 0.999 <= found.lower <= exact * (1.0 + ORACLE_ROUNDING)
     assert found.lower <= found.epsilon
+
+
+@pytest.mark.parametrize("epsilon0", [16.0, 22.0, 28.0, 33.0, 36.0])
+def test_lines_of_rare_labels_are_below_an_oracle_of_forty_digits(epsilon0):
+    """Of Q||P, whose usual label has a probability that is rounded to a share of the rare one's."""
+    number, weight, kappa = (host(each) for each in ([1.0, 2.0, 3.0], [0.001, 0.009, 0.99], [1.0 / 3.0] * 3))
+    mix = binary_response.Messages(number, weight, kappa)
+    losses = np.array([0.0, 0.5, 2.0, 5.0, 0.5 * epsilon0, 0.9 * epsilon0])
+    table = tails.table_size(3.0, 40.0, 1.0 / (1.0 + math.exp(epsilon0)))
+    tables = binary_response.tabulate(mix, host(epsilon0), host(40.0), table, True)
+    found = binary_response.lines_lower(mix, tables, host(losses), host(epsilon0), table[1], True)
+    apart, second = map(np.asarray, found)
+    with mp.workdps(40):
+        p = mp.e ** mp.mpf(epsilon0)
+        for loss, difference, mass in zip(losses, apart, second):
+            c, exact = mp.e ** mp.mpf(loss), mp.mpf(0)
+            for m, share in zip((1, 2, 3), np.asarray(weight)):
+                for rare in range(m + 1):
+                    law = mp.binomial(m, rare) * p ** (m - rare) / (p + 1) ** m
+                    ratio = 1 + mp.mpf(1) / 3 * ((p + 1) * rare - m)
+                    exact += mp.mpf(float(share)) * law * max(1 - c * ratio, 0)
+            assert mp.mpf(float(difference)) - (c - 1) * mp.mpf(float(mass)) <= exact
+            assert float(mass) >= 0.0
