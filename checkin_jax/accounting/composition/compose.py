@@ -148,6 +148,11 @@ def _revealing(units: Sequence[tuple[UnitBound, int]], delta: float) -> str:
     return " and ".join(dict.fromkeys(witness.name for witness, _ in best))
 
 
+def _below_grid_bound(witness: Witness) -> bool:
+    """True if the witness's `grid_bound` is a proven upper bound on it."""
+    return getattr(witness, "below_grid_bound", False)
+
+
 def _finite_ones(one: UnitBound) -> tuple[Witness, ...]:
     """Witnesses of finite losses, which grids follow: all but those that reveal the record."""
     return tuple(each for each in one.witnesses if revealed(each) == 0.0)
@@ -430,7 +435,7 @@ def _composed_kinds(units: Sequence[tuple[UnitBound, int]], delta: float, both: 
             tried.append((above.upper, by, witnesses, knots))
     for upper, by, witnesses, knots in sorted(tried, key=lambda each: -each[0]):
         # Witnesses that cannot exceed the best lower end, by proven upper bounds on them, are skipped.
-        if upper <= best.lower and all(getattr(each, "below_grid_bound", False) for each in witnesses):
+        if upper <= best.lower and all(map(_below_grid_bound, witnesses)):
             continue
         lower = by.lower(witnesses, knots, upper)
         if lower > best.lower:
