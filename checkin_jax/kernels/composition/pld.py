@@ -314,6 +314,7 @@ def log_moments_within(
     above, below = (xp.sum(xp.where(side, terms, 0.0), axis=-1) for side in (right, left))
     known = xp.sum(xp.where(right, under_q * xp.square(excess), 0.0), axis=-1) * (1.0 - 1e-12)
     remaining = 0.5 * t * (t + 1.0) * (chi_squares - known)
+    # With `below`, which lacks mass beyond the last loss, the sum is no smaller than the plain moment.
     beyond = atoms.infinite * (t + 1.0) * xp.expm1(t * xp.max(loss, axis=-1))
     value = (above + beyond) * (1.0 + 1e-12) + xp.minimum(below * (1.0 + 1e-12), remaining)
     return xp.where((t >= 1.0) & (value >= 0.0) & (value < xp.inf), log1p(xp.maximum(value, 0.0)), xp.inf)

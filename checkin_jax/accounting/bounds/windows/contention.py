@@ -117,28 +117,31 @@ def independent_weights(
 
     Independent weights are large enough but for a probability eta, and the mass of their event is divided by 1 - eta.
     """
-    exponents = chernoff.levels(_LOADED, neg_log_tail)
     told = np.minimum(np.arange(float(loads)), num_rivals)
     probs = np.exp(np.asarray(binomial.log_pmf(told, float(num_rivals), rival_prob))) * (1.0 + 1e-12)
-    found = [chernoff.exceeded(slots, min(float(prob), 1.0), exponents) for prob in np.cumsum(probs)]
+    return _by_levels(slots, np.cumsum(probs), neg_log_tail)
+
+
+def occupied_slots(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> list[RivalEvent]:
+    """Events of the number of occupied slots, of weight 1; an empty slot has weight 1/2."""
+    occupied = 1.0 - _empty_prob(num_rivals, rival_prob) * (1.0 - 1e-12)
+    return _by_levels(slots, np.array([occupied]), neg_log_tail)
+
+
+def _empty_prob(num_rivals: int, rival_prob: float) -> float:
+    """Probability that no rival is in a slot."""
+    return math.exp(num_rivals * math.log1p(-rival_prob)) if rival_prob < 1.0 else 0.0
+
+
+def _by_levels(slots: int, probs: np.ndarray, neg_log_tail: float) -> list[RivalEvent]:
+    """Events of how many slots are of one kind or an earlier one; probs: that a slot is, for each kind but the last."""
+    exponents = chernoff.levels(_LOADED, neg_log_tail)
+    found = [chernoff.exceeded(slots, min(float(prob), 1.0), exponents) for prob in probs]
     most = np.maximum.accumulate(np.stack([number for number, _ in found], axis=1), axis=1)
     beyond = np.minimum(np.sum([each for _, each in found], axis=0), 1.0)
     masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
     parts = [_independent(float(mass), slots, each) for mass, each in zip(masses, most) if mass > 0.0]
     # An infinite bound of an event that never happens would be no number.
-    return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)] if beyond[-1] > 0.0 else parts
-
-
-def occupied_slots(slots: int, num_rivals: int, rival_prob: float, neg_log_tail: float) -> list[RivalEvent]:
-    """Events of the number of occupied slots, of weight 1; an empty slot has weight 1/2."""
-    empty = math.exp(num_rivals * math.log1p(-rival_prob)) if rival_prob < 1.0 else 0.0
-    exponents = chernoff.levels(_LOADED, neg_log_tail)
-    most, beyond = chernoff.exceeded(slots, min(1.0 - empty * (1.0 - 1e-12), 1.0), exponents)
-    most, beyond = np.maximum.accumulate(most), np.minimum(beyond, 1.0)
-    masses = -np.diff(np.concatenate([[1.0], beyond])) * (1.0 + 1e-12)
-    parts = [
-        _independent(float(mass), slots, np.array([each])) for mass, each in zip(masses, most) if mass > 0.0
-    ]
     return [*parts, RivalEvent(float(beyond[-1]), float(slots), ALWAYS)] if beyond[-1] > 0.0 else parts
 
 
@@ -291,11 +294,7 @@ class WeightedSlots(StagedBound):
     def _revealed(self) -> staged_clones.SlotWeights:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = chernoff.levels(_BOTH, self.neg_log_tail)
-        alone = (
-            math.exp(self.num_rivals * math.log1p(-self.rival_prob)) * (1.0 + 1e-12)
-            if self.rival_prob < 1.0
-            else 0.0
-        )
+        alone = _empty_prob(self.num_rivals, self.rival_prob) * (1.0 + 1e-12)
         own, more_alone = chernoff.exceeded(self.slots, min(alone, 1.0), exponents)
         # Probability of any weight: 1 if the target is alone, else 2/(C + 1).
         any_share = min(2.0 * win_prob(self.num_rivals, self.rival_prob) - alone * (1.0 - 1e-12), 1.0) * (
