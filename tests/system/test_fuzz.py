@@ -53,8 +53,6 @@ from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
 from checkin_jax.training.examples.images import ImageTraining
-from checkin_jax.training.private import noise as mechanisms
-from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}
@@ -800,17 +798,6 @@ def configuring(values):
     config = call(ImageTraining, run=run, **others)
     json.dumps(run.as_dict(), allow_nan=False)
     assert dataclasses.replace(config) == config
-
-
-@case(
-    CASES,
-    arguments([], 2, **{name: training_fields[name] for name in fields(PrivateRun)}),
-    covers=(PrivateRun,),
-    few=150,
-    many=8_000,
-)
-def setting_up_an_audit(values):
-    run = call(PrivateRun, **values)
     assert small(run).protocol.num_clients <= max(run.protocol.num_clients, 3)
 
 
@@ -834,49 +821,6 @@ def guessing(values):
     lower = call(statistics.one_run_lower, **values, error=error)
     # What is refuted is not above what the chance at epsilon says.
     assert lower <= epsilon if chance >= error else lower >= 0.0
-
-
-matrices = st.lists(
-    st.lists(
-        st.one_of(st.floats(-1e3, 1e3, width=32), st.sampled_from([math.nan, math.inf, 1e38, -1e38, 1e-38])),
-        min_size=5,
-        max_size=5,
-    ),
-    min_size=3,
-    max_size=3,
-)
-
-
-@case(
-    CASES,
-    matrices,
-    arguments([], 1, clip_norm=spread(1e-6, 1e6)),
-    arguments(["epsilon0", "noise_multiplier"], 1),
-    st.integers(0, 2**32 - 1),
-    few=6,
-    many=2_000,
-)
-def randomizing(matrix, clipping, noise, seed):
-    rows = ClientVectors.of(jnp.asarray(matrix, jnp.float32))
-    clipped = call(mechanisms.clip, rows, **clipping)
-    norms = np.linalg.norm(np.asarray(clipped.matrix(), np.float64), axis=1)
-    assert (norms <= clipping["clip_norm"]).all()
-    pure = call(cj.PureLDP, epsilon0=noise["epsilon0"])
-    gaussian = call(cj.Gaussian, noise_multiplier=noise["noise_multiplier"])
-    with jax.enable_x64(False):
-        keys = jax.random.split(jax.random.key(seed), 3)
-        sent = mechanisms.gaussian_messages(
-            keys, clipped.matrix(), clipping["clip_norm"], gaussian.noise_multiplier
-        )
-        assert np.isfinite(np.asarray(sent)).all()
-        length = call(mechanisms.l2_message_norm, 5, clipping["clip_norm"], pure.epsilon0)
-        messages = mechanisms.l2_messages(keys, clipped.matrix(), clipping["clip_norm"], pure.epsilon0)
-        lengths = np.linalg.norm(np.asarray(messages, np.float64), axis=1)
-        np.testing.assert_allclose(lengths, length, rtol=1e-5)  # float32
-        present = jnp.ones(3, bool)
-        total = mechanisms.l2_sum(keys[:1], clipped, present, clipping["clip_norm"], pure.epsilon0)
-        assert np.linalg.norm(np.asarray(total, np.float64)) <= 3.0 * length * (1.0 + 1e-5)
-        assert math.isfinite(call(mechanisms.l2_multiplier, pure.epsilon0))
 
 
 @pytest.mark.parametrize("name", CASES)

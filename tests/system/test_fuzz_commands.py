@@ -14,6 +14,7 @@ import pytest
 import test_fuzz
 from fuzzing import (
     PROPER,
+    Case,
     Refused,
     any_randomizer,
     arguments,
@@ -27,14 +28,13 @@ from fuzzing import (
 )
 from hypothesis import strategies as st
 from stand_in import image_training, quick_account
+from test_refusals import LEDGER
 
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting import published
 from checkin_jax.auditing.auditor import Audit, Finding, audit
 from checkin_jax.auditing.placement import Placement
-from checkin_jax.cli import options
-from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, image_model, train
 from checkin_jax.training.loop import train as train_any
@@ -93,222 +93,41 @@ word = st.one_of(
     st.text(max_size=6),
 ).filter(lambda text: not re.search(r"[/\0\n]|^\.+$|^-h$|^--help$", text) and text.isprintable())
 
-KINDS = tuple(options.PROTOCOLS)
-
-
-def _fields_of_protocols(needed: bool) -> dict[str, list[str]]:
-    """The names of each protocol's arguments that must be given, or of the others."""
-    return {
-        name: [
-            field.name
-            for field in dataclasses.fields(kind)
-            if (field.default is dataclasses.MISSING) == needed
-        ]
-        for name, kind in options.PROTOCOLS.items()
-    }
-
-
-NEEDED, OPTIONAL = _fields_of_protocols(True), _fields_of_protocols(False)
-_OF_PROTOCOLS = {name for each in (*NEEDED.values(), *OPTIONAL.values()) for name in each}
-# One of them for all messages.
-MESSAGES = ("epsilon0", "noise_multiplier")
-numbers = {
-    name: PROPER[name]
-    for name in (*sorted(_OF_PROTOCOLS), *MESSAGES, "delta", "view", "neighboring_relation")
-}
-
-
-def typed(values) -> list[str]:
-    """Options as words; one of None is left out, one of True is a flag."""
-    words = []
-    for name, value in values.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [shown(value)])]
-    return words
-
-
-def as_they_are(chosen: dict) -> dict:
-    return chosen
-
-
-@st.composite
-def command_lines(draw, command, values, needed=(), flags=("--json",), first=(), settle=as_they_are):
-    """Words of a command: in half of them all options go together, in the others some may not, or are wrong.
-
-    Args:
-      values: what each option may be.
-      needed: options that are always given.
-      settle: takes options from a dictionary of them, or changes them, where they do not go together.
-    """
-    kind, together = draw(st.sampled_from(KINDS)), draw(st.sampled_from([True, False]))
-    chosen = {"protocol": kind}
-    names = [*needed, *NEEDED[kind]]
-    if together:
-        others = {*values} - _OF_PROTOCOLS - {*MESSAGES} | {*OPTIONAL[kind]} & {*values}
-        if kind not in ("fixed-window", "sliding-window"):
-            others.discard("neighboring_relation")
-        names = [
-            name for name in names if name not in _OF_PROTOCOLS or name in (*NEEDED[kind], *OPTIONAL[kind])
-        ]
-        messages = st.sampled_from(MESSAGES)
-    else:
-        others, messages = {*values}, st.sampled_from([*MESSAGES, None])
-    names += draw(st.lists(st.sampled_from(sorted(others)), max_size=3))
-    names.append(draw(messages) if MESSAGES[0] in values else None)
-    chosen |= {name: draw(values[name]) for name in dict.fromkeys(names) if name is not None}
-    if together:
-        chosen = settle(chosen)
-    words = [command, *first, *typed(chosen), *draw(st.lists(st.sampled_from(flags), unique=True))]
-    if not together and draw(st.booleans()):
-        for _ in range(draw(st.integers(1, 2))):
-            place = draw(st.integers(1, len(words)))
-            words[place : place + draw(st.integers(0, 1))] = [draw(word)]
-    return words
-
-
-@case(
-    CASES,
-    command_lines("epsilon", numbers, flags=("--json", "--no")),
-    covers=("epsilon",),
-    few=8,
-    many=1_500,
-)
-def asking_for_epsilon(words):
-    found = run(words)
-    if "--json" in words:
-        for g in found.values():
-            assert g["epsilon"] is None or 0.0 <= g["lower"] <= g["epsilon"]
-
-
-@case(
-    CASES,
-    st.sampled_from(["random-allocation-golden", "clones-2021", "clones", "", "-1"]),
-    covers=("bench",),
-    few=2,
-    many=20,
-)
-def reprinting_others_values(table):
-    """A table on standard output, or a refusal."""
-    run(["bench", "--json", "--", table])
-
-
-@case(CASES, st.sampled_from(["views", "view", "bracket", "", "-1"]), covers=("figure",), few=2, many=20)
-def asking_for_figures(name):
-    """A refusal, as there is no file to draw into."""
-    run(["figure", "--points", "2", "--", name])
-
-
-@case(CASES, command_lines("compare", numbers), covers=("compare",), few=2, many=100)
-def asking_to_compare(words):
-    found = run(words)
-    if "--json" in words:
-        assert {row["validity"] for row in found[:2]} == {"certified"}
-
-
-free = st.sampled_from(
-    ["epsilon0", "noise-multiplier", "check-in-prob", "num-rounds", "num-epochs", "num-clients", "window"]
-)
-
-
-def free_of_this_protocol(chosen: dict) -> dict:
-    """What is calibrated is a variable of the protocol, or of the messages and then not given."""
-    name = chosen["free"].replace("-", "_")
-    if name not in (*MESSAGES, *NEEDED[chosen["protocol"]], *OPTIONAL[chosen["protocol"]]):
-        name = chosen["free"] = MESSAGES[0]
-    return {key: value for key, value in chosen.items() if name not in MESSAGES or key not in MESSAGES}
-
-
-@case(
-    CASES,
-    command_lines(
-        "calibrate",
-        numbers | {"free": free, "target_epsilon": PROPER["target_epsilon"]},
-        needed=("free", "target_epsilon"),
-        settle=free_of_this_protocol,
-    ),
-    covers=("calibrate",),
-    few=4,
-    many=300,
-)
-def asking_to_calibrate(words):
-    found = run(words)
-    if "--json" in words:
-        assert found["guarantee"]["epsilon"] <= float(words[words.index("--target-epsilon") + 1])
-
-
-# Tables to sweep over, right and broken.
-cells = st.one_of(
-    st.sampled_from(["1000", "0.1", "2", "1e-6", "messages", "", "x", "nan", "1e999", '"']), word
-)
-tables = st.one_of(
-    st.just("num_clients,check_in_prob,epsilon0\n1000,0.1,1\n2000,0.5,x\n"),
-    st.tuples(
-        st.lists(st.sampled_from([*sweep_settings.NAMES, "error", "epsilon", "a", ""]), max_size=5),
-        st.lists(st.lists(cells, max_size=5), max_size=4),
-    ).map(lambda drawn: "\n".join(",".join(row) for row in [drawn[0], *drawn[1]])),
-    st.binary(max_size=60),
-)
-
-
-def _axis_words(name: str) -> st.SearchStrategy[str]:
-    return test_fuzz.axis_of(name).filter(lambda value: not isinstance(value, list)).map(shown)
-
-
-not_axis_words = test_fuzz.not_an_axis.map(shown).filter(lambda text: "\0" not in text)
-
-
-def sweep_words(drawn) -> list[str]:
-    """A sweep of test_fuzz.py as a command."""
-    values, out, flags = drawn
-    kinds = {kind: name for name, kind in options.PROTOCOLS.items()}
-    return ["sweep", "--out", out, *typed(values | {"protocol": kinds[values["protocol"]]}), *flags]
-
-
-def written_here(chosen: dict) -> dict:
-    """A file that can be written, and nothing that wants others of its kind beside it."""
-    alone = ("block_rows", "table", "plot_axis")
-    return {key: value for key, value in chosen.items() if key not in alone} | {"out": "a.csv"}
-
-
-axes = {
-    name: st.one_of(_axis_words(name), _axis_words(name), not_axis_words) for name in sweep_settings.NAMES
-}
-sweep_options = axes | {
-    "what": st.sampled_from(["bracket", "rdp", "published", "published", "calibration"]),
-    "out": st.one_of(st.sampled_from(["a.csv", "a.parquet", "a.txt", "a", "no/a.csv"]), word),
-    "free": free,
-    "block_rows": st.one_of(whole(100), word),
-    "table": st.sampled_from(["table.csv", "table.parquet", "nowhere.csv", "table.xls"]),
-    "plot": st.sampled_from(["a.png", "a.svg", "a.bmp"]),
-    "plot_axis": st.sampled_from(["num_clients", "epsilon0", "a"]),
-}
-
-
-@case(
-    CASES,
-    st.one_of(
-        st.tuples(
-            test_fuzz.sweeping_arguments(_axis_words, not_axis_words),
-            st.sampled_from(["a.csv", "a.parquet"]),
-            st.lists(st.sampled_from(["--json", "--resume"]), unique=True),
-        ).map(sweep_words),
-        command_lines(
-            "sweep", sweep_options, needed=("out",), flags=("--json", "--resume"), settle=written_here
-        ),
-    ),
-    tables,
-    covers=("sweep",),
-    few=6,
-    many=500,
-)
-def asking_to_sweep(words, table):
-    content = table if isinstance(table, bytes) else table.encode()
-    for name in ("table.csv", "table.parquet"):
-        Path(name).write_bytes(content)
-    shutil.rmtree("a.csv.blocks", ignore_errors=True)
-    found = run(words)
-    if "--json" in words:
-        assert 0 <= found["errors"] <= found["rows"]
+# Right words of each command, and for each kind of protocol and question. Numbers of those that train are small.
+LINES = [
+    "epsilon --num-clients 1e4 --check-in-prob .1 --num-rounds 9 --epsilon0 1 --delta 1e-6 --view messages --json",
+    "epsilon --num-clients 1e4 --check-in-prob .1 --noise-multiplier 2 --drop-out-prob .1 --num-colluding 3",
+    "epsilon --protocol shuffle --num-clients 1e4 --num-rounds 9 --epsilon0 1 --json",
+    "epsilon --protocol fixed-window --num-clients 1e3 --num-slots 1e3 --epsilon0 1 --empty-slots visible --json",
+    "epsilon --protocol sliding-window --num-clients 1e3 --window 9 --noise-multiplier 2 --minibatch 3 --json",
+    "calibrate --free epsilon0 --protocol fixed-window --num-clients 90 --num-slots 9 --target-epsilon .9 "
+    "--neighboring-relation add-or-remove-one --bounds fast --json",
+    "epsilon --protocol averaged-updates --num-clients 1e3 --num-slots 9 --num-epochs 2 --epsilon0 1 --json",
+    "epsilon --num-clients 1e4 --largest-rate .1 --expected-check-ins 500 --epsilon0 1 --json",
+    "calibrate --free noise-multiplier --num-clients 1e4 --check-in-prob .1 --target-epsilon 1 --bounds fast --json",
+    "calibrate --free num-rounds --num-clients 1e4 --check-in-prob .1 --epsilon0 1 --target-epsilon 1 --json",
+    "calibrate --free window --protocol sliding-window --num-clients 1e3 --epsilon0 1 --target-epsilon 1 --json",
+    "calibrate --free epsilon0 --num-clients 50 --check-in-prob .5 --target-advantage .05 --json",
+    "compare --num-clients 100 --check-in-prob .1 --epsilon0 1 --delta 1e-6 --json",
+    "sweep --out a.csv --num-clients 1e2,1e3 --check-in-prob .1:.2:lin2 --epsilon0 1 --delta 1e-6 --json",
+    "sweep --out a.parquet --what rdp --protocol shuffle --num-clients 9 --epsilon0 1 --order 2,3 --resume",
+    "train digits --run-dir run --num-clients 50 --check-in-prob .3 --num-rounds 2 --epsilon0 1 --seed 1 --json",
+    "train digits --run-dir run --num-clients 50 --num-rounds 2 --noise-multiplier 2 --clip-norm 1 --eval-every 2",
+    "train digits --run-dir run --protocol fixed-window --num-clients 20 --num-slots 5 --minibatch 5 --momentum .5",
+    "train mnist --run-dir run --data-dir nowhere",
+    "audit --num-clients 9 --check-in-prob .5 --epsilon0 1 --delta 1e-6 --view local --runs 30 --json",
+    "audit --protocol fixed-window --num-clients 9 --num-slots 3 --noise-multiplier 2 --runs 30 --seed 1",
+    "ledger add a.json --num-clients 100 --check-in-prob .1 --epsilon0 1",
+    "ledger show a.json --bounds fast --delta 1e-6 --json",
+    "ledger list a.json",
+    "ledger remove a.json 1",
+    "statement nowhere --format json",
+    "bench clones-2021",
+    "figure random-check-ins-clients --points 2 --out nowhere/a.pdf",
+    "explain clones",
+    "flower-check --clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6 --json",
+]
+SLOW = ("train", "audit")
 
 
 def few(high: int) -> st.SearchStrategy[int]:
@@ -316,74 +135,95 @@ def few(high: int) -> st.SearchStrategy[int]:
     return st.integers(1, high)
 
 
-training_options = {
-    "num_clients": few(200),
-    "check_in_prob": spread(1e-3, 1.0),
-    "num_rounds": few(3),
-    "drop_out_prob": PROPER["drop_out_prob"],
-    "num_slots": few(20),
-    "window": few(20),
-    "num_epochs": few(2),
-    "empty_slots": PROPER["empty_slots"],
-    "epsilon0": spread(1e-5, 50.0),
-    "noise_multiplier": PROPER["noise_multiplier"],
-    "minibatch": few(20),
-    "learning_rate": spread(1e-9, 1e30),
+SMALL = {
+    **{name: few(200) for name in ("num_clients", "num_slots")},
+    **{name: few(3) for name in ("num_rounds", "num_epochs", "eval_every", "window")},
+    "runs": few(60),
     "clip_norm": spread(1e-6, 1e6),
-    "decay": st.sampled_from(["linear", "constant"]),
     "momentum": st.floats(0.0, 0.99),
-    "averaging": st.floats(0.0, 0.99),
-    "simulate": st.sampled_from(["aggregate", "messages"]),
-    "delta": spread(1e-300, 0.99),
-    "target_epsilon": spread(1e-9, 1e9),
-    "target_view": st.sampled_from(["local", "messages", "aggregate"]),
-    "eval_every": few(5),
-    "target_accuracy": spread(1e-3, 1.0),
     "seed": st.integers(0, 2**128),
-    "records_per_client": few(3),
-    "local_steps": few(2),
-    "local_learning_rate": spread(1e-3, 1.0),
 }
-
-
-def trained_together(chosen: dict) -> dict:
-    """Several local steps have a step size, one has none; the data are the package's own."""
-    chosen = {key: value for key, value in chosen.items() if key not in ("data_dir", "local_learning_rate")}
-    if chosen.get("local_steps", 1) > 1:
-        chosen["local_learning_rate"] = 0.1
-    return chosen
+OPTIONS = sorted({f"--{name.replace('_', '-')}" for name in (*PROPER, *SMALL)} | {"--protocol", "--rates"})
+words_in_place = st.one_of(word, word, st.sampled_from(OPTIONS))
+small_words = words_in_place.filter(lambda text: not re.search(r"\d{3}|\de\+?\d", text))
 
 
 @st.composite
-def training_lines(draw):
-    words = draw(
-        command_lines(
-            "train",
-            training_options
-            | {"checkpoint_every": few(3), "keep_checkpoints": few(3), "data_dir": st.just("nowhere")},
-            needed=("num_rounds",),
-            flags=("--json", "--resume"),
-            first=(draw(st.sampled_from([*["digits"] * 6, "mnist", "faces"])),),
-            settle=trained_together,
-        ).filter(
-            lambda words: not any(re.search(r"\d{4}|\de\+?\d", w) for w in words[2::2] if "seed" not in w)
-        )
-    )
-    return [*words, "--run-dir", draw(st.sampled_from([*["run"] * 5, "used", "file", "run/deep"]))]
+def command_lines(draw, lines):
+    """A line with other proper numbers, and in half of them up to two words put in, replaced or left out."""
+    words = draw(st.sampled_from(lines)).split()
+    slow = words[0] in SLOW
+    known = PROPER | SMALL if slow else PROPER
+    for place, option in enumerate(words[:-1]):
+        values = known.get(option.removeprefix("--").replace("-", "_"))
+        if option.startswith("--") and values is not None and draw(st.booleans()):
+            words[place + 1] = shown(draw(values))
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        place = draw(st.integers(1, len(words)))
+        put = draw(st.lists(small_words if slow else words_in_place, max_size=1))
+        words[place : place + draw(st.integers(0, 1))] = put
+    return words
 
 
-@case(CASES, training_lines(), covers=("train",), few=3, many=100)
-def asking_to_train(words):
-    shutil.rmtree("run", ignore_errors=True)
-    Path("used").mkdir(exist_ok=True)
-    Path("used", "something").write_text("")
-    Path("file").write_text("")
-    if "mnist" in words and "--data-dir" not in words:
-        words = [*words, "--data-dir", "nowhere"]
+def in_order(found) -> None:
+    """Every lower end of an answer is below the upper end beside it."""
+    if isinstance(found, dict):
+        if isinstance(found.get("epsilon"), float) and isinstance(found.get("lower"), float):
+            assert 0.0 <= found["lower"] <= found["epsilon"]
+        found = [*found.values()]
+    for each in found if isinstance(found, list) else []:
+        in_order(each)
+
+
+def asked(words) -> None:
+    """Runs a command whose answer, if it is JSON, must have its ends in order."""
+    for left in ("run", "a.csv.blocks", "a.parquet.blocks"):
+        shutil.rmtree(left, ignore_errors=True)
+    Path("a.json").write_text(json.dumps(LEDGER))
     found = run(words)
-    if "--json" in words:
-        for g in found["guarantees"].values():
-            assert g["epsilon"] is None or 0.0 <= g["lower"] <= g["epsilon"]
+    in_order(found)
+    if isinstance(found, dict) and "--target-epsilon" in words:
+        target = float(words[words.index("--target-epsilon") + 1])
+        assert found["guarantee"]["epsilon"] <= target
+
+
+# Commands that take seconds.
+_SECONDS = (*SLOW, "bench", "compare")
+_BY_COMMAND = {name: [line for line in LINES if line.split()[0] == name] for name in COMMANDS}
+for _name, _lines in _BY_COMMAND.items():
+    if _lines:
+        CASES[f"checkin {_name}"] = Case(
+            asked,
+            st.tuples(command_lines(_lines)),
+            covers=(_name,),
+            few=2 if _name in _SECONDS else 10,
+            many=100 if _name in _SECONDS else 1_000,
+        )
+
+
+# Files that commands read, right ones.
+_PLAN = (
+    "[fleet]\navailable = [100, 50]\ncheck_in_prob = 0.1\n"
+    "[target]\nepsilon = 1.0\ndelta = 1e-5\n[[message]]\nepsilon0 = 1.0\n"
+)
+FILES = {
+    "plan.toml": ("plan plan.toml --bounds fast --json", _PLAN.encode()),
+    "ledger.json": ("ledger show ledger.json --bounds fast --json", json.dumps(LEDGER).encode()),
+    "certificate.json": ("verify certificate.json", b'{"claim": {"epsilon": "0x1p+0"}, "delta": 1}'),
+    "table.csv": (
+        "sweep --table table.csv --protocol shuffle --delta 1e-6 --out a.csv --json",
+        b"num_clients,epsilon0\n1000,1\n2000,x\n",
+    ),
+    "table.parquet": ("sweep --table table.parquet --delta 1e-6 --out a.csv", b"PAR1"),
+    "rates.csv": (
+        "epsilon --rates rates.csv --epsilon0 1 --bounds fast --json",
+        b"rate,count\n0.1,20\n0.5,9\n",
+    ),
+    "log.csv": (
+        "epsilon --availability log.csv --epsilon0 1 --bounds fast --json",
+        b"available,coin\n90,.1\n40,.1\n",
+    ),
+}
 
 
 @functools.cache
@@ -433,6 +273,8 @@ def damaged(content: bytes, how: str, where: float, what: bytes, value) -> bytes
         return content[:place] + what + content[place:]
     if how == "replace":
         return what
+    if how == "keep":
+        return content
     # One value of the JSON, whichever `where` falls on.
     found = list(re.finditer(rb'(?<=": )("[^"]*"|[-\d.e]+|null|true|false|\{[^{}]*\})', content))
     if not found:
@@ -473,96 +315,25 @@ def reading_a_run(damages):
         json.dumps(found.about)
 
 
-weights = st.one_of(spread(1e-9, 1e9).map(str), word)
-
-
 @case(
     CASES,
-    st.one_of(word, st.sampled_from(["epsilon", "clones", "view"])),
-    covers=("explain",),
-    few=20,
-    many=1_000,
-)
-def asking_for_a_word(term):
-    run(["explain", "--", term])
-
-
-@case(
-    CASES,
-    st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"[]", b"{}", b"[" * 2_000])), max_size=2),
-    covers=("verify",),
-    few=20,
-    many=1_000,
-)
-def asking_to_verify(contents):
-    pytest.importorskip("flint", reason="python-flint is not installed")
-    for place, content in enumerate(contents):
-        Path(f"{place}.json").write_bytes(content)
-    with pytest.raises(Refused):
-        run(["verify", *(f"{place}.json" for place in range(len(contents)))])
-
-
-@case(
-    CASES,
-    st.tuples(weights, weights, weights, st.one_of(st.just("1e-5"), word)),
-    covers=("flower-check",),
-    few=20,
-    many=1_000,
-)
-def asking_flower(values):
-    names = ("--clipping-norm", "--sensitivity", "--epsilon", "--delta")
-    pairs = [part for name, value in zip(names, values) for part in (name, value)]
-    found = run(["flower-check", *pairs, "--json"])
-    assert found["noise_std"] is None or found["noise_std"] >= 0.0
-
-
-@case(
-    CASES,
+    st.sampled_from(sorted(FILES)),
     st.tuples(
-        st.sampled_from(["a.json", "a.json", "a.json", "", ".", "no/a.json"]),
-        *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("0.1", "1", "1e-5")),
+        st.sampled_from(["keep", "cut", "flip", "insert", "replace", "value"]),
+        st.floats(0.0, 1.0),
+        st.one_of(st.binary(min_size=1, max_size=40), st.sampled_from([b"[]", b"{}"])),
+        values_of_json,
     ),
-    covers=("ledger",),
-    few=6,
-    many=200,
+    covers=("plan", "verify"),
+    few=40,
+    many=2_000,
 )
-def asking_a_ledger(values):
-    file, rate, epsilon0, delta = values
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / file)
-        run(["ledger", "add", path, "--num-clients", "100", "--check-in-prob", rate, "--epsilon0", epsilon0])
-        run(["ledger", "show", path, "--bounds", "fast", "--delta", delta, "--json"])
-
-
-@case(
-    CASES,
-    st.tuples(
-        *(st.one_of(st.just(usual), st.just(usual), word) for usual in ("[100, 50]", "0.1", "1e-5", "1.0"))
-    ),
-    covers=("plan",),
-    few=6,
-    many=200,
-)
-def asking_for_a_plan(values):
-    available, coin, delta, epsilon0 = values
-    with tempfile.TemporaryDirectory() as folder:
-        plan = Path(folder) / "plan.toml"
-        text = f"[fleet]\navailable = {available}\ncheck_in_prob = {coin}\n[target]\ndelta = {delta}\n"
-        plan.write_text(f"{text}[[message]]\nepsilon0 = {epsilon0}\n", encoding="utf-8", errors="replace")
-        run(["plan", str(plan), "--json"])
-
-
-# Of runs that there are, test_statement.py: epsilons of the stand-in have no profile.
-@case(
-    CASES,
-    st.sampled_from(["text", "json", "registry", "model-card", "html", "x", ""]),
-    word,
-    covers=("statement",),
-    few=3,
-    many=100,
-)
-def asking_for_a_statement(kind, folder):
-    run(["statement", f"no-{folder}", "--format", kind])
+def reading_a_file(name, damage):
+    line, content = FILES[name]
+    if name == "certificate.json":
+        pytest.importorskip("flint", reason="python-flint is not installed")
+    Path(name).write_bytes(damaged(content, *damage))
+    asked(line.split())
 
 
 @case(
@@ -585,44 +356,6 @@ def asking_about_a_run(damages, command, more):
             text = Path(found.strip()).read_text(encoding="utf-8")
             assert text.endswith("</html>\n")
             assert not re.search(r"\bnan\b", text)
-
-
-audit_options = {
-    name: training_options[name]
-    for name in (
-        "num_clients",
-        "check_in_prob",
-        "num_rounds",
-        "num_slots",
-        "window",
-        "num_epochs",
-        "empty_slots",
-        "epsilon0",
-        "noise_multiplier",
-        "minibatch",
-        "clip_norm",
-        "simulate",
-    )
-} | {
-    "delta": PROPER["delta"],
-    "view": PROPER["view"],
-    "confidence": spread(0.01, 0.99),
-    "seed": st.integers(0, 2**128),
-    "data_dir": st.just("nowhere"),
-}
-
-
-@case(
-    CASES,
-    command_lines("audit", audit_options | {"runs": few(60)}, needed=("runs",)),
-    covers=("audit",),
-    few=2,
-    many=100,
-)
-def asking_for_an_audit(words):
-    found = run(words)
-    if "--json" in words:
-        assert all(finding["audit_lower"] >= 0.0 for finding in found["findings"])
 
 
 small_protocol = st.sampled_from(
@@ -738,6 +471,14 @@ def test_an_answer_or_a_refusal(name, record_property):
 @pytest.mark.parametrize("name", CASES)
 def test_an_answer_or_a_refusal_many_times(name, record_property):
     try_many(CASES[name], record_property)
+
+
+# Published values, of which all tables take half a minute, are printed in test_literature.py.
+@pytest.mark.parametrize(
+    "line", [line for line in LINES if "nowhere" not in line and line.split()[0] != "bench"]
+)
+def test_right_words_are_answered(line):
+    asked(line.split())
 
 
 def test_nothing_public_is_left_out(monkeypatch):
