@@ -141,12 +141,6 @@ def test_more_slots_than_are_followed_are_bounded_by_fewer():
         assert (difference - np.expm1(grid) * far <= few.upper(grid)).all()
 
 
-@pytest.mark.parametrize(("slots", "mu"), [(10, 2.0), (100, 1.0), (1000, 0.5)])
-def test_bracket_of_one_window_is_tight(slots, mu):
-    found = compose.bracket([(gaussian_in_slots(slots, 1.0, mu, interface.neg_log_tail(1, 1e-6)), 1)], 1e-6)
-    assert 0 < found.lower <= found.upper <= 1.02 * found.lower
-
-
 def test_lattice_laws_are_on_their_sides_in_convex_order():
     for mu, low, high, spacing in [(0.1, 0.4, 2.0, 0.01), (1.0, 0.0, 40.0, 0.1), (2.0, 0.0, 300.0, 3.0)]:
         upper = step_ratios.law_upper(step_ratios.Lognormal(mu), low, high, spacing)
@@ -440,18 +434,6 @@ def test_g4_is_its_definition(n, m, prob):
     exact_values = np.array([oracle.averaged_bound(n, m, prob, 1.3, l) for l in LOSSES[:5]])
     assert (ours >= exact_values * (1 - 1e-9) - 1e-15).all()
     assert (ours <= exact_values * 1.05 + 1e-12).all()
-
-
-@pytest.mark.slow
-def test_against_another_implementation():
-    """PLD-accounting of the authors of random allocation, where it is installed."""
-    api = pytest.importorskip("PLD_accounting.random_allocation_api")
-    for sigma, slots in ((1.0, 10), (1.0, 100)):
-        theirs = api.gaussian_allocation_epsilon_range(delta=1e-6, sigma=sigma, num_steps=slots)
-        mass = interface.neg_log_tail(1, 1e-6)
-        ours = compose.bracket([(gaussian_in_slots(slots, 1.0, 1.0 / sigma, mass), 1)], 1e-6)
-        assert min(theirs) <= ours.upper
-        assert ours.lower <= max(theirs)
 
 
 @pytest.mark.parametrize(

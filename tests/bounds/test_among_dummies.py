@@ -234,33 +234,6 @@ def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
     assert (truth > 1.5 * everywhere).any()
 
 
-@pytest.mark.parametrize(
-    ("relation", "noise", "theorem", "ratio"),
-    [("add-or-remove-one", 1.0, "G5", 1.25), ("replace-one", 1.0, "R4", 1.36)],
-)
-@pytest.mark.thorough(but=1)
-def test_as_many_clients_as_slots_and_little_noise(relation, noise, theorem, ratio):
-    run = cj.FixedWindow(num_clients=1000, num_slots=1000)
-    noisy = cj.Gaussian(noise_multiplier=noise)
-    g = rows.account(theorem, run, noisy, delta=1e-6, neighboring_relation=relation)
-    assert g.lower < g.epsilon < ratio * g.lower
-
-
-@pytest.mark.thorough
-def test_more_clients_are_told_apart_more_easily_than_few():
-    """Why `num_clients` must be n itself here: what few clients are promised is not true of more of them."""
-    upper, lower = (
-        getattr(
-            cj.account(
-                cj.FixedWindow(num_clients=n, num_slots=1_000), cj.Gaussian(noise_multiplier=1.0), delta=1e-6
-            ),
-            end,
-        )
-        for n, end in ((1_000, "epsilon"), (5_000, "lower"))
-    )
-    assert 3.0 * upper < lower
-
-
 def test_clients_who_take_part_less_often_than_stated_are_not_covered():
     """One slot, two clients: a dummy that is shown says that neither came, which hardly happens with both there."""
     n, m, mu, stated, true, losses = 2, 1, 6.0, 1.0, 0.75, np.array([0.5, 0.6, 0.7])

@@ -85,17 +85,3 @@ def test_the_bound_is_its_definition(z, slots, load):
         alone = bound.subsampled(np.array([math.log(c)]))[0]
         assert upper >= min(lattice * mass, alone) * (1.0 - 1e-3)
         assert upper <= min(lattice * mass * 1.15, alone * (1.0 + 1e-9)) + 1e-12
-
-
-def test_strong_noise_adds_up_in_averages():
-    """Row 26 of the census: without it the upper end is 540 times the lower one."""
-    averaged = cj.AveragedUpdates(
-        num_clients=319_000_000,
-        num_slots=1_087_790,
-        check_in_prob=0.101,
-        num_epochs=11,
-        num_colluding=94_607_126,
-    )
-    found = cj.account(averaged, cj.Gaussian(noise_multiplier=0.645), delta=3.99e-5, view="aggregate")
-    assert "averages" in found.method
-    assert found.epsilon < 2.0 * found.lower

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord, opposite_gaussians
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import LabelProfile
@@ -77,20 +76,6 @@ def test_the_law_of_occupied_slots(n, m, prob):
     )
 
 
-@pytest.mark.parametrize(
-    ("n", "noise", "relation", "ratio"),
-    [
-        (10**4, 1.0, "replace-one", 1.03),
-        (1000, 4.0, "add-or-remove-one", 1.25),
-    ],
-)
-@pytest.mark.thorough(but=1)
-def test_upper_over_lower_in_a_thousand_slots(n, noise, relation, ratio):
-    run = cj.FixedWindow(num_clients=n, num_slots=1000)
-    g = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, neighboring_relation=relation)
-    assert g.lower < g.epsilon < ratio * g.lower
-
-
 def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """Two slots in cells: the client at mu/2, or at -mu/2, in one of them with probability `used`, zeros elsewhere."""
     edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
@@ -128,30 +113,3 @@ def test_opposite_records_are_below_two_slots_themselves(used, mu, witness, leas
     if more > used:
         (apart, mass), _ = witness(more, mu)
         assert (apart - np.expm1(LOSSES) * mass > 1.1 * truth)[:2].all()
-
-
-@pytest.mark.parametrize(
-    ("noise", "least", "name"),
-    [
-        (1.0, 0.186, "the largest Gaussian message in slots, all others at the farthest record"),
-        (4.0, 0.033, "Gaussian messages in slots, opposite records among zeros"),
-    ],
-)
-def test_lower_ends_of_sliding_windows(noise, least, name):
-    run = cj.SlidingWindow(num_clients=10**4, window=1000)
-    g = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=1e-6, bounds="subsampling")
-    assert least < g.lower < 1.2 * least
-    assert g.lower_method == name
-
-
-def test_where_rounding_matters_contours_leak_more():
-    run = cj.SlidingWindow(num_clients=20_000, window=10_000)
-    g = cj.account(run, cj.Gaussian(noise_multiplier=3.0), delta=1e-9, bounds="subsampling")
-    assert 0.0198 < g.lower < 0.021
-    assert g.lower_method == "Gaussian messages, opposite records among zeros"
-
-
-def test_one_slot_hides_nothing():
-    run = cj.SlidingWindow(num_clients=10, window=1)
-    g = cj.account(run, cj.Gaussian(noise_multiplier=3.0), delta=1e-6, bounds="subsampling")
-    assert 0.999 * g.epsilon < g.lower < g.epsilon

@@ -8,13 +8,11 @@ from oracles import gaussian_slots
 from oracles import random_check_ins as brute
 from scipy.special import ndtr
 
-import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, competing
 from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import UnequalSlots
 from checkin_jax.numerics import allocation_losses
 from checkin_jax.numerics.step_ratios import Lognormal
-from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -147,10 +145,3 @@ def test_the_mean_load_is_no_bound():
     _, both = competing(CommonWindow(5, 2, 1.0, 1.0, MASS)).parts[-1]
     assert isinstance(both, UnequalSlots)
     assert both.kinds[-1].weight >= exact
-
-
-def test_as_many_clients_as_slots():
-    protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
-    relation, noise = "add-or-remove-one", cj.Gaussian(noise_multiplier=2.0)
-    g = rows.account("G7", protocol, noise, delta=1e-6, neighboring_relation=relation)
-    assert g.lower < g.epsilon < 1.16 * g.lower

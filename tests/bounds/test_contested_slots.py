@@ -96,11 +96,6 @@ def test_sliding_windows_themselves_are_below(kind):
         assert (np.array(truth) <= upper + 1e-12).all()
 
 
-def test_a_long_sliding_window():
-    g = cj.account(cj.SlidingWindow(num_clients=10**5, window=10**4), cj.PureLDP(epsilon0=0.5), delta=1e-6)
-    assert g.epsilon < 1.5 * g.lower
-
-
 @pytest.mark.parametrize(
     ("number", "prob"), [(1, 0.3), (2, 0.75), (7, 0.6), (40, 0.1), (300, 0.63), (4096, 0.9)]
 )
@@ -238,18 +233,3 @@ def test_weights_are_those_of_the_steps():
         slots = HiddenSlots(number, 0.8 * number / 50, profile, MASS)
         mixed += binom.pmf(number, 50, 0.5) * np.asarray(slots.upper(losses))
     assert np.asarray(seldom.upper(losses)) == pytest.approx(mixed, rel=0.02, abs=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("window", "randomizer", "relation", "most"),
-    [
-        (10**4, cj.KaryResponse(epsilon0=0.5, num_values=3_000), "replace-one", 1.2),
-        (10**5, cj.ApproximateLDP(epsilon0=0.3, delta0=1e-14), "replace-one", 1.23),
-        (10**5, cj.ApproximateLDP(epsilon0=0.3, delta0=1e-14), "add-or-remove-one", 1.16),
-    ],
-)
-def test_messages_of_every_kind_compete(window, randomizer, relation, most):
-    """Before, 1.58 and more under replacement, and 1.27."""
-    run = cj.SlidingWindow(num_clients=10**6, window=window, num_epochs=50)
-    g = cj.account(run, randomizer, delta=1e-6, neighboring_relation=relation)
-    assert g.lower < g.epsilon < most * g.lower

@@ -7,7 +7,6 @@ import pytest
 from oracles import spared as oracle
 from oracles.t_star import gaussian_profile, lattice_value
 
-import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages import left_out_chain
 from checkin_jax.accounting.bounds.messages.left_out_chain import CutWeights, Terms
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -176,20 +175,3 @@ def test_a_link_is_its_inequality():
     value = float(bound.upper(np.array([math.log(c)]))[0])
     assert best < 0.5 * alone
     assert 0.4 * best < value < 1.5 * best
-
-
-def test_weak_noise_among_many():
-    """Epsilon had been 1.73 by shorter chains."""
-    g = cj.account(
-        cj.Shuffle(num_clients=10**6, num_rounds=10), cj.Gaussian(noise_multiplier=1.5), delta=1e-6
-    )
-    assert g.lower < g.epsilon < min(0.0305, 1.35 * g.lower)
-
-
-@pytest.mark.thorough
-def test_very_weak_noise_among_very_many():
-    """Epsilon had been 414 by shorter chains, 9 by weights alone."""
-    g = cj.account(
-        cj.Shuffle(num_clients=int(4.1e11), num_rounds=269), cj.Gaussian(noise_multiplier=0.607), delta=1e-6
-    )
-    assert g.lower < g.epsilon < min(0.17, 3.0 * g.lower)

@@ -9,7 +9,6 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.composition import compose
 from checkin_jax.numerics import left_out_clones as ours
@@ -148,29 +147,3 @@ def test_rare_losses_that_are_far_do_not_spoil_the_grid(share, mu):
     least = gaussian_epsilon(mu * math.sqrt(rounds), delta)
     most = gaussian_epsilon(mu * math.sqrt(rounds), (1.0 - share) * delta)
     assert least <= found <= 1.02 * most
-
-
-# --- what it is used for
-
-ROWS = (
-    (cj.Shuffle(num_clients=210_000_000, num_rounds=3), 0.874, 1.66e-11, 1.27e-10, 1.22),
-    (
-        cj.AveragedUpdates(num_clients=77_600_000, num_slots=346_872_000, check_in_prob=1.0, num_epochs=27),
-        0.0924,
-        4.42e-15,
-        2.66e-12,
-        1.015,
-    ),
-    (cj.Shuffle(num_clients=57_000_000, num_rounds=74), 0.368, 4.62e-15, 2.36e-10, 1.01),
-    (cj.Shuffle(num_clients=61_300_000, num_rounds=596), 1.73, 2.61e-16, 4.99e-12, 1.02),
-)
-
-
-@pytest.mark.turns(2)
-@pytest.mark.parametrize(("run", "epsilon0", "delta0", "delta", "most"), ROWS)
-def test_near_the_lower_end_where_very_many_send(run, epsilon0, delta0, delta, most):
-    """Upper over lower end was 1089, 146, 13.7 and 13.3."""
-    found = cj.account(run, cj.ApproximateLDP(epsilon0=epsilon0, delta0=delta0), delta=delta)
-    assert "everybody" in found.method
-    assert found.lower < found.epsilon < most * found.lower
-    assert found.epsilon >= cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=delta).lower

@@ -173,11 +173,6 @@ class TestMethod:
         assert best.method.startswith("the Gaussian mechanism, sent at the check-in rate (exact)")
 
 
-def test_noise_whose_square_is_no_float64_has_no_finite_epsilon():
-    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1)
-    assert cj.account(run, cj.Gaussian(noise_multiplier=1e-300), delta=1e-6).epsilon == np.inf
-
-
 def test_likelihood_ratios_that_are_no_float64_are_refused():
     with pytest.raises(ValueError, match="the largest is e\\^inf"):
         cj.FiniteMechanism(probabilities=[[1e-320, 1.0], [1.0, 1e-320]])

@@ -125,15 +125,6 @@ def test_the_event_that_all_clients_send_is_not_free():
     assert (np.array([forgotten.value(each) for each in np.expm1(losses)]) < truth).any()
 
 
-def test_any_messages_are_counted_sharper_where_few_arrive():
-    """Clones alone: 1.15 for any eps0-LDP message, 1.16 for RAPPOR."""
-    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=30 / 400, num_rounds=2000)
-    for randomizer, word in ((cj.PureLDP(epsilon0=1.0), "hexagon"), (cj.Rappor(epsilon0=1.0), "own-laws")):
-        found = cj.account(run, randomizer, delta=1e-6)
-        assert word in found.method
-        assert found.lower < found.epsilon < 1.03 * found.lower
-
-
 @pytest.mark.parametrize("cover", [UniformSlot(5, 1.0, 1.0), Occupied(6, 4, 0.7)])
 def test_slots_take_the_game_of_few_steps_too(cover):
     """Below A, which replaces all laws by one."""
@@ -197,19 +188,6 @@ def test_own_laws_in_small_windows_are_above_the_window_itself(window, seed):
     upper = bound.upper(losses)
     assert (upper >= truth * (1.0 - 1e-9)).all()
     assert (truth / upper)[:3].max() > 0.7
-
-
-def test_named_messages_in_small_windows_tell_less_than_their_profile_allows():
-    """By their profile alone: 1.41 and 1.29."""
-    one_bit = cj.OneBit(epsilon0=0.722, differ=0.5)
-    cases = [
-        (cj.SlidingWindow(num_clients=3470, window=14, num_epochs=867, minibatch=38), one_bit, 1.3),
-        (cj.SlidingWindow(num_clients=1190, window=3, num_epochs=4180), cj.Rappor(epsilon0=0.658), 1.25),
-    ]
-    for run, randomizer, most in cases:
-        found = cj.account(run, randomizer, delta=1e-8)
-        assert "own-laws" in found.method
-        assert found.lower < found.epsilon < most * found.lower
 
 
 @pytest.mark.parametrize(

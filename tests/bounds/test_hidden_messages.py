@@ -8,13 +8,11 @@ import pytest
 from conftest import ORACLE_ROUNDING
 from oracles import checkin_gaussian, exact_rounds, krr, t_star
 
-from checkin_jax.accounting.bounds import interface
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages import equal_records
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
-from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host, round_off
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
@@ -295,22 +293,6 @@ def test_whole_range_gives_profiles(n, rate, mu):
     assert value[-1] <= math.exp(-55.0) or mu > 2
 
 
-# n, gamma, noise multiplier, T, delta; T* composed from an independent discretisation (docs/theory_gaussian.md).
-SETTINGS = [
-    (10**7, 1e-4, 1.70834, 2000, 1e-7, 0.000992),
-    pytest.param(60_000, 0.1, 2 / 0.4026, 5540, 1e-5, 0.1470, marks=pytest.mark.slow),
-    pytest.param(60_000, 0.1, 2 / 1.408, 3000, 1e-6, 1.025, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("n", "rate", "z", "rounds", "delta", "expected"), SETTINGS)
-def test_composed_rounds(n, rate, z, rounds, delta, expected):
-    one = HiddenMessages(n, rate, GaussianProfile(2 / z), interface.neg_log_tail(rounds, delta))
-    upper = compose.upper_end([(one, rounds)], delta).upper
-    # The figure is itself an upper bound, and rounded.
-    assert expected * 0.995 <= upper <= expected * 1.01
-
-
 @pytest.mark.parametrize(
     ("n", "rate", "mu", "step"), [(1000, 0.05, 1.0, 0.05), (400, 0.5, 0.3, 0.02), (30, 0.2, 1.5, 0.05)]
 )
@@ -332,18 +314,6 @@ def test_witness_stays_below_its_exact_value(n, rate, mu, step):
         assert np.all(lines <= exact[None, :] + 1e-12)
         large = exact > 1e-5
         assert np.all(np.diag(lines)[large] >= 0.97 * exact[large])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "rate", "mu", "rounds", "delta"),
-    [(10**7, 1e-4, 1.1707, 2000, 1e-7), (60_000, 0.1, 0.4026, 5540, 1e-5), (10**6, 1e-3, 1.4, 100, 1e-7)],
-)
-def test_bracket_is_narrow(n, rate, mu, rounds, delta):
-    """T* is within the root of two of the witness where many messages come in."""
-    one = HiddenMessages(n, rate, GaussianProfile(mu), interface.neg_log_tail(rounds, delta))
-    found = compose.bracket([(one, rounds)], delta)
-    assert 0 < found.lower <= found.upper <= 1.42 * found.lower
 
 
 def test_contours_that_tell_nothing_do_not_end_the_search_for_events():

@@ -12,7 +12,6 @@ from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 from scipy.optimize import linprog
 
-import checkin_jax as cj
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts import labels, occupancy
 
@@ -232,23 +231,6 @@ def test_above_the_game(p, step):
     ]
     assert (bound >= np.array(truth) * (1 - ORACLE_ROUNDING)).all()
     assert bound[0] <= 1.06 * truth[0]
-
-
-@pytest.mark.parametrize(
-    ("n", "m", "prob", "epsilon0", "most"),
-    [
-        (1000, 1000, 1.0, 2.0, 1.01),
-        (1000, 1000, 1.0, 0.5, 1.02),
-        (300, 1000, 0.5, 1.0, 1.02),
-        (10**5, 10**5, 1.0, 2.0, 1.02),
-        (60_000, 600, 0.3, 1.0, 1.03),
-    ],
-)
-def test_windows_whose_clients_compete(n, m, prob, epsilon0, most):
-    protocol = cj.FixedWindow(num_clients=n, num_slots=m, check_in_prob=prob)
-    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6)
-    assert g.lower < g.epsilon < most * g.lower
-    assert "hexagon" in g.method
 
 
 @pytest.mark.parametrize(("n", "m", "prob"), [(2, 2, 1.0), (3, 3, 1.0), (5, 3, 0.6), (8, 4, 1.0)])

@@ -122,16 +122,6 @@ def test_gaussian_messages_lie_between_the_ends(noise, rate, rounds, delta):
     assert found.epsilon <= found.lower * (1 + 1e-5) + 1e-12
 
 
-def test_figures_of_rare_participation():
-    """[0, 3.297] and [10.5, 13.8] before."""
-    pure = cj.account(run(1e-6, 1000), cj.PureLDP(epsilon0=1.0), delta=1e-12, view="local")
-    noisy = cj.account(run(1e-4, 2000), cj.Gaussian(noise_multiplier=1.7), delta=1e-9, view="local")
-    assert (pure.lower, pure.epsilon) == pytest.approx((2.98458, 2.98458), rel=1e-5)
-    assert (noisy.lower, noisy.epsilon) == pytest.approx((12.29930, 12.29930), rel=1e-5)
-    large = cj.account(run(1e-4, 20, 10**7), cj.Gaussian(noise_multiplier=1.0), delta=1e-8, view="local")
-    assert large.lower == pytest.approx(10.85868, rel=1e-5)
-
-
 def test_every_transcript_of_three_rounds():
     """Silence or one of two labels a round, seen: the law of the transcript itself, in rationals."""
     p, rate = Fraction(3), Fraction(1, 4)

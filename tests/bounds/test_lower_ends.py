@@ -142,13 +142,6 @@ def test_a_client_of_the_l2_mechanism_is_missed_among_fair_bits(minibatch):
     assert 0.98 * truth < g.lower <= truth <= g.epsilon
 
 
-def test_hidden_dummies_over_many_windows_keep_a_lower_end():
-    """n p_0 = 60 m: T2 is not the bound, but its witness is what is seen; the grid is that of T2'."""
-    run = cj.FixedWindow(num_clients=60_000, num_slots=1_000, num_epochs=10)
-    g = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-6)
-    assert 0.8 * g.epsilon < g.lower <= g.epsilon
-
-
 # --- fair bits: one-bit messages whose dummies, like updates of zero, lie between all records
 
 

@@ -97,29 +97,6 @@ def test_all_of_the_range_gives_numbers_up_to_epsilon0():
         assert ((value >= 0) & (value <= epsilon0)).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "more", "message"),
-    [
-        ((0, 1.0, 1e-6), {}, r"num_clients=0"),
-        (
-            (10, 1.0, 1e-6),
-            {"total_variation": 0.9},
-            r"total_variation=0\.9: expected a number in \(0, 0\.462",
-        ),
-        ((10, 1.0, 0.0), {}, r"delta=0"),
-        ((10**9, 1.0, 1e-6), {}, r"num_clients=1000000000"),
-    ],
-)
-def test_variation_ratio_refuses_what_is_out_of_range(arguments, more, message):
-    with pytest.raises(ValueError, match=message):
-        published.variation_ratio(*arguments, **more)
-
-
-def test_an_inequality_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="inequality='Chernoff'"):
-        published.privacy_blanket(10, 1.0, 1e-6, inequality="Chernoff")
-
-
 @pytest.mark.thorough
 def test_compare_shows_them_for_a_shuffle():
     run = cj.Shuffle(num_clients=1_000, num_rounds=1)

@@ -1,6 +1,5 @@
 """T1+ by staged domination against the game played out, brute force, L1 and T1; one-sided."""
 
-import dataclasses
 import math
 from fractions import Fraction as F
 
@@ -15,11 +14,9 @@ from oracles import exact_rounds, krr, large, pairs
 from oracles import hexagon as oracle
 from scipy.stats import binom, norm
 
-from checkin_jax.accounting.bounds import interface
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.kernels.messages import equal_steps, likelihood_polytopes, staged_games
@@ -226,69 +223,6 @@ def test_any_number_of_clients(n, rate, epsilon0):
     assert (ours >= normal * (1 - 1e-3)).all()
     # The last between two losses: a chord costs a fiftieth of a deviation there.
     assert (ours[:3] <= normal[:3] * np.array([1.003, 1.006, 1.07])).all()
-
-
-@dataclasses.dataclass(frozen=True)
-class Plus:
-    """T1 and T1+, the smaller at every loss, as a round of the composer."""
-
-    t1: Clones
-    knots: tuple[np.ndarray, np.ndarray]
-
-    name = "T1+"
-
-    @property
-    def largest_loss(self):
-        return self.t1.largest_loss
-
-    @property
-    def witnesses(self):
-        return self.t1.witnesses
-
-    def upper(self, loss):
-        return np.minimum(self.t1.upper(loss), convex.chords(*self.knots, np.asarray(loss)))
-
-
-def composed(n, rate, epsilon0, rounds, delta):
-    mass = interface.neg_log_tail(rounds, delta)
-    t1 = Clones(Shuffled(n, rate), epsilon0, mass)
-    return compose.bracket([(Plus(t1, profile(n, rate, epsilon0, mass)), rounds)], delta)
-
-
-# The prototype's exact game gives 0.2940 and 0.4816 at 0.69 and 1, its L1 0.2915, 0.4784 and 1.3567 (good to 0.3%).
-@pytest.mark.parametrize(
-    ("epsilon0", "lower"),
-    [
-        (0.69, 0.2915),
-        pytest.param(1.0, 0.4784, marks=pytest.mark.slow),
-        pytest.param(2.0, 1.3567, marks=pytest.mark.slow),
-    ],
-)
-def test_composed_within_two_percent(epsilon0, lower):
-    found = composed(60000, 0.1, epsilon0, 6800, 1e-6)
-    assert found.lower <= found.upper <= 1.012 * found.lower
-    assert lower * 0.997 <= found.upper
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "rate", "epsilon0", "rounds", "delta", "ratio"),
-    [
-        (60000, 0.1, 0.25, 6800, 1e-6, 1.007),
-        (60000, 0.1, 0.5, 6800, 1e-6, 1.010),
-        (60000, 0.1, 3.0, 6800, 1e-6, 1.005),
-        (60000, 0.1, 4.0, 6800, 1e-6, 1.010),
-        (3000, 0.1, 0.69, 100, 1e-6, 1.035),
-        (3000, 0.1, 2.0, 100, 1e-6, 1.015),
-        (10000, 0.012, 0.69, 100, 1e-6, 1.06),
-        (3000, 0.5, 0.69, 1000, 1e-30, 1.02),
-        (10**5, 0.5, 0.69, 1000, 1e-200, 1.02),
-        (10**6, 0.9999, 0.69, 100, 1e-6, 1.005),
-    ],
-)
-def test_composed_figures(n, rate, epsilon0, rounds, delta, ratio):
-    found = composed(n, rate, epsilon0, rounds, delta)
-    assert found.lower <= found.upper <= ratio * found.lower
 
 
 # --- the check of domination

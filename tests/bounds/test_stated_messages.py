@@ -106,25 +106,6 @@ def test_the_trainer_does_not_pretend(randomizer):
     assert isinstance(mechanism_of(cj.OneBit(epsilon0=2.0), clip_norm=1.0), training.Mechanism)
 
 
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: cj.PureLDP(epsilon0=1.0, total_variation=0.0), "total_variation=0.0"),
-        (lambda: cj.PureLDP(epsilon0=1.0, total_variation=1.1), "total_variation=1.1"),
-        (lambda: cj.OneBit(epsilon0=0.0), "epsilon0=0.0"),
-        (lambda: cj.OneBit(epsilon0=1.0, differ=0.0), "differ=0.0"),
-    ],
-)
-def test_values_out_of_range_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
-        make()
-
-
-def test_kary_response_has_a_lower_end_under_its_name():
-    g = cj.account(RUN.repeated(10), cj.KaryResponse(epsilon0=2.0, num_values=3), delta=1e-6, view="local")
-    assert 0.999 * g.epsilon < g.lower <= g.epsilon
-
-
 def test_the_command_knows_what_mechanisms_have(tmp_path, capsys):
     shared = "--num-clients 1000 --check-in-prob .1 --num-rounds 2 --epsilon0 1"
     out = tmp_path / "rows.csv"
@@ -163,11 +144,3 @@ def test_renyi_divergences_of_one_bit():
             exact = max(math.log(moment) / (order - 1.0) for moment in moments)
             assert exact <= above < most
             assert above < 1.25 * exact
-
-
-@pytest.mark.thorough
-def test_a_lattice_of_labels_has_a_lower_end_where_all_take_part():
-    run = cj.Shuffle(num_clients=3_000, num_rounds=20)
-    for randomizer in (cj.HadamardResponse(epsilon0=1.0), cj.OneBit(epsilon0=1.0, differ=0.5)):
-        g = cj.account(run, randomizer, delta=1e-6)
-        assert 0.8 * g.epsilon < g.lower <= g.epsilon

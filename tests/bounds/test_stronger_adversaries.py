@@ -24,38 +24,6 @@ MASS = 40.0
 CS = (1.0, 1.05, 1.3, 2.0, 5.0)
 
 
-def drawn(seed):
-    """A protocol, a randomizer and a delta from wide ranges."""
-    rng = np.random.default_rng(seed)
-    n, rounds = int(10 ** rng.uniform(0, rng.choice([1, 4, 9]))), int(10 ** rng.uniform(0, 3))
-    rate = float(rng.choice([10 ** rng.uniform(-8, 0), 1 - 10 ** rng.uniform(-8, -1), 1.0]))
-    slots, delta = int(10 ** rng.uniform(0, 5)), 10 ** -float(rng.uniform(1, rng.choice([12, 290])))
-    window = {"num_clients": n, "num_slots": slots, "check_in_prob": rate, "num_epochs": rounds}
-    protocol = [
-        lambda: cj.ShuffledCheckIn(num_clients=n, check_in_prob=rate, num_rounds=rounds),
-        lambda: cj.Shuffle(num_clients=n, num_rounds=rounds),
-        lambda: cj.FixedWindow(**window),
-        lambda: cj.FixedWindow(**window, empty_slots="visible"),
-        lambda: cj.SlidingWindow(num_clients=n, window=min(slots, n), num_epochs=rounds),
-        lambda: cj.AveragedUpdates(**window),
-    ][seed % 6]()
-    if rng.random() < 0.5:
-        return protocol, cj.Gaussian(noise_multiplier=10 ** rng.uniform(-1, 3)), delta
-    return protocol, cj.PureLDP(epsilon0=10 ** rng.uniform(-3, 1.6)), delta
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.thorough(but=2)
-def test_who_sees_less_never_learns_more(seed):
-    protocol, randomizer, delta = drawn(seed)
-    local, messages, aggregate = (
-        cj.account(protocol, randomizer, delta=delta, view=view, bounds="fast")
-        for view in ("local", "messages", "aggregate")
-    )
-    assert aggregate.epsilon <= messages.epsilon <= local.epsilon
-    assert local.lower <= local.epsilon
-
-
 @pytest.mark.parametrize(
     ("protocol", "noise", "delta", "local"),
     [
@@ -182,22 +150,6 @@ def test_a_mixed_ledger_is_capped_too():
         accountant.compose(cj.to_event(run, randomizer), 20)
     alone = [(LocalPureLDP(1e-6, 1.0), 20), (LocalGaussian(1e-6, 0.4), 20)]
     assert accountant.get_epsilon(1e-12) <= compose.upper_end(alone, 1e-12).upper
-
-
-def test_sweeps_cap_as_account_does():
-    settings = {
-        "num_clients": [1],
-        "check_in_prob": [1e-6],
-        "num_rounds": [1000],
-        "epsilon0": [1.0],
-        "delta": [1e-12],
-    }
-    table = cj.sweep(protocol=cj.ShuffledCheckIn, **settings)
-    run = cj.ShuffledCheckIn(num_clients=1, check_in_prob=1e-6, num_rounds=1000)
-    found = cj.account(run, cj.PureLDP(epsilon0=1.0), delta=1e-12, bounds="fast")
-    assert float(table["epsilon"][0]) == pytest.approx(found.epsilon, rel=1e-9)
-    assert found.epsilon == pytest.approx(2.98458, rel=1e-5)
-    assert str(table["method"][0]) == found.method
 
 
 @pytest.mark.thorough

@@ -323,28 +323,6 @@ def test_averages_of_slots(clients, prob, slots, epsilon0):
 
 
 @pytest.mark.parametrize(
-    ("run", "epsilon0", "widest"),
-    [
-        (cj.Shuffle(num_clients=39_300, num_rounds=500), 4.84, 1.06),
-        (cj.ShuffledCheckIn(num_clients=30_000, check_in_prob=0.1, num_rounds=100), 4.0, 1.08),
-        (
-            cj.ShuffledCheckIn(
-                num_clients=270_000_000,
-                check_in_prob=cj.RateLimits(largest=0.163, expected_check_ins=1.87e7),
-            ),
-            4.92,
-            1.05,
-        ),
-    ],
-)
-def test_sums_of_rappor_are_known_sharply(run, epsilon0, widest):
-    found = cj.account(run, cj.Rappor(epsilon0=epsilon0), delta=1e-7, view="aggregate")
-    assert found.method.startswith("subsampling")
-    assert found.lower < found.epsilon < widest * found.lower
-    assert any("depends on another message" in each for each in found.assumptions)
-
-
-@pytest.mark.parametrize(
     "build",
     [theorems.message_sums, theorems.t_star_averages, gaussian_slots.r3_of_sums],
     ids=lambda each: each.__name__,

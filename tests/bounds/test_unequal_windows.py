@@ -88,15 +88,6 @@ def test_that_all_of_the_pool_are_used_must_be_counted():
     assert (less < 0.9 * truth).all()
 
 
-def test_few_missing_messages_cost_little_at_unequal_rates():
-    """Row 151 of the census: .5118 where eps0-LDP messages have .0256."""
-    rates = cj.Rates(values=[0.00338, 0.425, 0.532, 0.00213], counts=[7_634, 734_382, 1_770_234, 807_748])
-    run = cj.FixedWindow(num_clients=3_319_998, num_slots=81_672, check_in_prob=rates, num_epochs=23_800)
-    found = cj.account(run, cj.ApproximateLDP(epsilon0=0.375, delta0=4.93e-11), delta=8.6e-7)
-    assert "profile" in found.method
-    assert found.epsilon < 1.12 * found.lower
-
-
 def leaked(others, rate, slots, values, visible, cs):
     """The most of k-ary randomized response, over the others' records and the dummy's; the target is the last."""
     choices = random_check_ins.fixed_window_choices(len(others) + 1, slots, (*others, rate))

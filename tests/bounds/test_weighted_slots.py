@@ -10,7 +10,6 @@ from conftest import ORACLE_ROUNDING
 from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 
-import checkin_jax as cj
 from checkin_jax.accounting.bounds.windows.contention import WeightedSlots
 from checkin_jax.numerics import convex, staged_clones
 
@@ -133,17 +132,3 @@ def test_the_share_of_one_client_too_many_is_no_bound():
         truth = brute.divergences(used, tree, 2, 3, [math.exp(0.2)], exchangeable=False)
         exceeded += (np.array(truth) > wrong).any()
     assert exceeded
-
-
-@pytest.mark.parametrize(
-    ("protocol", "epsilon0", "most"),
-    [
-        (cj.SlidingWindow(num_clients=10**5, window=10**4), 0.5, 1.06),
-        (cj.SlidingWindow(num_clients=10**5, window=10**4), 2.0, 1.05),
-        (cj.SlidingWindow(num_clients=10**4, window=1_000), 2.0, 1.16),
-        (cj.FixedWindow(num_clients=1_000, num_slots=1_000), 2.0, 1.17),
-    ],
-)
-def test_windows_whose_clients_compete(protocol, epsilon0, most):
-    g = cj.account(protocol, cj.PureLDP(epsilon0=epsilon0), delta=1e-6, bounds=("clones", "hexagon"))
-    assert g.lower < g.epsilon < most * g.lower
