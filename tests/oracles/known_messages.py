@@ -7,7 +7,7 @@ that can happen: path by path, or on a lattice by plain convolution (positive te
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import combinations, product
-from math import comb, gcd, lcm
+from math import gcd, lcm
 
 import numpy as np
 
@@ -231,10 +231,3 @@ def paths(parts: Iterable[tuple[Steps, int]]) -> float:
                 after[place] = after.get(place, 0.0) + float(w * v)
             sums = after
     return sum(max(t, 0.0) * w for t, w in sums.items())
-
-
-def binomial_masses(num_clients: int, rate: float) -> np.ndarray:
-    """Pr[Bin(n, rate) = k], k = 0..n."""
-    return np.array(
-        [comb(num_clients, k) * rate**k * (1 - rate) ** (num_clients - k) for k in range(num_clients + 1)]
-    )

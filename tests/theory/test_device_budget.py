@@ -148,13 +148,6 @@ def device():
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
-        (lambda: cj.DeviceBudget(target_epsilon=0.0, target_delta=1e-6), ValueError, "target_epsilon=0.0"),
-        (lambda: cj.DeviceBudget(target_epsilon=1.0, target_delta=1.0), ValueError, "target_delta=1.0"),
-        (
-            lambda: cj.DeviceBudget(target_epsilon=math.nan, target_delta=0.1),
-            ValueError,
-            "target_epsilon=nan",
-        ),
         (
             lambda: cj.DeviceBudget(target_epsilon=1e-9, target_delta=1e-300),
             ValueError,

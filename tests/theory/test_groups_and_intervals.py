@@ -81,20 +81,6 @@ def test_one_common_rate_of_an_interval_has_its_upper_end(coin):
     assert (above(cj.ShuffledCheckIn(num_clients=NUMBER, check_in_prob=HIGH)) >= smaller).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (lambda: cj.RateLimits.between(0.3, 0.2, num_clients=9), "smallest=0.3"),
-        (lambda: cj.RateLimits.between(0.0, 0.2, num_clients=9), "smallest=0.0"),
-        (lambda: cj.RateLimits.between(0.1, 1.0, num_clients=9), "largest=1.0"),
-        (lambda: cj.RateLimits.between(0.1, 0.2, num_clients=1), "num_clients=1"),
-    ],
-)
-def test_intervals_out_of_range_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
-
-
 # Groups: 3-ary responses of p = 3, and messages that are told from these by what they are.
 def told_apart(channel, wider):
     """Both channels on letters of their own."""

@@ -89,23 +89,6 @@ def test_a_budget_that_nothing_fits_into_says_what_a_round_costs():
         rounds_within(run_of(target_epsilon=1e-3), quick_account)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"target_epsilon": 0.0}, "target_epsilon=0.0: expected a number in"),
-        ({"target_epsilon": float("nan")}, "target_epsilon=nan"),
-        ({"target_epsilon": "1"}, "target_epsilon='1'"),
-        ({"target_view": "all"}, "target_view='all'"),
-        ({"before": 3}, "before=3: expected pairs"),
-        ({"before": [(CHECK_IN, CHECK_IN)]}, "randomizer="),
-        ({"before": [CHECK_IN]}, "before=.*expected pairs"),
-    ],
-)
-def test_bad_budgets_are_refused_by_name(wrong, error):
-    with pytest.raises((TypeError, ValueError), match=error):
-        run_of(**wrong)
-
-
 @pytest.mark.thorough
 def test_by_the_real_accountant_one_round_more_is_too_many():
     run = run_of(

@@ -51,23 +51,6 @@ def test_one_client_a_slot():
     assert set(found) == {"Theorem 3.2", "Theorem 3.2, un-relaxed sum"}
 
 
-@pytest.mark.slow
-def test_sliding_windows_and_averages():
-    epsilon0, n, m = cj.PureLDP(epsilon0=0.5), 1_000, 100
-    assert set(checked(cj.SlidingWindow(num_clients=n, window=m), epsilon0)) == {"Theorem 4.3"}
-    assert set(checked(cj.AveragedUpdates(num_clients=n, num_slots=m), epsilon0)) == {"Theorem 4.1"}
-    # The theorem is for clients that all take part.
-    some = cj.AveragedUpdates(num_clients=n, num_slots=m, check_in_prob=0.5)
-    assert not checked(some, epsilon0)
-
-
-@pytest.mark.slow
-def test_corollary_3_3_appears_where_it_applies():
-    epochs = cj.FixedWindow(num_clients=1_000, num_slots=100, check_in_prob=0.1, num_epochs=10)
-    found = checked(epochs, cj.PureLDP(epsilon0=0.5))
-    assert {"Corollary 3.3", "Corollary 3.3, closed form", "Theorem 3.2, strong composition"} <= set(found)
-
-
 @pytest.mark.thorough
 def test_approximate_ldp_of_a_gaussian_window():
     protocol = cj.FixedWindow(num_clients=1_000, num_slots=1_000)
@@ -141,46 +124,45 @@ def test_local_epsilon_inverts_the_gaussian_profile(mu):
     assert gaussian.delta_g(mu, epsilon * (1 - 1e-9)) > 1e-9 * (1 - 1e-9)
 
 
-@pytest.mark.slow
-def test_shuffled_check_in():
-    run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100)
-    found = checked(run, cj.PureLDP(epsilon0=0.5))
-    assert set(found) == SHUFFLED
-    assert {name for name, row in found.items() if row.validity == "invalid"} == {
-        "Theorem 2",
-        "Theorem 1 with weight gamma",
-        "Approach 1",
-        "Approach 2",
-        "Baseline",
-    }
+RANDOM_CHECK_INS = {
+    f"{name}, strong composition"
+    for name in ("Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Erlingsson et al. 2019, Theorem 7")
+}
+INVALID = {"Theorem 2", "Theorem 1 with weight gamma", "Approach 1", "Approach 2", "Baseline"}
+APPROXIMATE = {
+    *("Shuffling (Feldman et al. 2021), subsampling, strong composition", "Approach 1", "Approach 2"),
+    "Baseline",
+}
+PURE, SLOTS = cj.PureLDP(epsilon0=0.5), {"num_clients": 1_000, "num_slots": 100}
 
 
 @pytest.mark.slow
-def test_shuffling():
-    found = checked(cj.Shuffle(num_clients=1_000, num_rounds=3), cj.PureLDP(epsilon0=0.5))
-    random_check_ins = {"Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Erlingsson et al. 2019, Theorem 7"}
-    assert set(found) == SHUFFLED | {f"{name}, strong composition" for name in random_check_ins}
+@pytest.mark.parametrize(
+    ("run", "randomizer", "names"),
+    [
+        (cj.SlidingWindow(num_clients=1_000, window=100), PURE, {"Theorem 4.3"}),
+        (cj.AveragedUpdates(**SLOTS), PURE, {"Theorem 4.1"}),
+        # The theorem is for clients that all take part.
+        (cj.AveragedUpdates(**SLOTS, check_in_prob=0.5), PURE, set()),
+        (cj.Shuffle(num_clients=1_000, num_rounds=3), PURE, SHUFFLED | RANDOM_CHECK_INS),
+        (cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100), PURE, SHUFFLED),
+        (
+            cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=10),
+            cj.Gaussian(noise_multiplier=3.0),
+            APPROXIMATE,
+        ),
+    ],
+)
+def test_analyses_are_those_of_the_protocol(run, randomizer, names):
+    found = checked(run, randomizer)
+    assert set(found) == names
+    assert {name for name, row in found.items() if row.validity == "invalid"} == names & INVALID
 
 
 @pytest.mark.slow
-def test_gaussian_messages():
-    run = cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=10)
-    found = checked(run, cj.Gaussian(noise_multiplier=3.0))
-    assert set(found) == {
-        "Shuffling (Feldman et al. 2021), subsampling, strong composition",
-        "Approach 1",
-        "Approach 2",
-        "Baseline",
-    }
+def test_analyses_of_some_settings_alone():
+    epochs = cj.FixedWindow(**SLOTS, check_in_prob=0.1, num_epochs=10)
+    corollary = {"Corollary 3.3", "Corollary 3.3, closed form", "Theorem 3.2, strong composition"}
+    assert corollary <= set(checked(epochs, PURE))
     shuffle = checked(cj.Shuffle(num_clients=1_000), cj.Gaussian(noise_multiplier=50.0))
     assert "Theorem 5.1, (epsilon0, delta0)" in shuffle
-
-
-def test_bad_input():
-    run = cj.FixedWindow(num_clients=10, num_slots=2)
-    with pytest.raises(ValueError, match=r"^delta=1.0: expected a number in \(0, 1\)$"):
-        comparison.compare(run, cj.PureLDP(epsilon0=1.0), delta=1.0)
-    with pytest.raises(ValueError, match=r"^delta0=0.0: expected a number in \(0, 1\)$"):
-        comparison.compare(run, cj.Gaussian(noise_multiplier=9.0), delta=0.1, delta0=0.0)
-    with pytest.raises(TypeError, match=r"^randomizer="):
-        comparison.compare(run, 3.0, delta=0.1)  # type: ignore[arg-type]

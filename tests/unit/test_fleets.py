@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from scipy import stats
+from test_schedule import same_law
 
 import checkin_jax as cj
 from checkin_jax.training.schedules.draws import Fleet
@@ -100,14 +101,6 @@ def _plain_window(rng, slots):
     return [np.flatnonzero(picked == i) for i in range(slots)]
 
 
-def _same_law(one, other) -> float:
-    cells = sorted(set(one) | set(other))
-    table = np.array([[collections.Counter(each)[cell] for cell in cells] for each in (one, other)])
-    rare = table.sum(0) < 20
-    table = np.concatenate([table[:, ~rare], table[:, rare].sum(1, keepdims=True)], axis=1)
-    return float(stats.chi2_contingency(table[:, table.sum(0) > 0]).pvalue)
-
-
 def test_windows_have_the_laws_of_their_algorithms():
     rng, slots = np.random.default_rng(0), 2
     plain = [_plain_window(rng, slots) for _ in range(DRAWS)]
@@ -115,19 +108,19 @@ def test_windows_have_the_laws_of_their_algorithms():
     draw = schedule_of(fixed).draw(5)
     drawn = [tuple(draw(t).tolist()) for t in range(DRAWS)]
     used = [tuple(int(rng.choice(each)) if len(each) else -1 for each in window) for window in plain]
-    assert _same_law(drawn, used) > ACCEPT
+    assert same_law(drawn, used) > ACCEPT
     dummies = np.mean([[client < 0 for client in window] for window in drawn])
     assert abs(dummies - schedule_of(fixed).dummies) < 5 * 0.5 / np.sqrt(2 * DRAWS)
     averaged = cj.AveragedUpdates(num_clients=4, num_slots=slots, check_in_prob=FEW, num_epochs=DRAWS)
     draw = schedule_of(averaged).draw(5)
     drawn = [tuple(tuple(sorted(draw(slots * t + i).tolist())) for i in range(slots)) for t in range(DRAWS)]
     whole = [tuple(tuple(each.tolist()) for each in window) for window in plain]
-    assert _same_law(drawn, whole) > ACCEPT
+    assert same_law(drawn, whole) > ACCEPT
     # The test sees the mean rate in place of each client's own.
     equal = cj.AveragedUpdates(num_clients=4, num_slots=slots, check_in_prob=EACH.mean(), num_epochs=DRAWS)
     draw = schedule_of(equal).draw(5)
     wrong = [tuple(tuple(sorted(draw(slots * t + i).tolist())) for i in range(slots)) for t in range(DRAWS)]
-    assert _same_law(wrong, whole) < REJECT
+    assert same_law(wrong, whole) < REJECT
 
 
 def test_those_who_are_available_throw_the_coin_of_the_round():

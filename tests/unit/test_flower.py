@@ -11,10 +11,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import cli
-from checkin_jax.flower import Accountant, ClientMod, client, local_dp_worth
+from checkin_jax.flower import Accountant, client, local_dp_worth
 from checkin_jax.training.private.mechanism import mechanism_of
-
-NOISE = cj.Gaussian(noise_multiplier=4.0)
 
 
 def exact_delta(mu, epsilon):
@@ -83,15 +81,6 @@ def test_the_command_says_it(capsys, monkeypatch):
     assert "--clipping-norm 0: expected" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "change", [{"delta": 0.0}, {"epsilon": 0.0}, {"sensitivity": -1.0}, {"clipping_norm": math.nan}]
-)
-def test_settings_outside_their_range_are_refused(change):
-    good = {"clipping_norm": 1.0, "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-5}
-    with pytest.raises(ValueError, match=f"{next(iter(change))}="):
-        local_dp_worth(**(good | change))
-
-
 def test_a_message_is_the_clipped_update_and_its_noise():
     mechanism = mechanism_of(cj.Gaussian(noise_multiplier=2.0), clip_norm=0.5)
     update = [np.full((30, 40), 7.0), np.zeros(5, np.float32)]
@@ -110,15 +99,6 @@ def test_a_message_is_the_clipped_update_and_its_noise():
 def test_the_coin_has_its_probability():
     assert sum(client.checks_in(0.3) for _ in range(20_000)) == pytest.approx(6_000, abs=6 * math.sqrt(4_200))
     assert all(client.checks_in(1.0) for _ in range(100))
-
-
-@pytest.mark.parametrize(
-    "change", [{"check_in_prob": 0.0}, {"check_in_prob": 1.5}, {"clip_norm": 0.0}, {"num_rounds": 0}]
-)
-def test_a_mod_out_of_range_is_refused(change):
-    good = {"clip_norm": 1.0, "check_in_prob": 0.5, "num_rounds": 3}
-    with pytest.raises(ValueError, match=f"{next(iter(change))}="):
-        ClientMod(cj.Gaussian(noise_multiplier=1.0), **(good | change))
 
 
 class Sampling(enum.StrEnum):

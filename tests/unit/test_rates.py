@@ -163,13 +163,3 @@ def test_rates_count_clients_and_leave_one_out():
 def test_rates_refuse_what_are_none(arguments, message):
     with pytest.raises(ValueError, match=message):
         Rates(*arguments)
-
-
-def test_other_refusals_name_argument_value_and_range():
-    with pytest.raises(TypeError, match="values='fast'"):
-        Rates("fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"client_rate=0\.01: expected at least 0\.1"):
-        Rates([0.1]).others(0.01)
-    for largest, expected in ((1.0, 5.0), (math.nan, 5.0), (0.3, 0.0), (0.3, math.inf)):
-        with pytest.raises(ValueError, match="expected a number in"):
-            RateLimits(largest, expected)

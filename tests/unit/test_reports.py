@@ -225,12 +225,6 @@ def test_first_words_of_several_assumptions_check_none_of_them(found):
     assert "Ann<br>Bob" in built([found], deployment=Deployment(checked=both))
 
 
-def test_checks_of_nothing_are_refused(found):
-    checked = Deployment(checked=(Checked(assumption="the moon", by="A"),))
-    with pytest.raises(ValueError, match="no assumption begins 'the moon'"):
-        built([found], deployment=checked)
-
-
 def test_a_target_is_said_to_be_met_or_not(found):
     other = {view: quick_account(RUN, PURE, delta=1e-6, view=view) for view in VIEWS}
     epsilon = found["messages"].epsilon
@@ -417,12 +411,6 @@ def test_a_page_says_which_entries_are_twice_in_a_ledger(tmp_path, of_ledgers):
     made = functools.partial(subjects.of_ledger, "x", of_ledgers["messages",], {}, deployment=Deployment())
     assert made(ledger=kept).state[0].startswith("Entries 2 and 3 are the same run on the same day")
     assert made(ledger=ledger_file.remove(path, 3, by="Ann")).state == ()
-
-
-def test_the_first_part_of_a_page_says_who_checked(found):
-    check = Checked(assumption=found["messages"].assumptions[0], by="A. Person")
-    text = built([found], deployment=Deployment(view="messages", checked=(check,)))
-    assert "assumptions are declared as checked, by A. Person." in text
 
 
 def test_no_belief_is_below_what_the_lower_end_of_epsilon_implies(found):

@@ -197,24 +197,6 @@ def test_a_capacity_below_one_is_refused(capacity):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"clip_norm": 0.0}, "clip_norm=0"),
-        ({"clip_norm": 1e-7}, "clip_norm=1e-07"),
-        ({"clip_norm": np.nan}, "clip_norm=nan"),
-        ({"simulate": "exact"}, "simulate='exact'"),
-        ({"simulate": "central-limit"}, "simulate='central-limit'"),
-    ],
-)
-def test_mechanisms_that_do_not_exist_are_refused(settings, match):
-    with pytest.raises(ValueError, match=match):
-        mechanism_of(NOISELESS, **{"clip_norm": CLIP, **settings})
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"gradients": "fast"}, "gradients='fast'"),
-        ({"microbatch": 0}, "microbatch=0"),
-        ({"microbatch": 60}, "microbatch=60"),
         ({"mesh": jax.make_mesh((1,), ("rows",))}, "'clients'"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from oracles import pairs
 
 import checkin_jax as cj
 from checkin_jax.accounting import published
@@ -96,21 +95,6 @@ def test_rows_do_not_depend_on_order_blocks_or_company(singles, composed):
     same_rows(composed, cj.sweep(table=backwards, block_rows=2, bounds="fast"), slice(None, None, -1))
 
 
-@pytest.mark.parametrize(("n", "epsilon0", "delta"), [(30, 1.0, 1e-6), (20, 3.0, 1e-3), (40, 0.3, 1e-9)])
-@pytest.mark.thorough(but=1)
-def test_brackets_of_few_clients_hold_the_exact_profile(n, epsilon0, delta):
-    found = cj.sweep(protocol=cj.Shuffle, num_clients=n, epsilon0=epsilon0, delta=delta, bounds="fast")
-    upper, lower = float(found["epsilon"][0]), float(found["lower"][0])
-    p = np.exp(epsilon0)
-    above = pairs.enumerate_pair(pairs.t1_labels(p, 1.0), n)
-    assert pairs.profile(above, [np.exp(upper)])[0] <= delta * (1 + 1e-9)
-    below = [
-        pairs.enumerate_pair(labels(p, 1.0), n) for labels in (pairs.krr3_labels, pairs.binary_rr_labels)
-    ]
-    below.append(below[1].reversed())
-    assert max(pairs.profile(pair, [np.exp(lower)])[0] for pair in below) >= delta * (1 - 1e-9)
-
-
 def test_a_view_is_as_in_account():
     found = cj.sweep(
         num_clients=60_000, check_in_prob=[0.1, 0.2], epsilon0=[1.0], view="local", delta=1e-6, bounds="fast"
@@ -144,22 +128,6 @@ def test_another_relation_is_asked_for_by_name_and_refused_by_row():
     found = cj.sweep(protocol=cj.Shuffle, num_clients=10**6, epsilon0=1.0, delta=1e-6, **words)
     assert found.failed.tolist() == [False, True]
     assert "neighboring_relation='add-or-remove-one'" in found["error"][1]
-
-
-def test_corners_are_those_of_account():
-    """Nothing released, delta of one, no noise to speak of."""
-    found = cj.sweep(
-        table={
-            "num_clients": 10**6,
-            "check_in_prob": 1.0,
-            "epsilon0": [0.0, 1e-12, 1.0],
-            "delta": [1e-6, 1e-6, 1.0],
-        },
-        bounds="fast",
-    )
-    assert found["epsilon"][[0, 2]].tolist() == [0.0, 0.0]
-    assert 0 < found["epsilon"][1] <= 1.000001e-12
-    assert not found.failed.any()
 
 
 GRID = {
