@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import json
 import math
 
@@ -20,8 +21,9 @@ from jax.flatten_util import ravel_pytree
 from stand_in import quick_account
 
 import checkin_jax as cj
-from checkin_jax.accounting.account import account
+from checkin_jax._rounding import up
 from checkin_jax.auditing import one_run
+from checkin_jax.protocols import VIEWS, Cover
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.schedules import draws
 
@@ -33,10 +35,26 @@ ROUNDS = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.4, num_rounds=12)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoundedNoise(cj.Gaussian):
-    """Gaussian noise on a grid: at least as private as Gaussian noise, which is what accounts for it."""
+class RoundedNoise(cj.Randomizer):
+    """Normal noise, then rounding to a grid: post-processing, known by its privacy profile alone."""
 
-    step: float
+    noise_multiplier: float
+    step: float = 0.25
+
+    @property
+    def description(self):
+        return f"normal noise of {self.noise_multiplier:g} clip norms, rounded to {self.step:g}"
+
+    @property
+    def largest_loss(self):
+        return math.inf
+
+    def profile(self, loss):
+        return cj.Gaussian(noise_multiplier=self.noise_multiplier).profile(loss)
+
+    @property
+    def assumptions(self):
+        return ("the grid is chosen beforehand",)
 
 
 @cj.training.register_mechanism(RoundedNoise)
@@ -54,8 +72,30 @@ class RoundedMessages(cj.training.Mechanism):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EverybodyTwice(cj.Shuffle):
+class EverybodyTwice(cj.CheckInProtocol):
     """Plain shuffling in which a unit is two updates, each from one half of the clients by a coin of the day."""
+
+    num_clients: int
+    num_rounds: int = 1
+
+    _unit = "num_rounds"
+    title = "everybody, in halves"
+
+    @property
+    def description(self):
+        return f"over {self.num_rounds} days, in halves"
+
+    @property
+    def assumptions(self):
+        return ("the coin of the day is fair",)
+
+    @property
+    def rate(self):
+        return 1.0
+
+    @property
+    def cover(self):
+        return Cover(self.num_clients, 1.0)
 
 
 @cj.training.register_schedule(EverybodyTwice)
@@ -75,14 +115,6 @@ class Halves(cj.training.Schedule):
             return rng.permutation(np.flatnonzero((rng.random(self.protocol.num_clients) < 0.5) == half))
 
         return clients
-
-
-def foreign_account(protocol, randomizer, **options):
-    """What an accountant of foreign classes would say: here by what they are at least as private as."""
-    known = cj.Shuffle(num_clients=protocol.num_clients, num_rounds=protocol.num_units)
-    if isinstance(protocol, EverybodyTwice):
-        protocol = known
-    return account(protocol, cj.Gaussian(noise_multiplier=randomizer.noise_multiplier), **options)
 
 
 def two_classes(number=400, seed=0):
@@ -541,23 +573,40 @@ def test_data_sets_that_do_not_fit_together_are_refused(arguments, match):
 # Foreign randomizers and protocols.
 
 
+def all_say_the_same(run, report, folder):
+    """What was trained is what is accounted for, in the report, its files, the metrics and the page."""
+    statement, read = (folder / "report.txt").read_text(), cj.training.read(folder)
+    saved = json.loads((folder / "report.json").read_text())["guarantees"]
+    page = html.unescape(run_page.build(read))
+    assert read.run == run
+    for view in VIEWS:
+        g = cj.account(run.protocol, run.randomizer, delta=run.delta, view=view)
+        assert 0.0 <= g.lower <= g.epsilon < math.inf
+        assert report.guarantees[view] == g
+        assert saved[view] == json.loads(json.dumps(g.as_dict()))
+        assert str(g) in statement
+        assert up(g.epsilon, 4) in page
+        assert f"{run.protocol.observed(view)}<br><small>view {view}</small>" in page
+        assert {*run.randomizer.assumptions} <= {*g.assumptions}
+    last, messages = metrics_of(folder)[-1], report.guarantees["messages"]
+    assert {*run.protocol.assumptions} <= {*messages.assumptions}
+    assert (last["epsilon"], last["epsilon_lower"]) == (messages.epsilon, messages.lower)
+    assert (last["view"], last["method"]) == ("messages", messages.method)
+
+
 @pytest.mark.parametrize("simulate", ["aggregate", "messages"])
 def test_a_foreign_randomizer_is_trained_reported_read_back_and_audited(tmp_path, simulate):
     randomizer = RoundedNoise(noise_multiplier=0.5, step=0.25)
     run = cj.training.PrivateRun(protocol=ROUNDS, randomizer=randomizer, clip_norm=1.0, simulate=simulate)
     folder = tmp_path / "run"
-    report = cj.training.train(
-        run, plain_model(), DATASET, folder, optimizer=optax.sgd(1.0), seed=3, account_fn=foreign_account
-    )
+    report = cj.training.train(run, plain_model(), DATASET, folder, optimizer=optax.sgd(1.0), seed=3)
     assert report.accuracy > 0.8
     assert report.message[1] == pytest.approx(ROUNDS.num_clients**-1.5)
-    read = cj.training.read(folder)
-    assert read.run == run
-    assert "noise_multiplier" in run_page.build(read, foreign_account)
+    all_say_the_same(run, report, folder)
     small = dataclasses.replace(
         run, protocol=cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)
     )
-    found = cj.auditing.audit(small, runs=300, seed=1, account_fn=foreign_account)
+    found = cj.auditing.audit(small, runs=300, seed=1)
     assert found.passed
     assert max(finding.lower for finding in found.findings) > 0.1
 
@@ -575,7 +624,7 @@ def test_the_audit_finds_a_foreign_mechanism_that_is_not_what_it_says():
     run = cj.training.PrivateRun(
         protocol=cj.Shuffle(num_clients=3, num_rounds=2), randomizer=Claimed(noise_multiplier=2.0, step=0.01)
     )
-    found = cj.auditing.audit(run, runs=1_000, views=("local",), seed=1, account_fn=foreign_account)
+    found = cj.auditing.audit(run, runs=1_000, views=("local",), seed=1)
     assert not found.passed
 
 
@@ -591,33 +640,19 @@ def test_a_foreign_protocol_is_trained_reported_read_back_and_audited(tmp_path):
         optimizer=optax.sgd(1.0),
         eval_every=3,
         seed=3,
-        account_fn=foreign_account,
     )
     assert (report.rounds, report.units) == (12, 6)
     assert report.accuracy > 0.8
     lines = metrics_of(folder)
     assert [line["window"] for line in lines] == [1 + t // 2 for t in range(12)]
     assert all(lines[t]["check_ins"] + lines[t + 1]["check_ins"] == 300 for t in range(0, 12, 2))
-    read = cj.training.read(folder)
-    assert read.run == run
-    assert run_page.build(read, foreign_account)
-    found = cj.auditing.audit(run, runs=300, views=("aggregate",), seed=1, account_fn=foreign_account)
+    all_say_the_same(run, report, folder)
+    half = cj.account(protocol.repeated(3), GAUSSIAN, delta=run.delta)
+    assert lines[5]["epsilon"] == half.epsilon < report.guarantees["messages"].epsilon
+    found = cj.auditing.audit(run, runs=300, views=("aggregate",), seed=1)
     assert found.passed
     assert type(found.findings[0].protocol) is EverybodyTwice
     assert found.findings[0].protocol.num_clients == 3
-
-
-def test_a_foreign_protocol_counts_a_unit_that_was_begun(tmp_path):
-    def interrupt(line):
-        if line["round"] == 3:
-            raise KeyboardInterrupt
-
-    run = cj.training.PrivateRun(protocol=EverybodyTwice(num_clients=20, num_rounds=6), randomizer=GAUSSIAN)
-    report = cj.training.train(
-        run, plain_model(), DATASET, tmp_path / "run", on_round=interrupt, seed=1, account_fn=quick_account
-    )
-    assert (report.rounds, report.units) == (3, 2)
-    assert report.guarantees["messages"].protocol.num_rounds == 2
 
 
 # Classes nobody registered.

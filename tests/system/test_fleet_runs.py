@@ -8,7 +8,6 @@ from pathlib import Path
 
 import jsonschema
 import optax
-import pytest
 from stand_in import two_clouds
 
 import checkin_jax as cj
@@ -100,32 +99,6 @@ def test_where_all_have_one_rate_no_table_by_rate_is_made(tmp_path):
     assert report.by_rate == {}
     assert report.as_dict()["epsilon_by_rate"] == {}
     assert "a client is expected to send" in str(report)
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        cj.ShuffledCheckIn(num_clients=30, check_in_prob=FLEET, num_rounds=8),
-        cj.from_availability([30, 10, 20, 5] * 2, 0.3),
-    ],
-    ids=["rates", "log"],
-)
-def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, protocol):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    trained(protocol, whole)
-
-    class Killed(Exception):
-        pass
-
-    def kill(line):
-        if line["round"] == 6:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(protocol, killed, on_round=kill, checkpoint_every=3)
-    trained(protocol, killed, checkpoint_every=3, resume=True)
-    for name in ("metrics.jsonl", "parameters.npz"):
-        assert (whole / name).read_bytes() == (killed / name).read_bytes()
 
 
 def test_the_audit_of_a_fleet_passes_and_finds_out_who_takes_the_mean_rate_for_all():

@@ -67,23 +67,6 @@ def test_a_saved_accountant_is_a_ledger(capsys, here):
     assert found["epsilon"] == accountant.guarantee(1e-5).epsilon
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (None, "No such file"),
-        ("{", "no ledger"),
-        ("[]", "no object"),
-        ("{}", "no ledger: expected a file made by"),
-    ],
-)
-def test_what_is_no_ledger_is_refused(capsys, here, content, word):
-    if content is not None:
-        (here / "x.json").write_text(content)
-        assert word in refused(capsys, "ledger", "add", "x.json", *RUN, "--epsilon0", "1")
-        assert (here / "x.json").read_text() == content
-    assert word in refused(capsys, "ledger", "show", "x.json")
-
-
 def test_one_relation_a_file_and_one_writer_at_a_time(capsys, here, monkeypatch):
     run(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1")
     before = (here / "one.json").read_bytes()

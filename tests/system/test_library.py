@@ -171,22 +171,6 @@ def test_a_client_that_draws_its_records_anew_moves_by_those_of_the_round(tmp_pa
     assert about["records_per_round"] == 1
 
 
-def test_a_resumed_run_draws_the_records_of_its_rounds_again(tmp_path):
-    def kill(line):
-        if line["round"] == 4:
-            raise ZeroDivisionError
-
-    data = cj.training.Dataset(records=TABLE, owner=np.arange(60) % 20)
-    options = {"data": data, "records_per_round": 1, "optimizer": optax.sgd(0.1)}
-    options["run"] = dataclasses.replace(RUN, protocol=dataclasses.replace(RUN.protocol, num_clients=20))
-    train(tmp_path / "whole", **options)
-    with pytest.raises(ZeroDivisionError):
-        train(tmp_path / "run", checkpoint_every=2, on_round=kill, **options)
-    train(tmp_path / "run", resume=True, **options)
-    for name in ("metrics.jsonl", "parameters.npz"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
 # What is refused before anything has run.
 
 

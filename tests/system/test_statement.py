@@ -296,12 +296,6 @@ def test_checks_stand_beside_their_assumptions_and_those_of_nothing_are_refused(
     assert "num_clients=10: expected 2000 or more" in capsys.readouterr().err
 
 
-def test_without_a_view_the_target_is_said_for_each(subjects):
-    shown = as_read(subjects("year.json"))
-    assert "not met in view local, met in view messages" in shown
-    assert "has not declared which adversary there is" in shown
-
-
 @pytest.mark.parametrize("form", ["text", "html"])
 def test_what_is_left_is_that_of_the_view_that_applies(subjects, capsys, form):
     cli.main(["ledger", "show", "year.json", "--bounds", "fast", "--json"])

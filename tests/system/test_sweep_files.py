@@ -1,14 +1,10 @@
 """Sweeps in files: three formats, resuming after a kill, many devices, two processes, and the command."""
 
 import contextlib
-import errno
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -101,34 +97,6 @@ def test_files_that_are_no_tables_are_refused(tmp_path, text):
         cj.sweep(table=tmp_path / "t.csv")
 
 
-def test_a_killed_sweep_resumes_to_the_same_rows(tmp_path, right):
-    out = tmp_path / "sweep.csv"
-    folder = tmp_path / "sweep.csv.blocks"
-    args = command("--out", str(out), "--block-rows", "8")
-    running = subprocess.Popen(args, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while len(list(folder.glob("0*.parquet"))) < 3 and time.monotonic() < deadline and running.poll() is None:
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    finished = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.parquet")}
-    assert 3 <= len(finished) < COUNT / 8
-    assert not out.exists()
-
-    def run(*more):
-        again = (*AXES, "--out", str(out), "--block-rows", "8", *more)
-        with pytest.raises(SystemExit) as stop:
-            cli.main(["sweep", *again])
-        return stop.value.code
-
-    assert run() == 2  # not resumed by accident
-    assert run("--resume", "--delta", "1e-5") == 2  # another sweep
-    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.parquet")} == finished
-    cli.main(["sweep", *AXES, "--out", str(out), "--block-rows", "8", "--resume"])
-    assert rows(out) == right
-    assert not folder.exists()
-
-
 def test_a_sweep_of_another_version_is_not_resumed(tmp_path):
     plan = {"version": "0.0.1", "rows": 5}
     with store.Store(tmp_path / "s.csv", plan, resume=False):
@@ -139,26 +107,6 @@ def test_a_sweep_of_another_version_is_not_resumed(tmp_path):
         pass
 
 
-def test_a_full_disk_gets_one_line_and_keeps_finished_blocks(tmp_path, monkeypatch, capsys, right):
-    out, kept = tmp_path / "sweep.csv", store.Store.write
-
-    def full(self, block, columns):
-        if block == 3:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
-        kept(self, block, columns)
-
-    monkeypatch.setattr(store.Store, "write", full)
-    args = ["sweep", *AXES, "--out", str(out), "--block-rows", "500"]
-    with pytest.raises(SystemExit) as stop:
-        cli.main(args)
-    assert stop.value.code == 2
-    assert re.fullmatch(r"checkin: No space left on device: .*--resume\n", capsys.readouterr().err)
-    assert len(list((tmp_path / "sweep.csv.blocks").glob("0*.parquet"))) == 3
-    monkeypatch.setattr(store.Store, "write", kept)
-    cli.main([*args, "--resume"])
-    assert rows(out) == right
-
-
 def test_eight_devices_give_the_same_rows(tmp_path, right):
     out = tmp_path / "eight.parquet"
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -166,17 +114,6 @@ def test_eight_devices_give_the_same_rows(tmp_path, right):
         command("--out", str(out), "--block-rows", "700"), check=True, env=flags, capture_output=True
     )
     assert rows(out) == right
-
-
-def test_a_read_only_folder_gets_one_clear_line(capsys, tmp_path, monkeypatch):
-    def refused(self, *args, **more):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-
-    monkeypatch.setattr("pathlib.Path.mkdir", refused)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["sweep", *AXES, "--out", str(tmp_path / "a.csv")])
-    assert stop.value.code == 2
-    assert re.fullmatch(r"checkin: Permission denied: .*\n", capsys.readouterr().err)
 
 
 def test_a_file_that_is_there_stays_unless_it_may_be_replaced(capsys, tmp_path):
@@ -323,14 +260,6 @@ def test_a_row_without_a_number_is_an_error_and_the_others_go_on(monkeypatch):
     assert found["error"].tolist() == ["rdp: the evaluation gave no number", ""]
     assert np.isnan(found["rdp"][0])
     assert found["rdp"][1] > 0
-
-
-def test_a_sweep_and_its_file_serve_as_the_next_ones_table(tmp_path):
-    first = cj.sweep(epsilon0=[1.0, 2.0], **PUBLISHED)
-    again = cj.sweep(what="published", table=first)
-    assert again["epsilon"].tolist() == first["epsilon"].tolist()
-    loaded = cj.sweep(what="published", table=first.save(tmp_path / "first.csv"))
-    assert loaded["epsilon"].tolist() == first["epsilon"].tolist()
 
 
 def test_a_cell_that_is_no_number_is_one_row_with_an_error(tmp_path):

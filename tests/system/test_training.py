@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from stand_in import image_training, quick_account
 
-from checkin_jax._rounding import up
-from checkin_jax.accounting.account import account
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
-from checkin_jax.randomizers import Gaussian, PureLDP
+from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import budget, loop
 from checkin_jax.training.examples import data, images, networks
 from checkin_jax.training.model import named_arrays
@@ -116,17 +114,6 @@ def test_empty_rounds_change_nothing_and_are_counted(tmp_path):
     assert [line["check_ins"] for line in _metrics(tmp_path / "run")] == [0] * 5
 
 
-@pytest.mark.parametrize("simulate", ["aggregate", "messages"])
-def test_ldp_sgd_runs_in_every_mode_and_names_it(tmp_path, simulate):
-    config = _config(randomizer=PureLDP(epsilon0=2.0), simulate=simulate, rounds=2)
-    result = _run(config, tmp_path / "run")
-    text = (tmp_path / "run" / "report.txt").read_text()
-    assert repr(simulate) in text
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["simulate"] == simulate
-    assert np.all(np.isfinite(_flat(tmp_path / "run")))
-    assert result.message == (2.0, 0.0)
-
-
 def test_a_run_directory_is_complete_and_consistent(tmp_path):
     folder = tmp_path / "runs" / "one"
     lines = []
@@ -205,21 +192,6 @@ def test_entropy_may_come_from_elsewhere_and_the_run_says_so(tmp_path):
     assert not (tmp_path / "e").exists()
 
 
-def test_an_interrupted_run_reports_the_rounds_that_ran(tmp_path):
-    def interrupt(line):
-        if line["round"] == 3:
-            raise KeyboardInterrupt
-
-    result = _run(_config(rounds=10), tmp_path / "run", interrupt)
-    assert result.rounds == 3
-    assert result.stopped == "interrupted"
-    assert len(_metrics(tmp_path / "run")) == 3
-    assert result.guarantees["messages"].protocol.num_rounds == 3
-    assert result.planned["messages"].protocol.num_rounds == 10
-    assert "ended after 3 of 10 rounds (interrupted)" in (tmp_path / "run" / "report.txt").read_text()
-    np.testing.assert_array_equal(_flat(tmp_path / "run"), _train(tmp_path / "short", rounds=3))
-
-
 def test_an_interrupt_inside_a_round_leaves_it_out(tmp_path, monkeypatch):
     """Nobody has seen anything of it."""
     whole, left = loop.round_sum, itertools.count()
@@ -266,23 +238,6 @@ def test_the_loop_is_never_more_than_a_few_rounds_ahead(tmp_path, monkeypatch):
     assert len(_metrics(tmp_path / "failed")) == 11
 
 
-def test_one_epsilon_for_one_run(tmp_path):
-    """Where the quick bound is another one: metrics, report and page of evaluations say the same."""
-    config = _config(n=20_000, prob=0.001, rounds=6, eval_every=2, target_accuracy=0.99)
-    result = _run(config, tmp_path / "run", account_fn=account)
-    lines = [line for line in _metrics(tmp_path / "run") if "accuracy" in line]
-    assert [line["round"] for line in lines] == [2, 4, 6]
-    for line in lines:
-        right = report.guarantee(config.run, config.run.schedule.so_far(line["round"]), "messages")
-        assert (line["epsilon"], line["epsilon_lower"]) == (right.epsilon, right.lower)
-        assert (line["view"], line["method"]) == (right.view, right.method)
-    assert lines[-1]["epsilon"] == result.guarantees["messages"].epsilon
-    stated = f"({up(lines[-1]['epsilon'])}, 1e-06)-differential privacy, certified, view 'messages'"
-    assert stated in (tmp_path / "run" / "report.txt").read_text()
-    quick = account(config.run.protocol, config.run.randomizer, delta=1e-6, view="messages")
-    assert lines[-1]["epsilon"] <= quick.epsilon
-
-
 def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path):
     asked = []
 
@@ -305,15 +260,6 @@ def test_a_run_accounts_for_no_setting_twice_and_for_few(tmp_path):
     assert [line["round"] for line in lines if "epsilon" in line] == [*range(11, 201, 11), 201]
 
 
-def test_an_interrupt_before_the_first_round_is_passed_on(tmp_path, monkeypatch):
-    def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(draws, "participants", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        _run(_config(), tmp_path / "run")
-
-
 def test_a_target_accuracy_ends_the_run_and_both_ledgers_are_shown(tmp_path):
     config = _config(rounds=10, eval_every=2, target_accuracy=1e-9)
     result = _run(config, tmp_path / "run")
@@ -329,15 +275,6 @@ def test_shared_records_are_disclosed(tmp_path):
     assert "drew their records with replacement" not in (tmp_path / "own" / "report.txt").read_text()
 
 
-def test_a_used_run_directory_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "note.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="not empty"):
-        _run(_config(), tmp_path)
-    with pytest.raises(FileExistsError, match="not empty"):
-        RunDirectory(tmp_path / "note.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
-
-
 def test_files_are_written_whole_or_not_at_all(tmp_path):
     with RunDirectory(tmp_path / "run") as folder:
         folder.write_json("a.json", {"x": 1})
@@ -347,21 +284,6 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
             folder.log({"x": math.inf})
     assert json.loads((tmp_path / "run" / "a.json").read_text()) == {"x": 1}
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == ""
-
-
-def test_images_without_a_network_are_refused(tmp_path):
-    pixels = np.zeros((4, 9, 9), np.uint8)
-    labels = np.zeros(4, np.uint8)
-    odd = data.LabelledImages(
-        name="odd",
-        train_images=pixels,
-        train_labels=labels,
-        test_images=pixels,
-        test_labels=labels,
-        max_value=1,
-    )
-    with pytest.raises(ValueError, match="image_side=9"):
-        images.train(_config(), odd, tmp_path / "run")
 
 
 def test_one_gaussian_message_is_stated_at_its_own_delta():
