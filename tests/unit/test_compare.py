@@ -124,9 +124,17 @@ def test_local_epsilon_inverts_the_gaussian_profile(mu):
     assert gaussian.delta_g(mu, epsilon * (1 - 1e-9)) > 1e-9 * (1 - 1e-9)
 
 
-RANDOM_CHECK_INS = {
+ONE_SHUFFLE = {
     f"{name}, strong composition"
-    for name in ("Theorem 5.1", "Theorem 5.1, un-relaxed sum", "Erlingsson et al. 2019, Theorem 7")
+    for name in (
+        "Theorem 5.1",
+        "Theorem 5.1, un-relaxed sum",
+        "Erlingsson et al. 2019, Theorem 7",
+        "Feldman et al. 2021, Theorem 3.1",
+        "Feldman et al. 2023, Theorem 3.2",
+        "Balle et al. 2019, privacy blanket, Hoeffding",
+        "Balle et al. 2019, privacy blanket, Bennett",
+    )
 }
 INVALID = {"Theorem 2", "Theorem 1 with weight gamma", "Approach 1", "Approach 2", "Baseline"}
 APPROXIMATE = {
@@ -144,7 +152,7 @@ PURE, SLOTS = cj.PureLDP(epsilon0=0.5), {"num_clients": 1_000, "num_slots": 100}
         (cj.AveragedUpdates(**SLOTS), PURE, {"Theorem 4.1"}),
         # The theorem is for clients that all take part.
         (cj.AveragedUpdates(**SLOTS, check_in_prob=0.5), PURE, set()),
-        (cj.Shuffle(num_clients=1_000, num_rounds=3), PURE, SHUFFLED | RANDOM_CHECK_INS),
+        (cj.Shuffle(num_clients=1_000, num_rounds=3), PURE, SHUFFLED | ONE_SHUFFLE),
         (cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=100), PURE, SHUFFLED),
         (
             cj.ShuffledCheckIn(num_clients=100_000, check_in_prob=0.01, num_rounds=10),
