@@ -253,3 +253,14 @@ def test_messages_of_every_kind_compete(window, randomizer, relation, most):
     run = cj.SlidingWindow(num_clients=10**6, window=window, num_epochs=50)
     g = cj.account(run, randomizer, delta=1e-6, neighboring_relation=relation)
     assert g.lower < g.epsilon < most * g.lower
+
+
+def test_a_window_of_far_more_slots_than_messages_leaks_what_its_messages_do():
+    """No two clients meet but with a probability of 1e-12: without the slots' order this is shuffled check-in."""
+    rounds, mechanism = 100_000, cj.KaryResponse(epsilon0=2.0, num_values=3)
+    window = cj.FixedWindow(
+        num_clients=5, num_slots=10**11, check_in_prob=1e-4, num_epochs=rounds, empty_slots="visible"
+    )
+    shuffled = cj.ShuffledCheckIn(num_clients=5, check_in_prob=1e-4, num_rounds=rounds)
+    lower = cj.account(shuffled, mechanism, delta=1.001e-6).lower
+    assert cj.account(window, mechanism, delta=1e-6).epsilon >= lower
