@@ -167,8 +167,8 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
     plain = np.exp(quietly(binomial.log_pmf)(counted, host(m), host(likely)))
     stirling = float(binomial.stirling_error(host(n)))
     scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
-    # Each node is a power of at most m and an exponential of at most n.
-    rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + m)) * sizes
+    # Each node is a power of at most `high` and an exponential of at most n.
+    rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + high)) * sizes
     return np.maximum(scale * ((values + rounding) / nodes) * (1.0 + _ROUNDING), 0.0)
 
 
