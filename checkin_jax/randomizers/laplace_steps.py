@@ -17,26 +17,19 @@ import numpy as np
 
 from checkin_jax.randomizers.step_sets import StepSet
 
-# Number of cells of the grid; the two at the ends are half cells. Range of lengths of the interval: below it rounding
-# is too large, above it remainders are too large.
-CELLS, SHORTEST, LONGEST = 15, 0.05, 4.0
+# Range of lengths of the interval: below it rounding is too large, above it remainders are too large.
+SHORTEST, LONGEST = 0.05, 6.5
+# Number of cells of the grid, of which the two at the ends are half cells; for intervals from _LONG on.
+CELLS, _LONG, _MORE_CELLS = 15, 3.3, 31
 # Numbers of places on either side of zero.
 _RIGHT, _LEFT = 15, 16
 # Values of c - 1 at which transforms are computed, as shares of p - 1; chords between them are upper bounds.
 _ABOVE = np.concatenate([[0.0], np.geomspace(4e-4, 1.0, 12)])
-# Listed laws, with records as shares of the interval. The target's records are the two ends, or one end and a record
-# between; the other client is at the far end.
+# Listed laws: the target's records are the two ends, the other client's is at an end or one of _BETWEEN between; or the
+# target's are one end and a record between, at one of the shares _NEARER, the other client's at the far end. On long
+# intervals such records are so far apart.
 _BETWEEN, _NEARER = 6, (0.4, 0.7)
-_LISTED = (
-    (0.0, 1.0, 0.0),
-    (0.0, 1.0, 1.0),
-    *((0.0, 1.0, (i + 1.0) / (_BETWEEN + 1.0)) for i in range(_BETWEEN)),
-    *((0.0, share, 1.0) for share in _NEARER),
-    *((1.0 - share, 1.0, 0.0) for share in _NEARER),
-)
-# Laws whose mixtures are tried: neighbours in these rows.
-_ROWS = ((0, *range(2, 2 + _BETWEEN), 1), (1, 9, 8), (0, 11, 10), (0, 1))
-_PAIRS = tuple(pair for row in _ROWS for pair in itertools.pairwise(row))
+_BETWEEN_APART, _NEARER_APART = 0.3, 0.5
 _SHARES = np.square(np.sin(0.5 * np.pi * np.linspace(0.0, 1.0, 25)))
 # Additional shares of the two ends' laws, for rare large steps.
 _ENDS = (0.0, 0.01, 0.03, 0.1)
@@ -84,7 +77,7 @@ class LaplaceSteps(StepSet):
     """
 
     epsilon0: float
-    cells: int = CELLS
+    cells: int
 
     @property
     def _width(self) -> float:
@@ -112,10 +105,28 @@ class LaplaceSteps(StepSet):
         return grid[index], (index == 0) | (index == last)
 
     @functools.cached_property
-    def _listed(self) -> np.ndarray:
-        """Flags of triples that are `_LISTED`, or next to a listed one."""
-        wanted = self.epsilon0 * np.array(_LISTED)[:, None, :]
-        return np.argmin(np.abs(self._triples[0] - wanted).sum(axis=-1), axis=1)
+    def _listed(self) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """Triples that are listed laws, the two ends' first; and pairs of these whose mixtures are tried."""
+        between, nearer = np.arange(1.0, _BETWEEN + 1.0) / (_BETWEEN + 1.0), np.array(_NEARER)
+        if self.epsilon0 >= _LONG:
+            between, nearer = (
+                np.arange(1.0, parts) / parts
+                for parts in (math.ceil(self.epsilon0 / apart) for apart in (_BETWEEN_APART, _NEARER_APART))
+            )
+        records = [
+            (0.0, 1.0, 0.0),
+            (0.0, 1.0, 1.0),
+            *((0.0, 1.0, share) for share in between),
+            *((0.0, share, 1.0) for share in nearer),
+            *((1.0 - share, 1.0, 0.0) for share in nearer),
+        ]
+        inner = range(2, 2 + len(between))
+        near, far = (range(start, start + len(nearer)) for start in (inner.stop, inner.stop + len(nearer)))
+        # Laws next to each other in a row are alike.
+        rows = (0, *inner, 1), (1, *reversed(near)), (0, *reversed(far)), (0, 1)
+        wanted = self.epsilon0 * np.array(records)[:, None, :]
+        places = np.argmin(np.abs(self._triples[0] - wanted).sum(axis=-1), axis=1)
+        return places, [pair for row in rows for pair in itertools.pairwise(row)]
 
     def _values(self, c: float, knots: np.ndarray) -> np.ndarray:
         """Upper bounds on the transforms of all triples, remainders included; [triples, knots]."""
@@ -168,10 +179,11 @@ class LaplaceSteps(StepSet):
         above = math.expm1(self.epsilon0) * _ABOVE
         knots = np.stack([self._places(1.0 + each) for each in above])
         values = np.stack([self._values(1.0 + each, at) for each, at in zip(above, knots, strict=True)])
-        laws = values[:, self._listed]
+        listed, pairs = self._listed
+        laws = values[:, listed]
         for law in np.moveaxis(laws, 1, 0):
             values = values[:, ~np.all(values <= law[:, None, :], axis=(0, 2))]
-        return above, knots, _above(values, laws, knots)
+        return above, knots, _above(values, laws, knots, pairs)
 
     def _at(self, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Knots and laws at c - 1 = above, by chords in c: [losses, knots] and [losses, laws, knots]."""
@@ -202,12 +214,15 @@ def _stretched(laws: np.ndarray, knots: np.ndarray, factor: float) -> np.ndarray
     return found
 
 
-def _above(values: np.ndarray, laws: np.ndarray, knots: np.ndarray) -> np.ndarray:
+def _above(
+    values: np.ndarray, laws: np.ndarray, knots: np.ndarray, pairs: list[tuple[int, int]]
+) -> np.ndarray:
     """The laws, stretched until every value is below one mixture of them, the same at both ends of an interval of c.
 
-    values, laws: transforms, [nodes, laws, knots]. A stretched law dominates the law itself.
+    values, laws: transforms, [nodes, laws, knots]. pairs: of laws, whose mixtures are tried. A stretched law dominates
+    the law itself.
     """
-    mixtures = [(ends, share, *pair) for ends in _ENDS for pair in _PAIRS for share in _SHARES]
+    mixtures = [(ends, share, *pair) for ends in _ENDS for pair in pairs for share in _SHARES]
     candidates = [_stretched(laws, knots, factor) for factor in _STRETCHED]
     needed, remain, factor = [], [], 0
     for interval in range(len(knots) - 1):
@@ -245,4 +260,4 @@ def _not_below(
 @functools.lru_cache(maxsize=16)
 def laplace_steps(epsilon0: float) -> LaplaceSteps:
     """`LaplaceSteps` of an interval of epsilon0 scales, cached."""
-    return LaplaceSteps(epsilon0)
+    return LaplaceSteps(epsilon0, _MORE_CELLS if epsilon0 >= _LONG else CELLS)

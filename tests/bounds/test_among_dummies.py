@@ -208,6 +208,63 @@ def test_the_algorithm_is_below(n, m, prob):
                     assert brute.hockey_stick(one, two, c) <= replaced[i] + 1e-12
 
 
+@pytest.mark.parametrize(("rates", "m"), [((0.9, 0.3), 2), ((0.2, 1.0, 0.5), 3)])
+def test_the_algorithm_at_unequal_rates_is_below(rates, m):
+    """For the fastest client and for slower ones; the slowest client's bound does not cover the fastest."""
+    mu, n, fastest, exceeded = 3.0, len(rates), max(rates), False
+    sums = sum(rates) - fastest, sum(rates)
+    replaced, slowest = (
+        displaced_replaced(CommonWindow(n, m, rate, mu, MASS, sums)).upper(LOSSES)
+        for rate in (fastest, min(rates))
+    )
+    trees = [brute.constant_tree(cells((-1.0, 1.0, 0.3), mu, 12), m), adaptive(mu, m, 8, n + m)]
+    for tree, target in itertools.product(trees, rates):
+        faster = list(rates)
+        faster.remove(target)
+        used = brute.fixed_window(n, m, (*faster, target))
+        for others in itertools.product(range(3), repeat=n - 1):
+            views = [brute.output_law(used, (*others, client), tree) for client in (0, 1)]
+            for one, two in itertools.permutations(views):
+                truth = np.array([brute.hockey_stick(one, two, math.exp(loss)) for loss in LOSSES])
+                assert (truth <= replaced + 1e-12).all()
+                exceeded = exceeded or bool((truth > slowest).any())
+    assert exceeded
+
+
+@pytest.mark.parametrize("m", [12, 60])
+def test_levels_at_unequal_rates_are_on_their_sides(m):
+    rates = [0.9] * 40 + [0.05] * 200 + [0.5] * 60
+    law, filled = np.eye(1, m + 1)[0], np.arange(m + 1.0)
+    for rate in rates:
+        moved = law * rate * (m - filled) / m
+        law = law - moved + np.append(0.0, moved[:-1])
+    total = sum(rates)
+    common = CommonWindow(len(rates) + 1, m, 0.3, 1.0, 20.0, (total, total))
+    least, few = common.participants
+    assert 0 < least < total
+    for upper in (True, False):
+        found, rest = common.filled(upper)
+        assert levels_of(law, found, rest + few, upper)
+        assert not levels_of(law, found, rest + few, not upper)
+
+
+@pytest.mark.parametrize(
+    ("rates", "slots", "most"),
+    [
+        (cj.Rates(values=[0.00754, 0.00319, 0.0308, 0.123], counts=[5_110, 189, 1_679, 280]), 511, 1.6),
+        (cj.RateLimits(largest=0.123, expected_check_ins=124.0), 80_000, 2.5),
+    ],
+)
+def test_few_others_cost_little_at_unequal_rates(rates, slots, most):
+    """Where any other client may be displaced, upper over lower end is 26."""
+    run = cj.FixedWindow(num_clients=7_258, num_slots=slots, check_in_prob=rates, num_epochs=10)
+    found = cj.account(run, cj.Gaussian(noise_multiplier=0.936), delta=3.5e-8)
+    assert found.method.startswith("allocation")
+    assert found.epsilon < most * found.lower
+    stated = any("exactly the stated probability" in text for text in found.assumptions)
+    assert stated == isinstance(rates, cj.Rates)
+
+
 def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
     """Six clients in two slots, the others far: what the theorem says, and two things that it does not say."""
     n, m, mu, losses = 6, 2, 2.0, np.array([0.2, 0.6, 1.0, 1.6])

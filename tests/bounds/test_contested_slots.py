@@ -233,3 +233,14 @@ def test_weights_are_those_of_the_steps():
         slots = HiddenSlots(number, 0.8 * number / 50, profile, MASS)
         mixed += binom.pmf(number, 50, 0.5) * np.asarray(slots.upper(losses))
     assert np.asarray(seldom.upper(losses)) == pytest.approx(mixed, rel=0.02, abs=1e-8)
+
+
+def test_a_window_of_far_more_slots_than_messages_leaks_what_its_messages_do():
+    """No two clients meet but with a probability of 1e-12: without the slots' order this is shuffled check-in."""
+    rounds, mechanism = 100_000, cj.KaryResponse(epsilon0=2.0, num_values=3)
+    window = cj.FixedWindow(
+        num_clients=5, num_slots=10**11, check_in_prob=1e-4, num_epochs=rounds, empty_slots="visible"
+    )
+    shuffled = cj.ShuffledCheckIn(num_clients=5, check_in_prob=1e-4, num_rounds=rounds)
+    lower = cj.account(shuffled, mechanism, delta=1.001e-6).lower
+    assert cj.account(window, mechanism, delta=1e-6).epsilon >= lower

@@ -1,9 +1,11 @@
 """The law of the number of occupied slots: exact at small sizes, stochastically on its side at all."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from conftest import ORACLE_ROUNDING
 from oracles import random_check_ins, windows
 
 from checkin_jax.numerics.counts import occupancy
@@ -60,6 +62,43 @@ def test_laws_at_large_sizes(n, m, prob):
         for edge in np.unique(np.concatenate([values, k[:: max(len(k) // 50, 1)]])):
             ours, truth = masses[values > edge].sum(), law[k > edge].sum()
             assert (ours >= truth * (1 - 1e-8) - 1e-12) if upper else (ours <= truth * (1 + 1e-8) + 1e-12)
+
+
+def few_in_many_slots(n, m, prob, most):
+    """Pr[K > e] for e < most, in exact arithmetic but for float64 at the end: over how many of n clients send."""
+    rate, law = Fraction(prob), [Fraction(0)] * (most + 1)
+    given = [Fraction(1)] + [Fraction(0)] * most
+    for sent in range(min(n, most) + 1):
+        mass = math.comb(n, sent) * rate**sent * (1 - rate) ** (n - sent)
+        law = [here + mass * each for here, each in zip(law, given)]
+        moved = [each * (1 - Fraction(k, m)) for k, each in enumerate(given)]
+        given = [each * Fraction(k, m) for k, each in enumerate(given)]
+        given = [each + before for each, before in zip(given, [Fraction(0), *moved])]
+    return np.array([float(sum(law[e + 1 :])) for e in range(most)])
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob"),
+    [
+        (10, 269_022_380, 0.00325),
+        (5, 10**11, 1e-4),
+        (10, 10**12, 1e-3),
+        (10, 10**12, 1e-6),
+        (40, 10**12, 0.01),
+    ],
+)
+def test_few_messages_in_many_slots_keep_their_digits(n, m, prob):
+    """The probability that a given slot is free is 1 - n p / m: of the occupied ones it had no digits left."""
+    truth = few_in_many_slots(n, m, prob, n)
+    for upper in (True, False):
+        values, masses = occupancy.law(n, m, prob, 40.0, upper)
+        ours = np.array([masses[values > e].sum() for e in range(n)])
+        if upper:
+            assert (ours >= truth * (1 - ORACLE_ROUNDING) - math.exp(-40.0)).all()
+            # The allowance for rounding grows with the number of slots.
+            assert ours[0] <= truth[0] * 1.01
+        else:
+            assert (ours <= truth * (1 + ORACLE_ROUNDING)).all()
 
 
 def test_bernstein_alone_serves_where_the_bulk_is_wide():

@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.windows import (
     gaussian_slots,
     sliding_windows,
 )
+from checkin_jax.rates import RateLimits
 
 # Bounds that cost less (seconds of one core, once compiled) are "fast".
 FAST = 0.06
@@ -199,6 +200,13 @@ def _of_few_clients(unit: Unit) -> tuple[str, ...]:
     return _of_common_slots(unit) if slots is not None and slots.num_rivals < slots.number else ()
 
 
+def _of_competitors(unit: Unit) -> tuple[str, ...]:
+    """The stated number, and rates unless only limits on them are known: others may be displaced, or hide who is."""
+    chosen = unit.protocol.unequal_used_slot_choices
+    limited = chosen is not None and isinstance(chosen.unequal_rates, RateLimits)
+    return (_COUNTED,) if limited else (_COUNTED, _STATED_RATE)
+
+
 def _of_slots(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed where sums count on a message in every slot: an empty one brings no noise."""
     slots = unit.slots
@@ -247,7 +255,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("profile", "R3", 0.2, theorems.small_window),
     _row("allocation", "G3", 0.05, gaussian_slots.g3, assumes_of=_of_few_clients),
     _row("allocation", "G3'", 0.05, gaussian_slots.g3_prime, assumes=(_COUNTED, _STATED_RATE)),
-    _row("allocation", "G5 R4", 0.5, common_slots.g5, assumes=(_COUNTED, _STATED_RATE)),
+    _row("allocation", "G5 R4", 0.5, common_slots.g5, assumes_of=_of_competitors),
     _row("allocation", "G7", 1.0, common_slots.g7, assumes=(_COUNTED, _STATED_RATE)),
     _row("allocation", "R5", 3.0, sliding_windows.r5),
     _row("allocation", "G9", 1.0, sliding_windows.g9),

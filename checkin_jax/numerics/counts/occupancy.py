@@ -161,12 +161,14 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
     for i in range(high - low + 1):
         values[i], sizes[i] = twice @ np.real(f), twice @ np.abs(f)
         f *= small
-    free = m - np.arange(low, high + 1.0)
-    plain = np.exp(quietly(binomial.log_pmf)(free, host(m), host(math.exp(-x))))
+    occupied = np.arange(low, high + 1.0)
+    # The less likely of the two: a probability near 1 has lost the digits of the other one.
+    counted, likely = (occupied, -math.expm1(-x)) if x < 0.5 else (m - occupied, math.exp(-x))
+    plain = np.exp(quietly(binomial.log_pmf)(counted, host(m), host(likely)))
     stirling = float(binomial.stirling_error(host(n)))
     scale = plain * math.sqrt(2.0 * math.pi * n) * math.exp(stirling)
-    # Each node is a power of at most m and an exponential of at most n.
-    rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + m)) * sizes
+    # Each node is a power of at most `high` and an exponential of at most n.
+    rounding = (1e-13 * math.sqrt(nodes) + 1e-15 * (n + high)) * sizes
     return np.maximum(scale * ((values + rounding) / nodes) * (1.0 + _ROUNDING), 0.0)
 
 

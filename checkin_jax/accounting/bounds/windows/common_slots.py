@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, UnitBound
+from checkin_jax.accounting.bounds.unequal.populations import choosing_population
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.mixtures import (
     NestedEvents,
@@ -60,7 +61,8 @@ _FEWEST_EMPTY, _FEWEST, _MOST, _MOST_MU = 0.02, 32, 10**6, 1.7
 class CommonWindow(NamedTuple):
     """n > 1 clients, the target included, in m common slots with hidden dummies.
 
-    num_clients, slots, prob: n, m and p_0. mu: 2 / noise_multiplier. neg_log_tail: as in `OneOfSlots`.
+    num_clients, slots, prob: n, m and p_0, at unequal rates the target's. mu: 2 / noise_multiplier. neg_log_tail: as in
+    `OneOfSlots`. sums: at unequal rates, a lower and an upper bound on the sum of the others' rates.
     """
 
     num_clients: int
@@ -68,28 +70,65 @@ class CommonWindow(NamedTuple):
     prob: float
     mu: float
     neg_log_tail: float
+    sums: tuple[float, float] | None = None
 
     @property
     def others(self) -> int:
         return self.num_clients - 1
 
     @property
+    def _between(self) -> tuple[int, int]:
+        """Numbers of the others, at unequal rates, of which fewer (Chernoff) or more (Bernstein) rarely take part."""
+        assert self.sums is not None
+        (low, high), mass = self.sums, self.neg_log_tail
+        fewest = max(math.floor(low - math.sqrt(2.0 * low * mass)), 0)
+        return fewest, min(math.ceil(high + occupancy.deviation(high, mass)), self.others)
+
+    @property
     def participants(self) -> tuple[int, float]:
         """(N_0, probability that fewer of the others take part)."""
-        return occupancy.fewest(float(self.others), self.prob, self.neg_log_tail)
+        if self.sums is None:
+            return occupancy.fewest(float(self.others), self.prob, self.neg_log_tail)
+        return self._between[0], math.exp(-self.neg_log_tail)
+
+    def filled(self, upper: bool) -> tuple[list[tuple[int, float]], float]:
+        """Levels of a law stochastically above K if `upper`, else below K given N >= N_0; and the mass of no level."""
+        mass = self.neg_log_tail - _SELDOM
+        if self.sums is None:
+            return occupancy.levels(self.others, self.slots, self.prob, mass, upper)
+        # All who take part are in a slot; more of them fill more slots.
+        number = self._between[upper]
+        found, rare = occupancy.levels(number, self.slots, 1.0, mass, upper) if number else ([(0, 1.0)], 0.0)
+        return found, rare + (math.exp(-self.neg_log_tail) if upper else 0.0)
 
     @property
     def occupied(self) -> tuple[float, float]:
-        """Mean of K, and an upper bound on its variance."""
-        return occupancy.moments(float(self.others), float(self.slots), self.prob)
+        """Mean of K, and an upper bound on its variance; at unequal rates if as many take part as rarely do."""
+        number, prob = (self.others, self.prob) if self.sums is None else (self._between[1], 1.0)
+        return occupancy.moments(float(number), float(self.slots), prob)
 
 
 def _common(unit: Unit) -> CommonWindow | None:
     """Common slots of a unit with Gaussian messages, hidden dummies, and at least one other client."""
     choices, slots, mu = unit.protocol.used_slot_choices, unit.slots, unit.randomizer.gaussian_mu
-    if choices is None or slots is None or mu is None or not slots.hidden or choices.num_clients == 1:
+    if slots is None or mu is None or not slots.hidden:
         return None
-    return CommonWindow(*choices, mu, unit.neg_log_tail)
+    if choices is None:
+        return _at_unequal_rates(unit, mu)
+    return CommonWindow(*choices, mu, unit.neg_log_tail) if choices.num_clients > 1 else None
+
+
+def _at_unequal_rates(unit: Unit, mu: float) -> CommonWindow | None:
+    """The same for a target of the unit's rate, and for slower ones, whose others send more often."""
+    choices, found = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
+    if choices is None or found is None:
+        return None
+    if found.limits is None:
+        least = float(found.others.values @ found.others.counts) * (1.0 - 1e-12)
+    else:
+        least = found.limits.expected_check_ins
+    sums = least, found.expected(choices.num_clients)
+    return CommonWindow(choices.num_clients, choices.num_slots, found.rate, mu, unit.neg_log_tail, sums)
 
 
 def few_empty(common: CommonWindow, number: int | None = None) -> NestedEvents:
@@ -148,7 +187,7 @@ def _levels(common: CommonWindow, empty: bool) -> tuple[list[_Level], float]:
     """Levels of the target in place of a dummy (`empty`) or of a client; and the probability of no level."""
     m, prob = common.slots, common.prob
     least, missing_mass = common.participants
-    found, rare = occupancy.levels(common.others, m, prob, common.neg_log_tail - _SELDOM, not empty)
+    found, rare = common.filled(not empty)
     levels = []
     for filled, mass in found:
         if empty:
@@ -239,8 +278,7 @@ def g5(unit: Unit) -> UnitBound | None:
     common = _common(unit)
     if common is None or not max(_LEAST_MU, 2.0 * LEAST_MU) <= common.mu <= MOST_LATTICE_MU:
         return None
-    filled, _ = common.occupied
-    if common.slots - filled < _HIDING:
+    if common.slots - common.occupied[0] < _HIDING:
         return None
     return displaced_replaced(common) if unit.replaced else displaced_added(common)
 
