@@ -498,6 +498,12 @@ def test_an_epsilon_of_zero_is_verified_and_its_delta_matters(name):
 def test_what_has_no_certificate_is_refused():
     with pytest.raises(TypeError, match="guarantee"):
         cj.certificate(1.0)
+    # Few messages a round: moments of pairs of bounded chi-square divergence are below those of the profile.
+    few = cj.ShuffledCheckIn(num_clients=1_190, check_in_prob=0.00138, num_rounds=16_000)
+    found = cj.account(few, cj.OneBit(epsilon0=2.35), delta=3.96e-5)
+    assert "RDP" in found.method
+    with pytest.raises(ValueError, match="no certificate"):
+        cj.certificate(found)
 
 
 PROTOCOL = ["--num-clients", "1000", "--check-in-prob", "0.1", "--num-rounds", "100"]

@@ -321,7 +321,7 @@ def reading_a_run(damages):
     st.tuples(
         st.sampled_from(["keep", "cut", "flip", "insert", "replace", "value"]),
         st.floats(0.0, 1.0),
-        st.one_of(st.binary(min_size=1, max_size=40), st.sampled_from([b"[]", b"{}"])),
+        st.one_of(st.binary(min_size=1, max_size=40), st.sampled_from([b"[]", b"{}", b"[" * 2_000])),
         values_of_json,
     ),
     covers=("plan", "verify"),

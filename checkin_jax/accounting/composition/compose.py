@@ -346,11 +346,13 @@ def _so_many(count: float, shown: np.ndarray, mass: np.ndarray, delta: float) ->
 
 
 def knots(units: Sequence[tuple[UnitBound, int]], delta: float) -> tuple[Bracket, Sequence[np.ndarray]]:
-    """The upper end of composed units, and the knots of each unit's profile.
+    """The upper end that the profiles of composed units prove by themselves, and the knots of each unit's profile.
 
     Call inside `float64()`, with two units or more and no largest loss below 1e-9.
     """
-    return _Composer(units, delta).upper()
+    composer = _Composer(units, delta)
+    composer.chi_squares = None
+    return composer.upper()
 
 
 def knots_below(units: Sequence[tuple[Witness, int]], delta: float) -> tuple[Found, bool]:

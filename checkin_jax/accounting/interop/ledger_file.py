@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkin_jax import _validate
-from checkin_jax._files import appending, naming, replacing
+from checkin_jax._files import appending, naming, object_of, replacing
 from checkin_jax._rounding import counted
 from checkin_jax._serialize import to_plain
 from checkin_jax._version import __version__
@@ -381,10 +381,9 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
     """The ledger of a file's content, and the end of its complete lines."""
     first, newline, _ = content.partition(b"\n")
     try:
-        start = json.loads(first)
+        lined = object_of(first.decode("utf-8")).get("kind") == _START
     except ValueError:
-        start = None
-    lined = isinstance(start, dict) and start.get("kind") == _START
+        lined = False
     if not lined:
         return _saved_accountant(path, content), _Tail(0, None)
     if not newline:
@@ -409,9 +408,7 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
 
 
 def _line(text: bytes, number: int) -> dict[str, Any]:
-    line = json.loads(text.decode("utf-8"))
-    if not isinstance(line, dict):
-        raise ValueError("expected an object")
+    line = object_of(text.decode("utf-8"))
     kind = _validate.choice(tuple(_FIELDS), kind=line.get("kind"))  # type: ignore[arg-type]
     if set(line) != {"kind", _HASH, *_FIELDS[kind]}:
         raise ValueError(f"keys {_validate.shown(sorted(line))}: expected {sorted(_FIELDS[kind])}")
@@ -450,7 +447,7 @@ def _saved_accountant(path: Path, content: bytes) -> Ledger:
     """The ledger from a file of `CheckInAccountant.state_dict()`; its entries have no dates and no names."""
     try:
         state = json.loads(content.decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: no ledger: {'an empty file' if not content.strip() else f'not JSON: {error}'}"
         ) from error
