@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkin_jax.kernels import binomial
 from checkin_jax.kernels.round_off import UNIT
 
 # Most indicators that are convolved; most stored points of a law. More than _GROUPS groups are binned, with
@@ -36,7 +37,6 @@ _APART = 3.0
 # Neglected mass of a tilted law: e^-_DEEP.
 _DEEP = 46.0
 _TINY = 1e-290
-_LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Indicators(NamedTuple):
@@ -322,26 +322,8 @@ def poisson_law(mean: float, neg_log_tail: float) -> SumLaw:
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
     k = np.maximum(at, 1.0)
-    # Loader's saddle point: k! by Stirling, and k log(k / mean) + mean - k by a series where it would cancel.
-    large = np.maximum(k, 16.0)
-    error = (
-        1.0 / (12.0 * large)
-        - 1.0 / (360.0 * large**3)
-        + 1.0 / (1260.0 * large**5)
-        - 1.0 / (1680.0 * large**7)
-    )
-    small = (
-        np.array([math.lgamma(v + 1.0) - (v + 0.5) * math.log(v) + v for v in range(1, 17)]) - 0.5 * _LOG_2PI
-    )
-    error = np.where(k < 16, small[np.minimum(k, 16.0).astype(np.int64) - 1], error)
-    x = (k - mean) / mean
-    near = np.abs(x) < 0.1
-    inner = np.where(near, x, 0.0)
-    series = np.zeros_like(inner)
-    for j in range(24, 1, -1):
-        series = (-1.0) ** j / (j * (j - 1.0)) + inner * series
-    deviance = np.where(near, mean * np.square(inner) * series, k * np.log(k / mean) - (k - mean))
-    pmf = np.where(at > 0, np.exp(-error - deviance) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
+    log_pmf = -binomial.stirling_error(k) - binomial.deviance(k, mean, k - mean)
+    pmf = np.where(at > 0, np.exp(log_pmf) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
     lower, upper = np.maximum(pmf * (1.0 - 1e-10) - _TINY, 0.0), pmf * (1.0 + 1e-10) + _TINY
     outside = math.exp(-neg_log_tail)
     runs = _runs(lower, upper, stride, last - at[-1] + 1.0)
