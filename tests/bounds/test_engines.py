@@ -61,7 +61,9 @@ def hazard(x):
     return mp.npdf(x) / mp.ncdf(-x) - x
 
 
-@pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(1.99, 2.01), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
+@pytest.mark.parametrize(
+    "x", [uniform(0.0, 60.0), uniform(1.99, 2.01), uniform(37.5, 37.7), uniform(-20.0, 0.0)]
+)
 def test_hazard_rate_on_the_host(x):
     # exp(y^2) doubles the relative error of y^2, which is 200 for the last range.
     assert ulps(gaussian_profile.hazard_beyond(x), of(hazard, x)) <= 800.0
