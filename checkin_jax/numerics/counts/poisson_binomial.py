@@ -27,6 +27,7 @@ import numpy as np
 
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics.counts.occupancy import deviation
 
 # Most indicators that are convolved; most stored points of a law. More than _GROUPS groups are binned, with
 # this width in the logit, at most _BINS bins, and _MOMENTS central moments each.
@@ -151,8 +152,7 @@ def law(of: Indicators, neg_log_tail: float) -> SumLaw:
     if total <= _FEW and not of.spread.any():
         return _convolved(of, neg_log_tail)
     mean, variance = of.mean - of.sure, of.variance * (1.0 + 1e-9)
-    third = neg_log_tail / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * variance * neg_log_tail) + 1e-12 * mean + 1.0
+    radius = deviation(variance, neg_log_tail) + 1e-12 * mean + 1.0
     first, last = max(math.floor(mean - radius), 0.0), min(math.ceil(mean + radius), total)
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
@@ -259,8 +259,7 @@ def _at_tilt(of: Indicators, tilt: float, at: np.ndarray) -> tuple[np.ndarray, n
     wide = of.spread / np.maximum(np.minimum(c, 1.0 - c) - of.spread, 1e-300)
     factor = np.where(of.spread > 0, np.exp(2.0 * np.minimum(wide, 100.0)), 1.0)
     most, least = float((a * (1.0 - a) * factor) @ size), float((a * (1.0 - a) / factor) @ size)
-    third = _DEEP / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * most * _DEEP)
+    radius = deviation(most, _DEEP)
     away = float(np.abs(at - mean).max()) + mean_error
     modulus = 2 * math.ceil(0.5 * (radius + away) + 1.0) + 1
     half = (modulus - 1) // 2
@@ -316,8 +315,7 @@ def _at_tilt(of: Indicators, tilt: float, at: np.ndarray) -> tuple[np.ndarray, n
 
 def poisson_law(mean: float, neg_log_tail: float) -> SumLaw:
     """Poisson law with this mean, as returned by `law`; relative errors below 1e-10 for means up to 2^42."""
-    third = neg_log_tail / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * mean * neg_log_tail) + 1.0
+    radius = deviation(mean, neg_log_tail) + 1.0
     first, last = max(math.floor(mean - radius), 0.0), float(math.ceil(mean + radius))
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
