@@ -14,7 +14,6 @@ from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import scaled_tail, scaled_tail_fall
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.execution.devices import float64
 
 
 def log_cdf(x: Array) -> Array:
@@ -164,26 +163,17 @@ def _in_blocks(kernel: Callable[..., Array], mu: float, loss: np.ndarray) -> np.
     return found.reshape(np.shape(loss))
 
 
-@quietly
-def _bisect_log_mu(epsilon: Array, log_target: Array) -> Array:
-    low = xp.full_like(epsilon, math.log(1e-9))
-    high = xp.full_like(epsilon, math.log(1e3))
-
-    for _ in range(90):
-        middle = 0.5 * (low + high)
-        feasible = log_delta(xp.exp(middle), epsilon) <= log_target
-        low, high = xp.where(feasible, middle, low), xp.where(feasible, high, middle)
-    return xp.exp(low)
-
-
 def largest_mu(epsilon: float, delta: float) -> float:
     """Largest mu whose Gaussian profile at epsilon is at most delta, rounded down to a feasible value.
 
     This is the analytic Gaussian mechanism, not sqrt(2 log(1.25/delta))/epsilon. delta may be as small as
     1e-300. mu is searched in [1e-9, 1e3]; 0 is returned if 1e-9 is infeasible.
     """
-    with float64():
-        # The profile's rounding error is below 1e-12; this margin covers it.
-        target = xp.float64(math.log(delta) - 1e-11)
-        mu = float(_bisect_log_mu(xp.float64(epsilon), target))
-        return mu if mu > 1.01e-9 else 0.0
+    # The profile's rounding error is below 2e-12; this margin covers it.
+    target = math.log(delta) - 1e-11
+
+    def feasible(log_mu: Array) -> Array:
+        return log_delta(xp.exp(log_mu), np.float64(epsilon)) <= target
+
+    mu = float(np.exp(backend.bisected(feasible, math.log(1e-9), math.log(1e3), 90)[0]))
+    return mu if mu > 1.01e-9 else 0.0

@@ -173,6 +173,15 @@ def _crossing_traced(value: Callable[[Any], tuple[Any, Any]], low: Any, high: An
     return jnp.where(near, middle, 0.5 * (low + high))
 
 
+def bisected(before: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> tuple[Any, Any]:
+    """Ends of (low, high), numbers or arrays, after bisections; before: true left of the place that is sought."""
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        left = before(middle)
+        low, high = xp.where(left, middle, low), xp.where(left, high, middle)
+    return low, high
+
+
 def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
     """Point from which on `beyond` is true, by bisections of (low, high); an end if it is true everywhere or nowhere.
 

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.execution.backend import quietly
+from checkin_jax.kernels.execution.backend import bisected, quietly
 
 # Largest width of the bulk, and most clients, for which single probabilities are computed.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
@@ -272,11 +272,8 @@ def taken(balls: float, filled: float) -> float:
     balls / filled.
     """
     mean = balls / filled if filled > 0 else 1.0
-    low, high = 0.0, mean
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if middle < -math.expm1(-middle) * mean else (low, middle)
-    rate = low * (1.0 - 1e-9)
+    low, _ = bisected(lambda rate: rate < -math.expm1(-rate) * mean, 0.0, mean, 60)
+    rate = float(low) * (1.0 - 1e-9)
     if rate < 1e-4:
         return 0.5
     return (1.0 / rate - 1.0 / math.expm1(min(rate, 700.0))) * (1.0 + 1e-9)
