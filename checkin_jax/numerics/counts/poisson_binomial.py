@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.kernels import binomial
+from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics.counts.occupancy import deviation
 
@@ -320,7 +320,7 @@ def poisson_law(mean: float, neg_log_tail: float) -> SumLaw:
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
     k = np.maximum(at, 1.0)
-    log_pmf = -binomial.stirling_error(k) - binomial.deviance(k, mean, k - mean)
+    log_pmf = -binomial.stirling_error(host(k)) - binomial.deviance(host(k), host(mean), host(k - mean))
     pmf = np.where(at > 0, np.exp(log_pmf) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
     lower, upper = np.maximum(pmf * (1.0 - 1e-10) - _TINY, 0.0), pmf * (1.0 + 1e-10) + _TINY
     outside = math.exp(-neg_log_tail)
