@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -135,32 +134,15 @@ def log_delta_ahead(mu: Array, loss: Array) -> Array:
     return xp.log(_ratio_ahead(mu, x)) - 0.5 * xp.square(xp.maximum(x - 0.5 * mu, 0.0))
 
 
-# Losses per block; the temporaries of a block fit into the CPU cache.
-_BLOCK = 4096
-
-
 def log_profile(mu: float, epsilon: np.ndarray) -> np.ndarray:
     """`log_delta` of one mu in NumPy, for any shape of epsilon."""
-    return _in_blocks(log_delta, mu, epsilon)
-
-
-def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
-    """`delta_ahead` of one mu in NumPy, for losses >= 0 of any shape."""
-    return _in_blocks(delta_ahead, mu, loss)
-
-
-def log_profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
-    """`log_delta_ahead` of one mu in NumPy, for losses >= 0 of any shape."""
-    return _in_blocks(log_delta_ahead, mu, loss)
+    return np.asarray(log_delta(np.float64(mu), np.asarray(epsilon, dtype=np.float64)))  # type: ignore[arg-type]
 
 
 @quietly
-def _in_blocks(kernel: Callable[..., Array], mu: float, loss: np.ndarray) -> np.ndarray:
-    flat = np.ravel(np.asarray(loss, dtype=np.float64))
-    found = np.empty_like(flat)
-    for start in range(0, flat.size, _BLOCK):
-        found[start : start + _BLOCK] = kernel(np.float64(mu), flat[start : start + _BLOCK])
-    return found.reshape(np.shape(loss))
+def profile_ahead(mu: float, loss: np.ndarray) -> np.ndarray:
+    """`delta_ahead` of one mu in NumPy, for losses >= 0 of any shape."""
+    return np.asarray(delta_ahead(np.float64(mu), np.asarray(loss, dtype=np.float64)))  # type: ignore[arg-type]
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
@@ -172,8 +154,8 @@ def largest_mu(epsilon: float, delta: float) -> float:
     # The profile's rounding error is below 2e-12; this margin covers it.
     target = math.log(delta) - 1e-11
 
-    def feasible(log_mu: Array) -> Array:
-        return log_delta(xp.exp(log_mu), np.float64(epsilon)) <= target
+    def feasible(log_mu: float) -> bool:
+        return float(log_profile(math.exp(log_mu), np.array(epsilon))) <= target
 
     mu = float(np.exp(backend.bisected(feasible, math.log(1e-9), math.log(1e3), 90)[0]))
     return mu if mu > 1.01e-9 else 0.0
