@@ -35,8 +35,6 @@ from checkin_jax.kernels.round_off import UNIT
 FLOOR = 1e-4
 # Rounding of theta^2 T, of its logarithm and of their sum, in units of |theta|^2 T(t), with a wide margin.
 _PER_STEP = 128.0 * UNIT
-# Complex numbers of which `second` is computed at once.
-_AT_ONCE = 8192
 _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
@@ -81,15 +79,13 @@ def second(z: Array) -> Array:
         return xp.where(
             near, power_series(_SERIES, inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer)
         )
-    flat, found = np.ravel(z), np.empty(z.size, dtype=z.dtype)
-    # Few at once stay in the CPU's cache.
-    for start in range(0, z.size, _AT_ONCE):
-        some = flat[start : start + _AT_ONCE]
-        near = np.abs(some) < 1.0
-        value, outer = found[start : start + _AT_ONCE], some[~near]
-        value[near] = power_series(_SERIES, some[near])  # type: ignore[arg-type]
-        value[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
-    return found.reshape(z.shape)  # type: ignore[return-value]
+    near, found = np.abs(z) < 1.0, np.empty(z.shape, dtype=z.dtype)
+    outer = z[~near]
+    found[near], found[~near] = (
+        power_series(_SERIES, z[near]),
+        (np.exp(outer) - 1.0 - outer) / (outer * outer),
+    )
+    return found  # type: ignore[return-value]
 
 
 def squared(excess: Array) -> Array:
