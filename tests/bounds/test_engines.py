@@ -22,7 +22,6 @@ from checkin_jax.kernels import binomial, gaussian_profile, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.backend import xp
 
 KERNELS = Path(kernels.__file__).parent
 
@@ -146,18 +145,14 @@ def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
     assert abs(backend.quietly(backend.crossing)(lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
 
 
-@pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
-def test_halvings_ahead_are_halvings(turns):
-    """Where what is looked for begins more than once, too."""
-
-    def beyond(x):
-        return sum(((x > turn).astype(x.dtype) for turn in turns), xp.zeros_like(x)) % 2.0 == 1.0
-
-    low, high = 0.0, 1.0
-    for _ in range(24):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if beyond(np.asarray(middle)) else (middle, high)
-    assert backend.halved(beyond, np.float64(0.0), np.float64(1.0), 24) == 0.5 * (low + high)
+def test_bisections_of_many_are_those_of_each():
+    """Ends too, where the predicate is true everywhere or nowhere."""
+    turns = np.array([0.3, 0.7, -1.0, 2.0])
+    low, high = backend.bisected(lambda x: x < turns, np.zeros(4), np.ones(4), 24)
+    for turn, *ends in zip(turns, low, high, strict=True):
+        assert [*backend.bisected(lambda x, turn=turn: x < turn, 0.0, 1.0, 24)] == ends
+        assert ends[1] - ends[0] == 2.0**-24
+        assert ends[0] <= np.clip(turn, 0.0, 1.0) <= ends[1]
 
 
 def test_kernels_on_two_engines_change_nothing_in_place():
