@@ -34,7 +34,7 @@ _STEPS, _WIDER = (0.3, 1.2, 2.5, 4.5), (-1.6, -1.1, -0.7, -0.3, 0.0, 0.4, 0.9, 1
 _SPREAD = 0.05
 # At most so many values are all kept.
 _ALL = 9
-# Sizes of laws: few values, or single values if there are not many.
+# Most values of laws: few, or single values if there are not many.
 VALUES = (16, 64)
 # Relative rounding error of the factors before the integral, with a wide margin.
 _ROUNDING = 1e-9
@@ -175,8 +175,6 @@ def law(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above K if `upper`, else below K (the remaining mass is at 0).
 
-    Both have one of the sizes VALUES, padded with masses 0.
-
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client sends.
       neg_log_tail: if upper, the highest value has mass at least exp(-neg_log_tail).
@@ -217,9 +215,7 @@ def law(
         reached = np.minimum.accumulate(np.append(1.0 - np.minimum(under, 1.0), 0.0))
         masses = reached[:-1] - reached[1:]
     kept = masses > 0
-    values, masses = _merge(every[kept], masses[kept], upper, size)
-    pad = size - len(values)
-    return np.pad(values, (0, pad), mode="edge"), np.pad(masses, (0, pad))
+    return _merge(every[kept], masses[kept], upper, size)
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -242,8 +238,6 @@ def levels(
       neg_log_tail: the lost mass is at most about exp(-neg_log_tail).
     """
     values, masses = law(num_clients, num_slots, prob, neg_log_tail + 1.0, upper)
-    kept = masses > 0
-    values, masses = values[kept], masses[kept]
     if not upper:
         # The remaining mass is at 0. Values are negated, so that both directions use the same code.
         values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
