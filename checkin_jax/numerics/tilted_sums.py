@@ -130,16 +130,6 @@ class Sum:
     def log_moment(self, order: float) -> float:
         return math.fsum(number * steps.log_moment(order) for steps, number in self.kinds)
 
-    @functools.cached_property
-    def _orders(self) -> dict[float, float]:
-        return {}
-
-    def order(self, target: float) -> float:
-        """Approximate order >= 0 whose tilted mean is `target`; every order is valid."""
-        if target not in self._orders:
-            self._orders[target] = self._order(target)
-        return self._orders[target]
-
     def log_moments(self, orders: np.ndarray) -> np.ndarray:
         """Approximate `log_moment` at many orders."""
         found = np.zeros(orders.size)
@@ -170,7 +160,8 @@ class Sum:
         """Largest order that is tried."""
         return 700.0 / max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
 
-    def _order(self, target: float) -> float:
+    def order(self, target: float) -> float:
+        """Approximate order >= 0 whose tilted mean is `target`; every order is valid."""
         low, high = math.log(self.strongest / 7e11), math.log(self.strongest)
         if self.about(math.exp(low))[0] >= target:
             return 0.0
