@@ -44,6 +44,11 @@ class Tail(NamedTuple):
     mass_lower: np.ndarray
     mass_upper: np.ndarray
 
+    def above(self, x: np.ndarray) -> np.ndarray:
+        """Upper bound at each x, any shape, by chords; infinity before the first point, the last value beyond all."""
+        grid = self.start + self.spacing * np.arange(self.value.size)
+        return convex.falling(x, grid, self.value, left=math.inf)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LatticeSteps:
@@ -446,11 +451,6 @@ class Stretch:
         wide *= 1.0 if self.upper else 0.25
         return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
 
-    @functools.cached_property
-    def centres(self) -> list[float]:
-        """Approximate means of the tilted laws."""
-        return [self.total.about(order)[0] for order in self.orders]
-
     @property
     def start(self) -> float:
         return self.total.least + self.total.spacing * self.first
@@ -487,46 +487,6 @@ def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper
         for ours, theirs in zip(best[2:3] if upper else best[2:], found[1:]):
             ours[here][better] = theirs[there][better]
     return best
-
-
-class LazyTail:
-    """Upper bound on E(s - x)_+ on an interval. Tilts are computed on first use; values do not depend on the
-    order of calls.
-
-    Args:
-      total, ends, most: the sum, the interval, and the most lattice points.
-      far: `heavy` of `stretch_of`. If true, every tilt is used at every x, else the two nearest.
-      slack, beyond: the bound at x is that of s at x - slack, plus beyond.
-    """
-
-    def __init__(
-        self, total: Sum, ends: tuple[float, float], far: bool, most: int, slack: float, beyond: float
-    ) -> None:
-        self._within = stretch_of(total, ends, far, most, True)
-        self._near, self._slack, self._beyond = not far, slack, beyond
-        self._made: dict[int, Window] = {}
-
-    def _at(self, index: int, x: np.ndarray) -> np.ndarray:
-        if index not in self._made:
-            self._made[index] = self._within.tilted(self._within.orders[index])
-        window, total = self._made[index], self._within.total
-        if not window.value.size:
-            return np.full(np.shape(x), math.inf)
-        grid = total.least + total.spacing * (
-            window.first + self._within.stride * np.arange(window.value.size)
-        )
-        return convex.falling(x, grid, window.value, left=math.inf, right=math.inf)
-
-    def at(self, x: np.ndarray) -> np.ndarray:
-        """Upper bound at each x >= 0 of the interval, any shape."""
-        moved, tilts = x - self._slack, self._within.centres
-        after = np.searchsorted(tilts, moved)
-        value = np.full(np.shape(x), math.inf)
-        for index in range(len(tilts)):
-            here = (after == index) | (after == index + 1) if self._near else np.ones(np.shape(x), dtype=bool)
-            if here.any():
-                value[here] = np.minimum(value[here], self._at(index, moved[here]))
-        return value + self._beyond
 
 
 def outweighs(steps: LatticeSteps, number: float, end: float, high: float, sd: float) -> float:
