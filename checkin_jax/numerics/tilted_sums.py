@@ -425,59 +425,25 @@ def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
     return orders
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stretch:
-    """The lattice of a sum on an interval, and the tilts used there."""
+def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
+    """Best bound of several tilts at lattice points of the interval `ends`.
 
-    total: Sum
-    ends: tuple[float, float]
-    orders: tuple[float, ...]
-    most: int
-    upper: bool
-
-    @property
-    def first(self) -> int:
-        """Index of the lattice point before the interval, a multiple of the stride; slack shifts the
-        interval.
-        """
-        before = math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
-        return before // self.stride * self.stride
-
-    @functools.cached_property
-    def stride(self) -> int:
-        """Lattice points between evaluated points: chords over them exceed the tail by little."""
-        wide = min(_FINE / max(self.orders), (self.ends[1] - self.ends[0]) / _FEWEST)
-        # Upper bounds use chords; lower bounds use points alone.
-        wide *= 1.0 if self.upper else 0.25
-        return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
-
-    @property
-    def start(self) -> float:
-        return self.total.least + self.total.spacing * self.first
-
-    def tilted(self, order: float) -> Window:
-        return _tilted(self.total, order, self.first, self.most, self.stride, self.upper)
-
-
-def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
-    """The interval with its tilts. heavy: one large term may dominate; then one tilt may suffice."""
-    place = _FAR * (ends[0] or ends[1])
+    heavy: one large term may dominate; then one tilt may suffice.
+    """
+    place, spacing = _FAR * (ends[0] or ends[1]), total.spacing
     order = total.order(place) if heavy else 0.0
     alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place
-    return Stretch(total, ends, (order,) if alone else tuple(_orders(total, ends)), most, upper)
-
-
-def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
-    """Best bound of several tilts at the lattice points of the interval `ends`; heavy: as in `stretch_of`."""
-    within = stretch_of(total, ends, heavy, most, upper)
-    first, stride = within.first, within.stride
-    h = total.spacing * stride
-    size = math.ceil((ends[1] - within.start) / h) + 1
-    best = Tail(
-        within.start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
-    )
-    for order in within.orders:
-        found = within.tilted(order)
+    orders = [order] if alone else _orders(total, ends)
+    # Upper bounds use chords between evaluated points, which exceed the tail by little; lower bounds use points alone.
+    wide = min(_FINE / max(orders), (ends[1] - ends[0]) / _FEWEST) * (1.0 if upper else 0.25)
+    stride = 1 << max(math.floor(math.log2(max(wide / spacing, 1.0))), 0)
+    # The point before the interval, a multiple of the stride; slack shifts the interval.
+    first = (math.floor((ends[0] - total.least) / spacing) - 1) // stride * stride
+    start, h = total.least + spacing * first, spacing * stride
+    size = math.ceil((ends[1] - start) / h) + 1
+    best = Tail(start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size))
+    for order in orders:
+        found = _tilted(total, order, first, most, stride, upper)
         ahead = (found.first - first) // stride
         begin = max(ahead, 0)
         skip = begin - ahead
