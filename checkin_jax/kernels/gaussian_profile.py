@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy
 from jax import Array
 from jaxtyping import Float64
 
@@ -13,11 +12,6 @@ from checkin_jax.kernels import require_float64
 from checkin_jax.kernels.elementary import scaled_tail, scaled_tail_fall
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
-
-
-def log_cdf(x: Array) -> Array:
-    """log of the standard normal distribution function; relative error of the value below 1e-13."""
-    return scipy.special.log_ndtr(x)
 
 
 def hazard_beyond(x: Array) -> Array:

@@ -194,21 +194,13 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
     def over(*columns: Any) -> Any:
         if of_jax(*columns):
             return jax.vmap(function)(*columns)
-        if all(isinstance(column, np.ndarray) for column in columns):
-            return _stacked([function(*row) for row in zip(*columns)])
         leaves, tree = jax.tree.flatten(columns)
         rows = [
             function(*jax.tree.unflatten(tree, [leaf[i] for leaf in leaves])) for i in range(len(leaves[0]))
         ]
-        return _stacked(rows)
+        return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
     return over
-
-
-def _stacked(rows: list[Any]) -> Any:
-    if isinstance(rows[0], np.ndarray):
-        return xp.stack(rows)
-    return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
 
 def in_turn(function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
