@@ -13,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from checkin_jax import _validate
+from checkin_jax.kernels.execution.backend import bisected
 
 MOST_COINS = 10**6
 
@@ -151,7 +152,4 @@ def one_run_lower(canaries: int, guesses: int, correct: int, delta: float, error
         return low
     while refuted(high):
         low, high = high, 2.0 * high  # ends: once the probability rounds to one, nothing is refuted
-    for _ in range(40):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    return float(bisected(refuted, low, high, 40)[0])

@@ -49,7 +49,7 @@ def stirling_error(n: Array) -> Array:
     return xp.where(n < len(_STIRLING_ERROR), small, series / large)
 
 
-def _deviance(x: Array, mean: Array, diff: Array) -> Array:
+def deviance(x: Array, mean: Array, diff: Array) -> Array:
     """x log(x/mean) + mean - x for x, mean > 0; diff: x - mean to full precision."""
     v = diff / (x + mean)
     near = xp.abs(v) < 0.1
@@ -96,7 +96,7 @@ def _log_pmf(k: Array, n: Array, p: Array) -> Array:
     diff = _minus_product(ks, ns, ps)
     # Each function once, since copies would be compiled one by one.
     wrong, here_wrong, rest_wrong = stirling_error(xp.stack([ns, ks, rest]))
-    here_apart, rest_apart = _deviance(
+    here_apart, rest_apart = deviance(
         xp.stack([ks, rest]), xp.stack([ns * ps, ns * (1.0 - ps)]), xp.stack([diff, -diff])
     )
     saddle = wrong - here_wrong - rest_wrong - (here_apart + rest_apart)
@@ -154,7 +154,7 @@ def log_chernoff(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     within = (k > 0) & (k < n) & (p > 0) & (p < 1)
     ks, ns, ps = xp.where(within, k, 1.0), xp.where(within, n, 2.0), xp.where(within, p, 0.5)
     diff = _minus_product(ks, ns, ps)
-    inside = -(_deviance(ks, ns * ps, diff) + _deviance(ns - ks, ns * (1.0 - ps), -diff))
+    inside = -(deviance(ks, ns * ps, diff) + deviance(ns - ks, ns * (1.0 - ps), -diff))
     everywhere = backend.holds(within)
     value = inside if everywhere else xp.where(within, inside, log_pmf(xp.maximum(k, 0.0), n, p))
     return xp.where(k < 0, -xp.inf, xp.minimum(value * (1.0 - 1e-12) + 1e-12, 0.0))

@@ -68,10 +68,11 @@ _ARCTANGENT = (
 )
 
 
-def _power_series(coefficients: tuple[float, ...], square: Array) -> Array:
-    found = jnp.full_like(square, coefficients[-1])
+def power_series(coefficients: tuple[float, ...], x: Array) -> Array:
+    """The polynomial with these coefficients, the constant one first, by Horner's rule."""
+    found = backend.xp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        found = found * square + coefficient
+        found = found * x + coefficient
     return found
 
 
@@ -84,8 +85,8 @@ def _sin_cos(x: Array) -> tuple[Array, Array]:
     # Beyond 2^26 quarters the rest may be longer than a quarter.
     rest = jnp.clip(rest, -1.0, 1.0)
     square = rest * rest
-    sine = rest + rest * (square * _power_series(_SINE, square))
-    cosine = 1.0 - 0.5 * square + square * (square * _power_series(_COSINE, square))
+    sine = rest + rest * (square * power_series(_SINE, square))
+    cosine = 1.0 - 0.5 * square + square * (square * power_series(_COSINE, square))
     quarter = turns - 4.0 * jnp.floor(0.25 * turns)
     odd = (quarter == 1.0) | (quarter == 3.0)
     first, second = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
@@ -125,7 +126,7 @@ def angle(y: Array, x: Array) -> Array:
     wide = low > (math.sqrt(2.0) - 1.0) * high
     ratio = jnp.where(wide, low - high, low) / jnp.where(wide, low + high, jnp.where(high > 0, high, 1.0))
     square = ratio * ratio
-    found = ratio + ratio * (square * _power_series(_ARCTANGENT, square))
+    found = ratio + ratio * (square * power_series(_ARCTANGENT, square))
     found = jnp.where(wide, 0.25 * math.pi + found, found)
     found = jnp.where(steep, 0.5 * math.pi - found, found)
     found = jnp.where(x < 0, math.pi - found, found)
@@ -154,18 +155,14 @@ def scaled_tail_fall(x: Array) -> Array:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    at = (x - _CENTRE) / (x + _CENTRE)
-    found = at * coefficients[0] + coefficients[1]
-    for coefficient in coefficients[2:]:
-        found = found * at + coefficient
-    return found
+    return power_series(coefficients, (x - _CENTRE) / (x + _CENTRE))
 
 
 def _coefficients(scaled: Callable[[np.ndarray], Any]) -> tuple[float, ...]:
-    """Coefficients of the polynomial near scaled(x), x >= 0, from the highest power down."""
+    """Coefficients of the polynomial near scaled(x), x >= 0."""
     chebyshev = np.polynomial.chebyshev
     found = chebyshev.chebinterpolate(lambda at: scaled(_CENTRE * (1.0 + at) / (1.0 - at)), _DEGREE)
-    return tuple(chebyshev.cheb2poly(found)[::-1].tolist())
+    return tuple(chebyshev.cheb2poly(found).tolist())
 
 
 @functools.cache

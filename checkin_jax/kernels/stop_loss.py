@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
-from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p
+from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p, power_series
 from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, xp
 from checkin_jax.kernels.round_off import UNIT
 
@@ -35,8 +35,6 @@ from checkin_jax.kernels.round_off import UNIT
 FLOOR = 1e-4
 # Rounding of theta^2 T, of its logarithm and of their sum, in units of |theta|^2 T(t), with a wide margin.
 _PER_STEP = 128.0 * UNIT
-# Complex numbers of which `second` is computed at once.
-_AT_ONCE = 8192
 _SERIES = tuple(1.0 / math.factorial(j + 2) for j in range(19))
 
 
@@ -73,28 +71,21 @@ def multiplicity(points: int) -> Array:
     return xp.where(xp.arange(points) == 0, 1.0, 2.0)
 
 
-def _series(z: Array) -> Array:
-    found = xp.full_like(z, _SERIES[-1])
-    for coefficient in _SERIES[-2::-1]:
-        found = found * z + coefficient
-    return found
-
-
 def second(z: Array) -> Array:
     """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
     if of_jax(z):
         near = xp.abs(z) < 1.0
         inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
-        return xp.where(near, _series(inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer))
-    flat, found = np.ravel(z), np.empty(z.size, dtype=z.dtype)
-    # Few at once stay in the CPU's cache.
-    for start in range(0, z.size, _AT_ONCE):
-        some = flat[start : start + _AT_ONCE]
-        near = np.abs(some) < 1.0
-        value, outer = found[start : start + _AT_ONCE], some[~near]
-        value[near] = _series(some[near])  # type: ignore[arg-type]
-        value[~near] = (np.exp(outer) - 1.0 - outer) / (outer * outer)
-    return found.reshape(z.shape)  # type: ignore[return-value]
+        return xp.where(
+            near, power_series(_SERIES, inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer)
+        )
+    near, found = np.abs(z) < 1.0, np.empty(z.shape, dtype=z.dtype)
+    outer = z[~near]
+    found[near], found[~near] = (
+        power_series(_SERIES, z[near]),
+        (np.exp(outer) - 1.0 - outer) / (outer * outer),
+    )
+    return found  # type: ignore[return-value]
 
 
 def squared(excess: Array) -> Array:

@@ -25,7 +25,6 @@ import numpy as np
 
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.kernels.round_off import UNIT
-from checkin_jax.numerics import convex
 from checkin_jax.numerics.step_ratios import (
     GivenRatio,
     Lognormal,
@@ -37,7 +36,6 @@ from checkin_jax.numerics.step_ratios import (
 )
 from checkin_jax.numerics.tilted_sums import (
     LatticeSteps,
-    LazyTail,
     Sum,
     Tail,
     outweighs,
@@ -199,10 +197,8 @@ def profile_upper(above: StopLossTails, ratio: StepRatio, used: float, loss: np.
         here = left & ((sums >= end) if reverse else (sums <= end)) if i < last else left
         # Values decrease in x, so the last value of a scale bounds all beyond it; lattices of later scales are coarser.
         at = shift - np.maximum(sums[here], end) if reverse else np.minimum(sums[here], end)
-        grid = tail.start + tail.spacing * np.arange(tail.value.size)
-        value[here] = np.minimum(convex.falling(at, grid, tail.value, left=math.inf), reached)
-        at_end = np.array([shift - end if reverse else end])
-        reached = min(reached, float(convex.falling(at_end, grid, tail.value, left=math.inf)[0]))
+        value[here] = np.minimum(tail.above(at), reached)
+        reached = min(reached, float(tail.above(np.array([shift - end if reverse else end]))[0]))
         left &= ~here
     # With many slots, the subsampling bound can only be smaller near the end of the ladder.
     least = float(above.tails[-1].value[-1]) if above.tails else math.inf
@@ -363,13 +359,13 @@ class Excess:
             _, sds = _spreads(kinds, end, reverse)
             end = width * math.sqrt(math.fsum(kind.number * sd * sd for kind, sd in zip(kinds, sds)))
         self._end = min(end, 0.75 * whole) if reverse else end
-        self._tails: dict[int, LazyTail] = {}
+        self._tails: dict[int, Tail] = {}
 
     def _ends(self, scale: int) -> tuple[float, float]:
         end = self._end * _RATIO**scale
         return (end / _RATIO if scale else 0.0), end
 
-    def _tail(self, scale: int) -> LazyTail:
+    def _tail(self, scale: int) -> Tail:
         if scale not in self._tails:
             self._tails[scale] = _scale(self._kinds, self._ends(scale), self._mass, self._reverse)
         return self._tails[scale]
@@ -380,7 +376,7 @@ class Excess:
         return (
             self._reverse
             or _far_spacing(_RATIO * end) > 0.5 * min(kind.weight for kind in self._kinds)
-            or float(self._tail(scale).at(np.array([end]))[0]) <= self._small
+            or float(self._tail(scale).above(np.array([end]))[0]) <= self._small
         )
 
     def at(self, x: np.ndarray) -> np.ndarray:
@@ -392,7 +388,7 @@ class Excess:
             beyond = left & (x > end)
             here = left if beyond.any() and self._last(scale) else left & ~beyond
             if here.any():
-                value[here] = self._tail(scale).at(np.minimum(x[here], end))
+                value[here] = self._tail(scale).above(np.minimum(x[here], end))
             left, scale = left & ~here, scale + 1
         return value * (1.0 + ROUNDING)
 
@@ -403,7 +399,7 @@ def _far_spacing(end: float) -> float:
 
 def _scale(
     kinds: tuple[EqualTerms, ...], ends: tuple[float, float], neg_log_tail: float, reverse: bool
-) -> LazyTail:
+) -> Tail:
     """Upper tail on one scale, from ends[0] to ends[1]."""
     start, end = ends
     highs, sds = _spreads(kinds, end, reverse)
@@ -433,4 +429,5 @@ def _scale(
         steps.append((LatticeSteps(least * spacing, spacing, masses), float(kind.number)))
         slack += kind.number * (scale * law.slack + _PLACED * scale * high)
         beyond += kind.number * scale * (law.below if reverse else law.above)
-    return LazyTail(Sum(tuple(steps)), ends, start > 0.0, points, slack, beyond)
+    tail = tail_of(Sum(tuple(steps)), ends, start > 0.0, points, True)
+    return tail._replace(start=tail.start + slack, value=tail.value + beyond)

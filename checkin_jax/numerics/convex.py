@@ -13,26 +13,14 @@ from checkin_jax.kernels.round_off import UNIT
 
 # Relative differences below this are treated as rounding.
 _CONVEX = 1e-9
-# Vectorised passes over all points before the point-by-point hull.
-_PASSES = 8
 # Numbers in one block; a block fits into the CPU cache.
 _IN_CACHE = 1 << 15
 
 
 def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the corners of the lower convex hull of the points, from the first to the last."""
-    # Vectorised first: a point on or above the chord of its neighbours is no corner.
-    left = np.arange(len(x))
-    for _ in range(_PASSES):
-        u, v = x[left], y[left]
-        with np.errstate(invalid="ignore", over="ignore"):
-            below = (v[1:-1] - v[:-2]) * (u[2:] - u[:-2]) < (v[2:] - v[:-2]) * (u[1:-1] - u[:-2])
-        if below.all():
-            return left
-        left = left[np.concatenate([[True], below, [True]])]
     kept: list[int] = []
-    # Lists are faster in the point-by-point loop.
-    u, v = x[left].tolist(), y[left].tolist()
+    u, v = x.tolist(), y.tolist()
     for i in range(len(u)):
         while len(kept) > 1:
             a, b = kept[-2:]
@@ -40,7 +28,7 @@ def hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
                 break
             kept.pop()
         kept.append(i)
-    return left[kept]
+    return np.array(kept)
 
 
 def highest(at_zero: np.ndarray, slopes: np.ndarray, x: np.ndarray) -> np.ndarray:

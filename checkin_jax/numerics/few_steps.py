@@ -8,7 +8,6 @@ relative. NumPy float64.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
@@ -94,32 +93,48 @@ def log_rest(neg_log_tail: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FewSteps(abc.ABC):
-    """A game of few messages, each of weight 1/n or less.
+class FewSteps:
+    """A game of few messages of a few weights, each at most 1/n, in the worst order.
 
     Attributes:
       clients: n. steps: laws among which the adversary chooses. neg_log_tail: -log of the negligible mass.
       rest: upper bound on the probability that nobody hides the target, or of what is not played.
+      weights: of the kinds of messages, times n. counts: numbers of messages of each kind, [cases, kinds].
+      mean: upper bound on the mean of a value given for each case.
+      square: approximate sum of the squared weights; only the losses and the lattice depend on it.
     """
 
     clients: float
     steps: Steps
     neg_log_tail: float
     rest: float
+    weights: tuple[float, ...]
+    counts: np.ndarray
+    mean: Callable[[np.ndarray], float]
+    square: float
 
     @property
-    @abc.abstractmethod
-    def _square(self) -> float:
-        """Approximate sum of the squares of the weights, in units of 1/n."""
+    def _most(self) -> int:
+        """Largest number of messages."""
+        return int(self.counts.sum(axis=1).max())
 
-    @property
-    @abc.abstractmethod
-    def _plays(self) -> int:
-        """Number of steps that are played for one c."""
-
-    @abc.abstractmethod
     def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
         """Mean value of the game at the start."""
+        moves = [lattice.moves(weight * at, laws) for weight in self.weights]
+        most = self.counts.max(axis=0)
+        values = {(0,) * len(moves): lattice.nothing()}
+        starts = {played: value[lattice.before] for played, value in values.items()}
+        for _ in range(self._most):
+            longer: dict[tuple[int, ...], np.ndarray] = {}
+            for played, value in values.items():
+                for kind, move in enumerate(moves):
+                    more = (*played[:kind], played[kind] + 1, *played[kind + 1 :])
+                    if more[kind] <= most[kind]:
+                        found = lattice.after(value, *move)
+                        longer[more] = np.maximum(longer[more], found) if more in longer else found
+            values = longer
+            starts |= {played: value[lattice.before] for played, value in values.items()}
+        return self.mean(np.array([starts[tuple(case)] for case in self.counts.tolist()]))
 
     def _message(self, above: float) -> Message:
         """Parameters of a step at c = 1 + above."""
@@ -133,7 +148,7 @@ class FewSteps(abc.ABC):
     @property
     def deviation(self) -> float:
         """Approximate standard deviation of the sum, in units of p - 1."""
-        return math.sqrt(self._square * self.steps.variance)
+        return math.sqrt(self.square * self.steps.variance)
 
     def lattice(self, above: float) -> _Lattice:
         start = -self.clients * above / math.expm1(self.steps.epsilon0)
@@ -145,8 +160,9 @@ class FewSteps(abc.ABC):
     def affordable(self) -> bool:
         """True if the lattice is not too large."""
         at, laws = self._laws(self._message(0.0), 0.0)
-        size = self.lattice(0.0).size
-        return size < _POINTS and 2.0 * size * self._plays * at.size * len(laws) <= _WORK
+        size, kinds = self.lattice(0.0).size, len(self.weights)
+        plays = kinds * (math.comb(self._most + kinds, kinds) - 1)
+        return size < _POINTS and 2.0 * size * plays * at.size * len(laws) <= _WORK
 
     def value(self, above: float) -> float:
         """Upper bound on the divergence at c = 1 + above, both directions."""
@@ -170,76 +186,7 @@ class FewSteps(abc.ABC):
         return np.append(np.log1p(places[:-1]), self.steps.epsilon0), values
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FewMessages(FewSteps):
-    """A round of few messages of equal weight.
-
-    Attributes:
-      numbers, masses: numbers of messages, increasing, and their probabilities, rounded up.
-    """
-
-    numbers: np.ndarray
-    masses: np.ndarray
-
-    @property
-    def _square(self) -> float:
-        return float(self.masses @ self.numbers) / float(self.masses.sum())
-
-    @property
-    def _plays(self) -> int:
-        return int(self.numbers[-1])
-
-    def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
-        offsets, shares = lattice.moves(at, laws)
-        value = lattice.nothing()
-        found = [value[lattice.before]]
-        for _ in range(self._plays):
-            value = lattice.after(value, offsets, shares)
-            found.append(value[lattice.before])
-        return float(self.masses @ np.array(found)[self.numbers.astype(int)])
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FewSlots(FewSteps):
-    """A few slots whose messages have different weights, in the worst order.
-
-    Attributes:
-      weights: of the kinds of slots. counts: numbers of slots of each kind, [cases, kinds], n in all. mean: upper bound
-        on the mean of a value given for each case.
-    """
-
-    weights: tuple[float, ...]
-    counts: np.ndarray
-    mean: Callable[[np.ndarray], float]
-
-    @property
-    def _square(self) -> float:
-        return float(np.max(self.counts @ np.square(self.weights)))
-
-    @property
-    def _plays(self) -> int:
-        kinds = len(self.weights)
-        return kinds * math.comb(int(self.clients) + kinds, kinds)
-
-    def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
-        moves = [lattice.moves(weight * at, laws) for weight in self.weights]
-        most = self.counts.max(axis=0)
-        values = {(0,) * len(moves): lattice.nothing()}
-        for _ in range(int(self.clients)):
-            longer: dict[tuple[int, ...], np.ndarray] = {}
-            for played, value in values.items():
-                for kind, move in enumerate(moves):
-                    more = (*played[:kind], played[kind] + 1, *played[kind + 1 :])
-                    if more[kind] <= most[kind]:
-                        found = lattice.after(value, *move)
-                        longer[more] = np.maximum(longer[more], found) if more in longer else found
-            values = longer
-        return self.mean(np.array([values[tuple(case)][lattice.before] for case in self.counts.tolist()]))
-
-
-def problem(
-    step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tail: float
-) -> FewMessages | None:
+def problem(step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tail: float) -> FewSteps | None:
     """The game of few messages; None for many or none, or if one dominating law is nearly as good.
 
     Args:
@@ -265,7 +212,10 @@ def problem(
     counts, masses = counts[order], masses[order]
     if not counts.size or not 1.0 <= counts[-1] <= _POINTS or (counts != np.floor(counts)).any():
         return None
-    found = FewMessages(float(step_counts.clients), steps, neg_log_tail, rest, counts, masses)
+    known = float(step_counts.clients), steps, neg_log_tail, rest
+    square = float(masses @ counts) / float(masses.sum())
+    cases = counts.astype(int)[:, None]
+    found = FewSteps(*known, (1.0,), cases, lambda values: float(masses @ values), square)
     return found if found.affordable else None
 
 
@@ -278,7 +228,7 @@ def binomial_profile(
     everybody: Array,
     losses: Array,
 ) -> Array:
-    """Upper bounds of `FewMessages` on the profile of any eps0-LDP messages, in one compiled program; [losses].
+    """Upper bounds of `problem` on the profile of any eps0-LDP messages, in one compiled program; [losses].
 
     Args:
       most: whole, at most n - 1 and `MOST`; more clients check in with a probability of at most e^`log_rest`.

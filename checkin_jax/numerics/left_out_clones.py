@@ -34,7 +34,7 @@ from jax import Array
 
 from checkin_jax import _validate
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
-from checkin_jax.kernels.execution.backend import quietly
+from checkin_jax.kernels.execution.backend import bisected, quietly
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 from checkin_jax.kernels.round_off import UNIT
@@ -887,11 +887,7 @@ def _normal_stop_loss(u: float) -> float:
 
 def _deviations(value: float) -> float:
     """Approximate u at which `_normal_stop_loss` equals the value."""
-    low, high = 0.0, 40.0
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _normal_stop_loss(middle) > value else (low, middle)
-    return low
+    return float(bisected(lambda u: _normal_stop_loss(u) > value, 0.0, 40.0, 40)[0])
 
 
 @functools.lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
@@ -45,13 +46,9 @@ def _early_steps(num_clients: int, rate: float, needed: float) -> int:
         rest = num_clients - share * mean
         return share * mean * math.log(share) + rest * math.log(rest / (num_clients - mean))
 
-    low, high = 0.0, 0.5
-    if exponent(high) >= needed:
-        return math.floor(high * mean)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if exponent(middle) >= needed else (low, middle)
-    return math.floor(low * mean)
+    if exponent(0.5) >= needed:
+        return math.floor(0.5 * mean)
+    return math.floor(bisected(lambda share: exponent(share) >= needed, 0.0, 0.5, 50)[0] * mean)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,6 +44,11 @@ class Tail(NamedTuple):
     mass_lower: np.ndarray
     mass_upper: np.ndarray
 
+    def above(self, x: np.ndarray) -> np.ndarray:
+        """Upper bound at each x, any shape, by chords; infinity before the first point, the last value beyond all."""
+        grid = self.start + self.spacing * np.arange(self.value.size)
+        return convex.falling(x, grid, self.value, left=math.inf)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LatticeSteps:
@@ -130,16 +135,6 @@ class Sum:
     def log_moment(self, order: float) -> float:
         return math.fsum(number * steps.log_moment(order) for steps, number in self.kinds)
 
-    @functools.cached_property
-    def _orders(self) -> dict[float, float]:
-        return {}
-
-    def order(self, target: float) -> float:
-        """Approximate order >= 0 whose tilted mean is `target`; every order is valid."""
-        if target not in self._orders:
-            self._orders[target] = self._order(target)
-        return self._orders[target]
-
     def log_moments(self, orders: np.ndarray) -> np.ndarray:
         """Approximate `log_moment` at many orders."""
         found = np.zeros(orders.size)
@@ -170,7 +165,8 @@ class Sum:
         """Largest order that is tried."""
         return 700.0 / max(float(steps.at[-1] - steps.at[0]) for steps, _ in self.kinds)
 
-    def _order(self, target: float) -> float:
+    def order(self, target: float) -> float:
+        """Approximate order >= 0 whose tilted mean is `target`; every order is valid."""
         low, high = math.log(self.strongest / 7e11), math.log(self.strongest)
         if self.about(math.exp(low))[0] >= target:
             return 0.0
@@ -429,64 +425,25 @@ def _orders(total: Sum, ends: tuple[float, float]) -> list[float]:
     return orders
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stretch:
-    """The lattice of a sum on an interval, and the tilts used there."""
+def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
+    """Best bound of several tilts at lattice points of the interval `ends`.
 
-    total: Sum
-    ends: tuple[float, float]
-    orders: tuple[float, ...]
-    most: int
-    upper: bool
-
-    @property
-    def first(self) -> int:
-        """Index of the lattice point before the interval, a multiple of the stride; slack shifts the
-        interval.
-        """
-        before = math.floor((self.ends[0] - self.total.least) / self.total.spacing) - 1
-        return before // self.stride * self.stride
-
-    @functools.cached_property
-    def stride(self) -> int:
-        """Lattice points between evaluated points: chords over them exceed the tail by little."""
-        wide = min(_FINE / max(self.orders), (self.ends[1] - self.ends[0]) / _FEWEST)
-        # Upper bounds use chords; lower bounds use points alone.
-        wide *= 1.0 if self.upper else 0.25
-        return 1 << max(math.floor(math.log2(max(wide / self.total.spacing, 1.0))), 0)
-
-    @functools.cached_property
-    def centres(self) -> list[float]:
-        """Approximate means of the tilted laws."""
-        return [self.total.about(order)[0] for order in self.orders]
-
-    @property
-    def start(self) -> float:
-        return self.total.least + self.total.spacing * self.first
-
-    def tilted(self, order: float) -> Window:
-        return _tilted(self.total, order, self.first, self.most, self.stride, self.upper)
-
-
-def stretch_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Stretch:
-    """The interval with its tilts. heavy: one large term may dominate; then one tilt may suffice."""
-    place = _FAR * (ends[0] or ends[1])
+    heavy: one large term may dominate; then one tilt may suffice.
+    """
+    place, spacing = _FAR * (ends[0] or ends[1]), total.spacing
     order = total.order(place) if heavy else 0.0
     alone = order > 0.0 and total.about(order)[1] > _FAR_SDS * place
-    return Stretch(total, ends, (order,) if alone else tuple(_orders(total, ends)), most, upper)
-
-
-def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper: bool) -> Tail:
-    """Best bound of several tilts at the lattice points of the interval `ends`; heavy: as in `stretch_of`."""
-    within = stretch_of(total, ends, heavy, most, upper)
-    first, stride = within.first, within.stride
-    h = total.spacing * stride
-    size = math.ceil((ends[1] - within.start) / h) + 1
-    best = Tail(
-        within.start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size)
-    )
-    for order in within.orders:
-        found = within.tilted(order)
+    orders = [order] if alone else _orders(total, ends)
+    # Upper bounds use chords between evaluated points, which exceed the tail by little; lower bounds use points alone.
+    wide = min(_FINE / max(orders), (ends[1] - ends[0]) / _FEWEST) * (1.0 if upper else 0.25)
+    stride = 1 << max(math.floor(math.log2(max(wide / spacing, 1.0))), 0)
+    # The point before the interval, a multiple of the stride; slack shifts the interval.
+    first = (math.floor((ends[0] - total.least) / spacing) - 1) // stride * stride
+    start, h = total.least + spacing * first, spacing * stride
+    size = math.ceil((ends[1] - start) / h) + 1
+    best = Tail(start, h, np.full(size, math.inf if upper else -math.inf), np.zeros(size), np.ones(size))
+    for order in orders:
+        found = _tilted(total, order, first, most, stride, upper)
         ahead = (found.first - first) // stride
         begin = max(ahead, 0)
         skip = begin - ahead
@@ -496,46 +453,6 @@ def tail_of(total: Sum, ends: tuple[float, float], heavy: bool, most: int, upper
         for ours, theirs in zip(best[2:3] if upper else best[2:], found[1:]):
             ours[here][better] = theirs[there][better]
     return best
-
-
-class LazyTail:
-    """Upper bound on E(s - x)_+ on an interval. Tilts are computed on first use; values do not depend on the
-    order of calls.
-
-    Args:
-      total, ends, most: the sum, the interval, and the most lattice points.
-      far: `heavy` of `stretch_of`. If true, every tilt is used at every x, else the two nearest.
-      slack, beyond: the bound at x is that of s at x - slack, plus beyond.
-    """
-
-    def __init__(
-        self, total: Sum, ends: tuple[float, float], far: bool, most: int, slack: float, beyond: float
-    ) -> None:
-        self._within = stretch_of(total, ends, far, most, True)
-        self._near, self._slack, self._beyond = not far, slack, beyond
-        self._made: dict[int, Window] = {}
-
-    def _at(self, index: int, x: np.ndarray) -> np.ndarray:
-        if index not in self._made:
-            self._made[index] = self._within.tilted(self._within.orders[index])
-        window, total = self._made[index], self._within.total
-        if not window.value.size:
-            return np.full(np.shape(x), math.inf)
-        grid = total.least + total.spacing * (
-            window.first + self._within.stride * np.arange(window.value.size)
-        )
-        return convex.falling(x, grid, window.value, left=math.inf, right=math.inf)
-
-    def at(self, x: np.ndarray) -> np.ndarray:
-        """Upper bound at each x >= 0 of the interval, any shape."""
-        moved, tilts = x - self._slack, self._within.centres
-        after = np.searchsorted(tilts, moved)
-        value = np.full(np.shape(x), math.inf)
-        for index in range(len(tilts)):
-            here = (after == index) | (after == index + 1) if self._near else np.ones(np.shape(x), dtype=bool)
-            if here.any():
-                value[here] = np.minimum(value[here], self._at(index, moved[here]))
-        return value + self._beyond
 
 
 def outweighs(steps: LatticeSteps, number: float, end: float, high: float, sd: float) -> float:

@@ -162,23 +162,18 @@ def test_rdp_keeps_its_digits_at_large_n():
     assert (ratio <= 1.001).all()
 
 
-def test_what_has_no_mass_is_neither_kept_nor_missed():
-    """Laws of occupied slots are padded: the tables hold labels with mass alone, and the profile is the same."""
+def test_labels_kept_have_mass_and_none_is_missed():
+    """Laws of occupied slots have no parts of mass zero, nor do the tables; a part left out is missed."""
     one = Clones(Occupied(79_524, 8_301, 0.77), 1.3, MASS)
     values, used, masses = (np.asarray(part) for part in one.cover._shown(MASS, True))
-    padding = masses == 0.0
-    assert padding.any()
+    assert (masses > 0.0).all()
     mix, tables, _ = one.mixture._above
     assert (np.asarray(mix.weight) > 0.0).any(axis=1).all()
-    assert tables.log_pmf.shape[0] == mix.number.size < 0.5 * masses.size * 64
-    alone = clones.slots_law(values[~padding], used[~padding], masses[~padding], host(1.3), True)
-    # The tables' size is chosen from all parts, so the longest stays.
-    assert values[~padding].max() == values.max()
+    assert tables.log_pmf.shape[0] == mix.number.size <= masses.size * 64
+    law = clones.slots_law(values, used, masses, host(1.3), True)
     losses = np.linspace(1e-4, 0.02, 40)
-    again = Mixture(alone, 1.3, MASS).upper(losses)
+    again = Mixture(law, 1.3, MASS).upper(losses)
     np.testing.assert_allclose(one.upper(losses), again, rtol=1e-13)
-    # A part left out that has mass would be missed.
-    heaviest = masses[~padding].argmax()
-    fewer = mixture_profiles.MixtureLaw(*(np.delete(np.asarray(part), heaviest) for part in alone))
+    fewer = mixture_profiles.MixtureLaw(*(np.delete(np.asarray(part), masses.argmax()) for part in law))
     fewer = Mixture(fewer, 1.3, MASS).upper(losses)
     assert (fewer < again * (1.0 - 1e-6)).any()

@@ -22,7 +22,6 @@ from checkin_jax.kernels import binomial, gaussian_profile, host, round_off
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.backend import xp
 
 KERNELS = Path(kernels.__file__).parent
 
@@ -57,14 +56,16 @@ def test_log1p_on_the_host_is_numpys():
     assert np.array_equal(log1p(x), np.log1p(x))
 
 
-def mills(x):
-    return mp.sqrt(mp.pi / 2) * mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2))
+def hazard(x):
+    return mp.npdf(x) / mp.ncdf(-x) - x
 
 
-@pytest.mark.parametrize("x", [uniform(0.0, 60.0), uniform(37.5, 37.7), uniform(-20.0, 0.0)])
-def test_mills_ratio_on_the_host(x):
+@pytest.mark.parametrize(
+    "x", [uniform(0.0, 60.0), uniform(1.99, 2.01), uniform(37.5, 37.7), uniform(-20.0, 0.0)]
+)
+def test_hazard_rate_on_the_host(x):
     # exp(y^2) doubles the relative error of y^2, which is 200 for the last range.
-    assert ulps(gaussian_profile._mills(x), of(mills, x)) <= (6.0 if x[0] > 0 else 800.0)
+    assert ulps(gaussian_profile.hazard_beyond(x), of(hazard, x)) <= 800.0
 
 
 def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
@@ -73,7 +74,7 @@ def test_normal_tails_on_the_host_to_the_error_that_cells_allow():
     worst = max(abs(mp.mpf(float(v)) / e - 1) for v, e in zip(scipy.special.ndtr(x), exact))
     assert worst < 2e-13
     logs = [mp.log(e) for e in exact]
-    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(gaussian_profile.log_cdf(x), logs)) < 2e-13
+    assert max(abs(mp.mpf(float(v)) - e) for v, e in zip(scipy.special.log_ndtr(x), logs)) < 2e-13
 
 
 @pytest.mark.parametrize("points", [2**13, 2**17])
@@ -144,18 +145,14 @@ def test_what_crosses_nowhere_ends_at_an_end(nowhere, end, slope):
     assert abs(backend.quietly(backend.crossing)(lambda x: values, 0.0, 1.0, 40) - end) <= 2.0**-40
 
 
-@pytest.mark.parametrize("turns", [[0.3], [0.2, 0.5, 0.7], []])
-def test_halvings_ahead_are_halvings(turns):
-    """Where what is looked for begins more than once, too."""
-
-    def beyond(x):
-        return sum(((x > turn).astype(x.dtype) for turn in turns), xp.zeros_like(x)) % 2.0 == 1.0
-
-    low, high = 0.0, 1.0
-    for _ in range(24):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if beyond(np.asarray(middle)) else (middle, high)
-    assert backend.halved(beyond, np.float64(0.0), np.float64(1.0), 24) == 0.5 * (low + high)
+def test_bisections_of_many_are_those_of_each():
+    """Ends too, where the predicate is true everywhere or nowhere."""
+    turns = np.array([0.3, 0.7, -1.0, 2.0])
+    low, high = backend.bisected(lambda x: x < turns, np.zeros(4), np.ones(4), 24)
+    for turn, *ends in zip(turns, low, high, strict=True):
+        assert [*backend.bisected(lambda x, turn=turn: x < turn, 0.0, 1.0, 24)] == ends
+        assert ends[1] - ends[0] == 2.0**-24
+        assert ends[0] <= np.clip(turn, 0.0, 1.0) <= ends[1]
 
 
 def test_kernels_on_two_engines_change_nothing_in_place():

@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
 from checkin_jax.numerics import few_steps
-from checkin_jax.numerics.few_steps import FewMessages, FewSlots, FewSteps
+from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage
 from checkin_jax.sweeps import brackets
 
@@ -26,9 +26,11 @@ pytestmark = pytest.mark.usefixtures("x64")
 MASS = 40.0
 
 
-def of_number(epsilon0: float, number: int, clients: float = 1.0) -> FewMessages:
+def of_number(epsilon0: float, number: int, clients: float = 1.0) -> FewSteps:
     """The game of a known number of any eps0-LDP messages, each of weight 1/n."""
-    return FewMessages(clients, AnyMessage(epsilon0), MASS, 0.0, np.array([float(number)]), np.ones(1))
+    return FewSteps(
+        clients, AnyMessage(epsilon0), MASS, 0.0, (1.0,), np.array([[number]]), lambda value: value[0], number
+    )
 
 
 def at_start(few: FewSteps, above: float) -> float:
@@ -144,8 +146,9 @@ def test_slots_take_the_game_of_few_steps_too(cover):
 @pytest.mark.parametrize("counts", [(2, 1), (1, 2), (0, 3)])
 def test_weighted_steps_are_above_the_game_in_every_order(epsilon0, counts):
     p, slots = math.exp(epsilon0), float(sum(counts))
-    few = FewSlots(
-        slots, AnyMessage(epsilon0), MASS, 0.0, (1.0, 0.5), np.array([counts]), lambda value: value[0]
+    square = counts[0] + 0.25 * counts[1]
+    few = FewSteps(
+        slots, AnyMessage(epsilon0), MASS, 0.0, (1.0, 0.5), np.array([counts]), lambda value: value[0], square
     )
     weights = [1.0] * counts[0] + [0.5] * counts[1]
     for share in (0.0, 0.02, 0.1, 0.3):

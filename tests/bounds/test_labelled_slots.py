@@ -217,10 +217,7 @@ def test_the_mean_share_is_no_bound():
 def test_above_the_game(p, step):
     """Two parts that begin at different places, played out on a lattice."""
     far, slots, clients, masses = [step * j for j in (0, 1, 2)], 200, (250, 300), (0.7, 0.3)
-    pad = (0, labels.PARTS - 2)
-    parts = labels.LabelledShares(
-        np.pad(np.array(clients, float), pad, mode="edge"), np.pad(masses, pad), 0.0
-    )
+    parts = labels.LabelledShares(np.array(clients, float), np.array(masses), 0.0)
     found = staged_clones.labelled(slots, parts, staged_clones.AnyMessage(math.log(float(p))), MASS)
     assert found is not None
     bound = convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))

@@ -41,7 +41,7 @@ def test_laws_are_on_their_side_everywhere(n, m, prob, neg_log_tail):
     survival = np.array([law[k > e].sum() for e in range(m + 1)])
     for upper in (True, False):
         values, masses = occupancy.law(n, m, prob, neg_log_tail, upper)
-        assert len(values) in occupancy.VALUES
+        assert len(values) <= occupancy.VALUES[-1]
         assert (masses >= 0).all()
         ours = np.array([masses[values > e].sum() for e in range(m + 1)])
         if upper:

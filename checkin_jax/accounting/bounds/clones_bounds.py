@@ -89,12 +89,7 @@ class Mixture:
         most, mean = float(n.max()), float((n * special).max())
         finer = {"absent": absent, "parts": len(n), "finest": self.finest}
         chosen = cut(most, mean, mass, self.drift, upper, **finer, coarsest=self.coarsest)
-        # Laws of occupied slots are padded with parts of mass zero.
-        with_mass = np.asarray(self.law.weight) > 0.0
-        law = self.law
-        if with_mass.any():
-            law = mixture_profiles.MixtureLaw(*(host(np.asarray(part)[with_mass]) for part in law))
-        return *clones.tabulated(law, host(mass), chosen, upper), chosen.table[1]
+        return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property
     def _above(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:

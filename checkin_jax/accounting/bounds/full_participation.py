@@ -98,7 +98,7 @@ class CutMessages(TabulatedMessages):
     def _log_cost(self, epsilon0: np.ndarray) -> np.ndarray:
         """log of D(p) (use_prob + 2 others / p)."""
         if isinstance(self.alone, LocalGaussian):
-            log_profile = gaussian_profile.log_profile_ahead(self.alone.mu, epsilon0)
+            log_profile = gaussian_profile.log_profile(self.alone.mu, epsilon0)
         else:
             log_profile = np.log(self._alone(epsilon0))
         return log_profile + np.log(self.use_prob + 2.0 * self.others * np.exp(-epsilon0))

@@ -279,12 +279,13 @@ def tame_tilt(atoms: Atoms, counts: Array) -> Tilt:
     """
     plain = tilt_at(atoms, counts, xp.zeros(())).variance
 
-    def wild(log_orders: Array) -> Array:
-        variance = tilt_at(atoms, counts, xp.exp(log_orders)).variance
-        return ~((variance < 2.0 * plain) & (variance > 0.1 * plain))
+    def tame(log_order: Array) -> Array:
+        variance = tilt_at(atoms, counts, xp.exp(log_order)).variance
+        return (variance < 2.0 * plain) & (variance > 0.1 * plain)
 
     # Not monotone; an order within 2e-6 suffices.
-    return tilt_at(atoms, counts, xp.exp(backend.halved(wild, *_log_orders(atoms), 24)))
+    low, high = backend.bisected(tame, *_log_orders(atoms), 24)
+    return tilt_at(atoms, counts, xp.exp(0.5 * (low + high)))
 
 
 _AROUND = np.geomspace(0.25, 4.0, 65)

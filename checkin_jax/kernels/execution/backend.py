@@ -24,8 +24,6 @@ _SMALL_PRODUCT = {"f": 1 << 18, "c": 1 << 15}
 _FEW_TERMS = 16
 # Newton's method stops after a step shorter than this, since the next one would be about its square.
 _NEWTON = 1e-5
-# Halvings whose middles are evaluated together.
-_AHEAD = 3
 # Numbers of a block that stays in the CPU cache.
 _IN_CACHE = 1 << 15
 
@@ -55,23 +53,11 @@ def holds(condition: Any) -> bool:
     return not of_jax(condition) and bool(np.all(condition))
 
 
-def _reduced(ufunc: np.ufunc) -> Callable[..., Any]:
-    """A NumPy reduction with the arguments of `np.sum`, but with less overhead per call."""
-
-    def reduce(values: Any, axis: Any = None, **more: Any) -> Any:
-        return ufunc.reduce(values, axis, **more)
-
-    return reduce
-
-
-_REDUCED = {"sum": _reduced(np.add), "max": _reduced(np.maximum), "min": _reduced(np.minimum)}
-
-
 class _Namespace:
     """The functions of `jax.numpy` if an argument is a JAX array, else those of NumPy."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        ours, theirs = _REDUCED.get(name) or getattr(np, name), getattr(jnp, name)
+        ours, theirs = getattr(np, name), getattr(jnp, name)
         if not callable(theirs) or isinstance(ours, type):
             found = ours
         else:
@@ -173,20 +159,13 @@ def _crossing_traced(value: Callable[[Any], tuple[Any, Any]], low: Any, high: An
     return jnp.where(near, middle, 0.5 * (low + high))
 
 
-def halved(beyond: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> Any:
-    """Point from which on `beyond` is true, by bisections of (low, high); an end if it is true everywhere or nowhere.
-
-    beyond: a predicate on NumPy arrays, for the middles of _AHEAD bisections at once.
-    """
-    parts = 2**_AHEAD
-    for _ in range(0, halvings, _AHEAD):
-        step = (high - low) / parts
-        held, first, last = beyond(low + step * np.arange(1.0, parts)), 0, parts
-        while last - first > 1:
-            middle = (first + last) // 2
-            first, last = (first, middle) if held[middle - 1] else (middle, last)
-        low, high = low + step * first, low + step * last
-    return 0.5 * (low + high)
+def bisected(before: Callable[[Any], Any], low: Any, high: Any, halvings: int) -> tuple[Any, Any]:
+    """Ends of (low, high), numbers or arrays, after bisections; before: true left of the place that is sought."""
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        left = before(middle)
+        low, high = xp.where(left, middle, low), xp.where(left, high, middle)
+    return low, high
 
 
 def product(rows: Array, matrix: Array) -> Array:
@@ -215,21 +194,13 @@ def vmap(function: Callable[..., Any]) -> Callable[..., Any]:
     def over(*columns: Any) -> Any:
         if of_jax(*columns):
             return jax.vmap(function)(*columns)
-        if all(isinstance(column, np.ndarray) for column in columns):
-            return _stacked([function(*row) for row in zip(*columns)])
         leaves, tree = jax.tree.flatten(columns)
         rows = [
             function(*jax.tree.unflatten(tree, [leaf[i] for leaf in leaves])) for i in range(len(leaves[0]))
         ]
-        return _stacked(rows)
+        return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
     return over
-
-
-def _stacked(rows: list[Any]) -> Any:
-    if isinstance(rows[0], np.ndarray):
-        return xp.stack(rows)
-    return jax.tree.map(lambda *parts: xp.stack(parts), *rows)
 
 
 def in_turn(function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jax import Array
 
 from checkin_jax.kernels import gaussian_profile, require_float64
@@ -141,7 +142,7 @@ def _put_together(labels: Labels, end: Array, orders: Array, excess: Array) -> A
     order = orders[:, None]
     mu, inverse_rate, log_weight = (part[None, :] for part in labels[:3])
     log_z = stretch(end, inverse_rate)
-    tail = gaussian_profile.log_cdf(order * mu - (log_z / mu + 0.5 * mu))
+    tail = scipy.special.log_ndtr(order * mu - (log_z / mu + 0.5 * mu))
     beyond = log_weight + xp.log(inverse_rate) + order * (end - log_z) + 0.5 * order * (order - 1.0) * mu * mu
     excess = logsumexp(
         xp.concatenate([excess[:, None], beyond + tail, _of_rare(labels.rare, order)], axis=1), axis=1

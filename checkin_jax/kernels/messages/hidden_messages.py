@@ -191,6 +191,7 @@ def paths_of(
     return paths(steps[0]._replace(beyond=beyond, left_beyond=left_beyond), count, rate, orders)
 
 
+@quietly
 def choose(paths: Paths, x: Array, deviation: Array) -> ContourChoice:
     """Order, cut and period of least expected error (images, rounding, smoothing and cut); [...].
 

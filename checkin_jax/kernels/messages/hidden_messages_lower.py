@@ -37,8 +37,6 @@ _CELLS = 1e-12
 _FURTHER = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0)
 # -log of the moduli, relative to those at the order, up to which nodes are bounded but not evaluated.
 _FAINT = 60.0
-# Contours chosen per batch.
-_CHOSEN = 8
 # Gauss-Legendre on [0, 1], for functions that are analytic on a cell.
 _NODES, _WEIGHTS = (
     0.5 * (part + shift) for part, shift in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0))
@@ -104,25 +102,8 @@ def _steps(cells: OutputCells) -> hidden_messages.ChordLaw:
 
 @quietly
 def paths_of(clients: Array, rate: Array, cells: OutputCells, orders: Array) -> hidden_messages.Paths:
-    """Data from which `contours` chooses."""
+    """Data from which `hidden_messages.choose` chooses contours for events near {W > -x}."""
     return hidden_messages.paths(_steps(cells), clients, rate, orders)
-
-
-@quietly
-def contours(
-    paths: hidden_messages.Paths, thresholds: Array, deviation: Array
-) -> hidden_messages.ContourChoice:
-    """Contours for events near {W > threshold}; [thresholds].
-
-    Args:
-      paths: of `paths_of`. deviation: approximate one of W without rare large steps.
-    """
-    # A batch fits into the CPU cache.
-    found = [
-        hidden_messages.choose(paths, -thresholds[start : start + _CHOSEN], deviation)
-        for start in range(0, thresholds.size, _CHOSEN)
-    ]
-    return hidden_messages.ContourChoice(*(xp.concatenate(parts) for parts in zip(*found)))
 
 
 def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, lost_mean: Array) -> Array:
@@ -153,7 +134,7 @@ def lines_lower(
     Args:
       clients: n of several sums W that share contours, [sums]. rate: probability of each step.
       cells: of a step, with relative errors below 1e-12.
-      choice: of `contours`; every choice is valid. thresholds: > 0, near those of the choice,
+      choice: of `hidden_messages.choose`; every choice is valid. thresholds: > 0, near those of the choice,
         [sums, contours, thresholds].
 
     (0, 1) where there is no bound. If cells have masses of the target's message: (E[W; A], Q[A]), and no step

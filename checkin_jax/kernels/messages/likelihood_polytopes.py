@@ -42,10 +42,6 @@ class Message(NamedTuple):
     differ: Array
     own: OwnLaws | None = None
 
-    def at(self, losses: slice) -> Message:
-        """The same message at some of the losses of `own`."""
-        return self if self.own is None else self._replace(own=OwnLaws(*(each[losses] for each in self.own)))
-
     def alone(self, loss: Array) -> Array:
         """Upper bound on the divergence of one message at this loss."""
         if self.own is not None:

@@ -55,8 +55,8 @@ _PART = 8
 _TURNED = 256
 # Expected share of T1's law, times the standard deviation of the sum in units of p - 1.
 _FEW = 1.0
-# Numbers of the grids that are evaluated at once, which stay in the CPU cache; losses at once in XLA.
-_NUMBERS_AT_ONCE, _LOSSES_AT_ONCE = 1 << 17, 13
+# Losses at once in XLA.
+_LOSSES_AT_ONCE = 13
 
 
 class Laws(NamedTuple):
@@ -559,10 +559,5 @@ def profile_upper(
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
     require_float64(of, message, stages, losses)
-    bound = functools.partial(value, rules, nodes, of, stages)
-    if of_jax(losses):
-        return jax.lax.map(functools.partial(bound, message), losses, batch_size=_LOSSES_AT_ONCE)
-    laws = rules.laws(message).shape[-2]
-    some = max(_NUMBERS_AT_ONCE // (laws * _POINTS * nodes), 1)
-    blocks = [slice(start, start + some) for start in range(0, len(losses), some)]
-    return np.concatenate([bound(message.at(block), losses[block]) for block in blocks])  # type: ignore[return-value]
+    bound = functools.partial(value, rules, nodes, of, stages, message)
+    return jax.lax.map(bound, losses, batch_size=_LOSSES_AT_ONCE) if of_jax(losses) else bound(losses)

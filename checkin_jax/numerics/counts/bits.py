@@ -18,6 +18,7 @@ import numpy as np
 
 from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex, left_out_clones
+from checkin_jax.numerics.counts import occupancy
 from checkin_jax.numerics.staged_clones import OneBitMessage
 
 # Runs of numbers of ones; the largest standard deviation of a count that is evaluated so, beyond which E+ serves.
@@ -97,7 +98,7 @@ def _binomial(number: int, prob: float, neg_log_tail: float) -> np.ndarray:
     They sum to one; those left out have a probability of 2 exp(-neg_log_tail - _ROOM) at most (Bernstein's inequality).
     """
     allowed, mean = neg_log_tail + _ROOM, number * prob
-    reach = allowed / 3.0 + math.sqrt((allowed / 3.0) ** 2 + 2.0 * allowed * mean * (1.0 - prob))
+    reach = occupancy.deviation(mean * (1.0 - prob), allowed)
     first, last = max(math.floor(mean - reach) - 1, 0), min(math.ceil(mean + reach) + 1, number)
     places = np.arange(first, last, dtype=np.float64)
     steps = np.log((number - places) / (places + 1.0) * (prob / (1.0 - prob)))

@@ -11,6 +11,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 
 from checkin_jax.kernels import binomial
+from checkin_jax.kernels.execution.backend import bisected
 
 _HALVINGS, _BISECTIONS = 80, 24
 # Up to so many indicators the law of their independent copies is listed.
@@ -91,11 +92,7 @@ def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
         guess = np.clip(np.where(least > 0.0, 1.0 - rest * (1.0 - _NEARER), low), low, high)
         if rare(guess).all():
             return guess
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        found = rare(middle)
-        low, high = np.where(found, low, middle), np.where(found, middle, high)
-    return high
+    return bisected(lambda prob: ~rare(prob), low, high, _BISECTIONS)[1]
 
 
 def log_at_least(least: np.ndarray, number: float, prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,6 @@ _COUNTED = 5_000
 _EDGES = np.concatenate([[-8.0, -5.0], np.linspace(-3.6, 3.6, 37), [5.0, 8.0]])
 # Levels for the deviations of K and of the number of others: negative logarithms of tail masses.
 _LEVELS = (1.6, 2.0, 2.6, 3.5, 5.0, 7.5, 12.0, 20.0)
-PARTS = _EDGES.size + 3
 # Bounds on relative errors: of quotients of the law of K, and of sums of masses.
 _QUOTIENT, _SUMMED = 1e-11, 1e-9
 # Masses below this have inaccurate quotients and count as lost.
@@ -28,7 +27,7 @@ _LEAST = 1e-290
 
 
 class LabelledShares(NamedTuple):
-    """m T / (p_0 w) of each part and its mass (with T included), [PARTS], padded; and the mass in no part.
+    """m T / (p_0 w) of each part and its mass (with T included), [parts]; and the mass in no part.
 
     w: upper bound on every slot's share of the target's message, in units of p_0/m. T: lower bound on the
     probability of the labels, over their probability without the target.
@@ -60,10 +59,9 @@ def labelled(num_clients: int, num_slots: int, prob: float, neg_log_tail: float)
     shares, totals, masses, lost = (np.asarray(each, dtype=np.float64) for each in found)
     kept = masses > 0.0
     shares, totals, masses = shares[kept], totals[kept], masses[kept]
-    pad = (0, PARTS - shares.size)
     clients = num_slots * totals / (prob * shares) * (1.0 - 1e-14)
     weights = masses * totals * (1.0 + _SUMMED)
-    return LabelledShares(np.pad(clients, pad, mode="edge"), np.pad(weights, pad), float(lost))
+    return LabelledShares(clients, weights, float(lost))
 
 
 def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool) -> np.ndarray:

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.execution.backend import quietly
+from checkin_jax.kernels.execution.backend import bisected, quietly
 
 # Largest width of the bulk, and most clients, for which single probabilities are computed.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
@@ -34,7 +34,7 @@ _STEPS, _WIDER = (0.3, 1.2, 2.5, 4.5), (-1.6, -1.1, -0.7, -0.3, 0.0, 0.4, 0.9, 1
 _SPREAD = 0.05
 # At most so many values are all kept.
 _ALL = 9
-# Sizes of laws: few values, or single values if there are not many.
+# Most values of laws: few, or single values if there are not many.
 VALUES = (16, 64)
 # Relative rounding error of the factors before the integral, with a wide margin.
 _ROUNDING = 1e-9
@@ -177,8 +177,6 @@ def law(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(values, masses) of a law stochastically above K if `upper`, else below K (the remaining mass is at 0).
 
-    Both have one of the sizes VALUES, padded with masses 0.
-
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client sends.
       neg_log_tail: if upper, the highest value has mass at least exp(-neg_log_tail).
@@ -219,9 +217,7 @@ def law(
         reached = np.minimum.accumulate(np.append(1.0 - np.minimum(under, 1.0), 0.0))
         masses = reached[:-1] - reached[1:]
     kept = masses > 0
-    values, masses = _merge(every[kept], masses[kept], upper, size)
-    pad = size - len(values)
-    return np.pad(values, (0, pad), mode="edge"), np.pad(masses, (0, pad))
+    return _merge(every[kept], masses[kept], upper, size)
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -244,8 +240,6 @@ def levels(
       neg_log_tail: the lost mass is at most about exp(-neg_log_tail).
     """
     values, masses = law(num_clients, num_slots, prob, neg_log_tail + 1.0, upper)
-    kept = masses > 0
-    values, masses = values[kept], masses[kept]
     if not upper:
         # The remaining mass is at 0. Values are negated, so that both directions use the same code.
         values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
@@ -274,11 +268,8 @@ def taken(balls: float, filled: float) -> float:
     balls / filled.
     """
     mean = balls / filled if filled > 0 else 1.0
-    low, high = 0.0, mean
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if middle < -math.expm1(-middle) * mean else (low, middle)
-    rate = low * (1.0 - 1e-9)
+    low, _ = bisected(lambda rate: rate < -math.expm1(-rate) * mean, 0.0, mean, 60)
+    rate = float(low) * (1.0 - 1e-9)
     if rate < 1e-4:
         return 0.5
     return (1.0 / rate - 1.0 / math.expm1(min(rate, 700.0))) * (1.0 + 1e-9)

@@ -25,7 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.numerics.counts.occupancy import deviation
 
 # Most indicators that are convolved; most stored points of a law. More than _GROUPS groups are binned, with
 # this width in the logit, at most _BINS bins, and _MOMENTS central moments each.
@@ -36,7 +38,6 @@ _APART = 3.0
 # Neglected mass of a tilted law: e^-_DEEP.
 _DEEP = 46.0
 _TINY = 1e-290
-_LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Indicators(NamedTuple):
@@ -151,8 +152,7 @@ def law(of: Indicators, neg_log_tail: float) -> SumLaw:
     if total <= _FEW and not of.spread.any():
         return _convolved(of, neg_log_tail)
     mean, variance = of.mean - of.sure, of.variance * (1.0 + 1e-9)
-    third = neg_log_tail / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * variance * neg_log_tail) + 1e-12 * mean + 1.0
+    radius = deviation(variance, neg_log_tail) + 1e-12 * mean + 1.0
     first, last = max(math.floor(mean - radius), 0.0), min(math.ceil(mean + radius), total)
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
@@ -259,8 +259,7 @@ def _at_tilt(of: Indicators, tilt: float, at: np.ndarray) -> tuple[np.ndarray, n
     wide = of.spread / np.maximum(np.minimum(c, 1.0 - c) - of.spread, 1e-300)
     factor = np.where(of.spread > 0, np.exp(2.0 * np.minimum(wide, 100.0)), 1.0)
     most, least = float((a * (1.0 - a) * factor) @ size), float((a * (1.0 - a) / factor) @ size)
-    third = _DEEP / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * most * _DEEP)
+    radius = deviation(most, _DEEP)
     away = float(np.abs(at - mean).max()) + mean_error
     modulus = 2 * math.ceil(0.5 * (radius + away) + 1.0) + 1
     half = (modulus - 1) // 2
@@ -316,32 +315,13 @@ def _at_tilt(of: Indicators, tilt: float, at: np.ndarray) -> tuple[np.ndarray, n
 
 def poisson_law(mean: float, neg_log_tail: float) -> SumLaw:
     """Poisson law with this mean, as returned by `law`; relative errors below 1e-10 for means up to 2^42."""
-    third = neg_log_tail / 3.0
-    radius = third + math.sqrt(third * third + 2.0 * mean * neg_log_tail) + 1.0
+    radius = deviation(mean, neg_log_tail) + 1.0
     first, last = max(math.floor(mean - radius), 0.0), float(math.ceil(mean + radius))
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
     k = np.maximum(at, 1.0)
-    # Loader's saddle point: k! by Stirling, and k log(k / mean) + mean - k by a series where it would cancel.
-    large = np.maximum(k, 16.0)
-    error = (
-        1.0 / (12.0 * large)
-        - 1.0 / (360.0 * large**3)
-        + 1.0 / (1260.0 * large**5)
-        - 1.0 / (1680.0 * large**7)
-    )
-    small = (
-        np.array([math.lgamma(v + 1.0) - (v + 0.5) * math.log(v) + v for v in range(1, 17)]) - 0.5 * _LOG_2PI
-    )
-    error = np.where(k < 16, small[np.minimum(k, 16.0).astype(np.int64) - 1], error)
-    x = (k - mean) / mean
-    near = np.abs(x) < 0.1
-    inner = np.where(near, x, 0.0)
-    series = np.zeros_like(inner)
-    for j in range(24, 1, -1):
-        series = (-1.0) ** j / (j * (j - 1.0)) + inner * series
-    deviance = np.where(near, mean * np.square(inner) * series, k * np.log(k / mean) - (k - mean))
-    pmf = np.where(at > 0, np.exp(-error - deviance) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
+    log_pmf = -binomial.stirling_error(host(k)) - binomial.deviance(host(k), host(mean), host(k - mean))
+    pmf = np.where(at > 0, np.exp(log_pmf) / np.sqrt(2.0 * np.pi * k), math.exp(-mean))
     lower, upper = np.maximum(pmf * (1.0 - 1e-10) - _TINY, 0.0), pmf * (1.0 + 1e-10) + _TINY
     outside = math.exp(-neg_log_tail)
     runs = _runs(lower, upper, stride, last - at[-1] + 1.0)

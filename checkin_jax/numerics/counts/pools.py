@@ -17,7 +17,7 @@ from checkin_jax.kernels import binomial, host
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.poisson_binomial import SumLaw
 
-# Number of values of n'; the first is 0. It is fixed, since each number is compiled anew.
+# Most values of n', the first of which is 0.
 PARTS = 8
 # The other values, in standard deviations from the mean, above the least value that matters.
 _PLACES = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2)
@@ -26,7 +26,7 @@ _DOWN = 1.0 - 1e-15
 
 
 class PoolSizes(NamedTuple):
-    """Values of n' and their probabilities, or a law stochastically below n'; both [PARTS] or [1]."""
+    """Values of n' and their probabilities, or a law stochastically below n'; [values]."""
 
     sizes: np.ndarray
     masses: np.ndarray
@@ -71,7 +71,7 @@ def limited(weight: float, neg_log_tail: float) -> PoolSizes:
 
 
 def cut(law: SumLaw, mean: float, variance: float, most: float = math.inf) -> PoolSizes:
-    """Law on PARTS values stochastically below the given one: every value moves to the next lower selected
+    """Law on at most PARTS values stochastically below the given one: every value moves to the next lower selected
     value.
     """
     index = np.arange(law.values.size)
@@ -90,8 +90,7 @@ def cut(law: SumLaw, mean: float, variance: float, most: float = math.inf) -> Po
     under[-1] = 1.0
     sizes = np.concatenate([[0.0], law.values[kept]])
     masses = np.diff(np.concatenate([[0.0], np.maximum.accumulate(under)]))
-    pad = PARTS - sizes.size
-    return PoolSizes(np.pad(sizes, (pad, 0)), np.pad(masses, (pad, 0)))
+    return PoolSizes(sizes, masses)
 
 
 class Runs:

@@ -132,7 +132,7 @@ class _OneRecord(abc.ABC):
             paths = hidden_messages_lower.paths_of(host(usual_count), host(rate), cells, host(orders))
             groups, found = profile_cover_sums.near(usual / deviation, share=_NEAR), []
             middles = np.array([(start + stop) // 2 for start, stop in groups])
-            contours = hidden_messages_lower.contours(paths, host(usual[middles]), host(deviation))
+            contours = hidden_messages.choose(paths, host(-usual[middles]), host(deviation))
             # A contour is good at thresholds that grow with the number of steps.
             good = usual[middles] * (counts / usual_count)[:, None]
             places = np.stack([np.searchsorted(each, at) for each, at in zip(thresholds, good)])

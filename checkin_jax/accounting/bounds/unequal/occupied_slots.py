@@ -29,8 +29,6 @@ _MANY, _FEW_PARTICIPANTS = 30_000.0, np.array([-1.0, 0.0, 1.0, 2.5])
 _PARTICIPANTS = np.array([-2.5, -1.6, -1.0, -0.5, 0.0, 0.5, 1.0, 1.6, 2.5, 4.0])
 _USED = np.concatenate([np.linspace(-2.4, 2.4, 13), [3.2, 4.2, 6.0]])
 _SINGLE, _SINGLE_SHARES = 24, 12
-# Parts for which kernels are compiled.
-_PARTS = 96
 # Cuts of K and points of the share for sums of T*, of which there are few; single values of K.
 _GROUPS, _LARGE, _SINGLE_GROUPS = np.array([0.3, 3.0]), (4.0,), 3
 # Points of the share of one client, in standard deviations, and buckets of the number of labels.
@@ -154,9 +152,7 @@ class UnequalOccupied(OccupiedShares):
     @functools.cached_property
     def _above(self) -> Mixture:
         slots, used, weight, _ = self._parts
-        pad = (0, -slots.size % _PARTS)
-        columns = (np.pad(slots, pad, mode="edge"), np.pad(used, pad, mode="edge"), np.pad(weight, pad))
-        law = clones.slots_law(*map(host, columns), host(self.epsilon0), True)
+        law = clones.slots_law(*map(host, (slots, used, weight, self.epsilon0)), True)
         return Mixture(law, self.epsilon0, self.neg_log_tail, 0.0, _FINEST)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:

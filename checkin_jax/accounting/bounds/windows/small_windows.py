@@ -22,7 +22,7 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.kernels import ROUNDING, binomial
 from checkin_jax.numerics import convex, opposite_pair
-from checkin_jax.numerics.few_steps import FewSlots
+from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
 
 # Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows.
@@ -365,20 +365,14 @@ class PlayedWindow(StagedBound):
     steps: Steps
     neg_log_tail: float
 
-    def _stated(self) -> FewSlots | None:
+    def _stated(self) -> FewSteps | None:
         if self.steps.idle:
             return None
         loads = loads_of(self.window)
         weights = tuple(1.0 / np.arange(1.0, loads.counts.shape[1] + 1.0))
-        game = FewSlots(
-            float(self.window),
-            self.steps,
-            self.neg_log_tail,
-            0.0,
-            weights,
-            loads.counts.astype(int),
-            loads.mean,
-        )
+        square = float(np.max(loads.counts @ np.square(weights)))
+        known = float(self.window), self.steps, self.neg_log_tail, 0.0
+        game = FewSteps(*known, weights, loads.counts.astype(int), loads.mean, square)
         return game if game.affordable else None
 
 
