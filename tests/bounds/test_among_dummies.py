@@ -265,6 +265,19 @@ def test_few_others_cost_little_at_unequal_rates(rates, slots, most):
     assert stated == isinstance(rates, cj.Rates)
 
 
+def test_limits_on_rates_cover_more_check_ins_than_they_promise():
+    """The upper end for only those that are promised is below the lower end of a fleet within the limits."""
+
+    def found(num_clients, rates):
+        run = cj.FixedWindow(num_clients=num_clients, num_slots=1_000, check_in_prob=rates)
+        return cj.account(run, cj.Gaussian(noise_multiplier=0.8), delta=1e-6)
+
+    limited = found(10_000, cj.RateLimits(largest=0.2, expected_check_ins=200.0))
+    all_fast, promised = (found(num_clients, 0.2) for num_clients in (10_000, 1_001))
+    assert limited.method.startswith("allocation")
+    assert promised.epsilon < all_fast.lower < limited.epsilon
+
+
 def test_whoever_is_displaced_is_not_a_dummy_nor_hidden_in_every_slot():
     """Six clients in two slots, the others far: what the theorem says, and two things that it does not say."""
     n, m, mu, losses = 6, 2, 2.0, np.array([0.2, 0.6, 1.0, 1.6])
