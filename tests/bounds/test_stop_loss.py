@@ -222,11 +222,9 @@ def test_nodes_that_are_left_out_hardly_matter():
     assert kept.size == 256
 
 
-def test_second_of_many_numbers_in_any_order_of_memory():
-    """Computed few at once."""
+def test_second_of_numbers_in_any_order_of_memory():
     real, imag = np.random.default_rng(0).normal(0.0, [[[1.0]], [[3.0]]], (2, 70, 130))
     z = real + 1j * imag
-    assert z.size > stop_loss._AT_ONCE
     found = np.asarray(stop_loss.second(z.T))  # type: ignore[arg-type]
     for place in ((0, 0), (64, 3), (129, 69)):
         with mpmath.workdps(30):
