@@ -239,6 +239,8 @@ def levels(
     Args:
       neg_log_tail: the lost mass is at most about exp(-neg_log_tail).
     """
+    if num_clients == 0:
+        return [(0, 1.0)], 0.0
     values, masses = law(num_clients, num_slots, prob, neg_log_tail + 1.0, upper)
     if not upper:
         # The remaining mass is at 0. Values are negated, so that both directions use the same code.

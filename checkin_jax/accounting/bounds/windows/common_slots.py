@@ -91,20 +91,21 @@ class CommonWindow(NamedTuple):
             return occupancy.fewest(float(self.others), self.prob, self.neg_log_tail)
         return self._between[0], math.exp(-self.neg_log_tail)
 
+    def _senders(self, upper: bool) -> tuple[int, float]:
+        """Others, and their rate; at unequal rates a number rarely exceeded if `upper`, else rarely undercut."""
+        return (self.others, self.prob) if self.sums is None else (self._between[upper], 1.0)
+
     def filled(self, upper: bool) -> tuple[list[tuple[int, float]], float]:
         """Levels of a law stochastically above K if `upper`, else below K given N >= N_0; and the mass of no level."""
-        mass = self.neg_log_tail - _SELDOM
-        if self.sums is None:
-            return occupancy.levels(self.others, self.slots, self.prob, mass, upper)
-        # All who take part are in a slot; more of them fill more slots.
-        number = self._between[upper]
-        found, rare = occupancy.levels(number, self.slots, 1.0, mass, upper) if number else ([(0, 1.0)], 0.0)
-        return found, rare + (math.exp(-self.neg_log_tail) if upper else 0.0)
+        (number, prob), mass = self._senders(upper), self.neg_log_tail
+        # More who take part fill more slots.
+        found, rare = occupancy.levels(number, self.slots, prob, mass - _SELDOM, upper)
+        return found, rare + (math.exp(-mass) if upper and self.sums is not None else 0.0)
 
     @property
     def occupied(self) -> tuple[float, float]:
         """Mean of K, and an upper bound on its variance; at unequal rates if as many take part as rarely do."""
-        number, prob = (self.others, self.prob) if self.sums is None else (self._between[1], 1.0)
+        number, prob = self._senders(True)
         return occupancy.moments(float(number), float(self.slots), prob)
 
 
