@@ -16,6 +16,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import gaussian_profile
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
@@ -224,13 +225,11 @@ def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
 
 def local_epsilon(mu: float, delta0: float) -> float:
     """Least epsilon0 at which one Gaussian message has this delta0, within 1e-12, rounded up; at most 1000."""
-    low, high = 0.0, 1000.0
+    least = np.log(delta0)
     with float64():
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            enough = float(gaussian_profile.log_profile(mu, np.asarray(middle))) <= np.log(delta0)
-            low, high = (low, middle) if enough else (middle, high)
-    return high
+        return float(
+            bisected(lambda e: gaussian_profile.log_profile(mu, np.asarray(e)) > least, 0.0, 1000.0, 60)[1]
+        )
 
 
 _EPSILONS = np.geomspace(1e-4, MAX_EPSILON0 / 8, 512)

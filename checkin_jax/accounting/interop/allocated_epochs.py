@@ -52,6 +52,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     sampled_sides,
 )
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import REPLACE
@@ -458,11 +459,7 @@ class SummedSteps:
         def place(level: np.ndarray) -> np.ndarray:
             """Place at which the logarithm of the likelihood ratio, which increases, passes the level."""
             low, high = np.full(level.shape, -60.0), np.full(level.shape, 60.0 + shifts[-1])
-            for _ in range(60):
-                middle = 0.5 * (low + high)
-                beyond = log_ratio(middle) > level
-                low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
-            return high
+            return bisected(lambda x: log_ratio(x) <= level, low, high, 60)[1]
 
         ahead, back = place(loss), place(-loss)
         far, near = scipy.special.ndtr(-ahead), scipy.special.ndtr(shifts - ahead[..., None])

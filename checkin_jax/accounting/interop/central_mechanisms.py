@@ -17,6 +17,7 @@ import scipy
 
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, Lines, OwnWitness, UnitBound, Witness
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.kernels.execution.backend import bisected
 
 # Relative rounding, upwards: profiles are accurate to 5e-12, and a few operations follow.
 _SLACK = 1e-10
@@ -195,10 +196,7 @@ class Opposite:
             return plus - minus
 
         reached = ratio(high) > loss
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            beyond = ratio(middle) > loss
-            low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+        _, high = bisected(lambda x: ratio(x) <= loss, low, high, 60)
         near, none, far = (self.noise.tail(high, by * self.noise.shift) for by in (1.0, 0.0, -1.0))
         first, second = q * near + (1.0 - q) * none, q * far + (1.0 - q) * none
         difference, mass = _lines(first, second, second)

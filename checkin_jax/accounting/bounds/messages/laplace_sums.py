@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBou
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
 from checkin_jax.kernels import ROUNDING
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
 
@@ -58,12 +59,8 @@ class ShuffledLaplaceSum:
     def _share(self) -> float:
         """v, with Pr[Gamma(k) < v k] <= exp(-neg_log_tail) for all numbers k that are not as rare."""
         fewest = float(chernoff.fewest(self.num_clients, self.rate, np.array([self.neg_log_tail]))[0])
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            rare = middle > 0.0 and fewest * (middle - 1.0 - math.log(middle)) >= self.neg_log_tail
-            low, high = (middle, high) if rare else (low, middle)
-        return low * (1.0 - 1e-12)
+        low, _ = bisected(lambda v: fewest * (v - 1.0 - math.log(v)) >= self.neg_log_tail, 0.0, 1.0, 60)
+        return float(low) * (1.0 - 1e-12)
 
     @property
     def gains(self) -> bool:
