@@ -16,9 +16,10 @@ from jax import Array
 
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.backend import bisected
-from checkin_jax.kernels.messages import labelled_clones, staged_games, weighted_clones
+from checkin_jax.kernels.messages import staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
+from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts.labels import LabelledShares
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -222,29 +223,7 @@ def pool(
     return GameArguments.of(staged_games.pooled, given, steps, chosen, deviation, mean, neg_log_tail)
 
 
-class SlotWeights(NamedTuple):
-    """Numbers (real) of slots of weight one and of `weight`; the value is that of the largest cell of every level.
-
-    clients, whole, masses: of levels. totals, part: T, by which n is multiplied, and the number of slots of `weight`,
-    [levels, cells]. T2+ has n = m / rho, T = 1 and one cell a level.
-    """
-
-    clients: np.ndarray
-    totals: np.ndarray
-    whole: np.ndarray
-    part: np.ndarray
-    masses: np.ndarray
-    weight: float
-
-    @property
-    def variance(self) -> float:
-        """That of the sum of the steps, relative to n, up to a common factor."""
-        squares = self.whole[:, None] + self.weight**2 * self.part
-        apart = (squares / np.square(self.clients[:, None] * self.totals)).max(axis=1)
-        return float(self.masses @ apart)
-
-
-def weighted(step_counts: SlotWeights, steps: Steps, neg_log_tail: float) -> GameArguments | None:
+def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> GameArguments | None:
     """T2+ or T2d for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
@@ -264,10 +243,9 @@ def weighted(step_counts: SlotWeights, steps: Steps, neg_log_tail: float) -> Gam
         plans.append(plan)
         squares += weight**2 * float(step_counts.masses @ counts)
     deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / clients
-    mean, given = float(step_counts.masses @ (step_counts.whole + least)), map(host, step_counts)
-    slots = weighted_clones.WeightedSteps(*given)
+    mean = float(step_counts.masses @ (step_counts.whole + least))
     return GameArguments.of(
-        weighted_clones.weighted, slots, steps, tuple(plans), deviation, mean, neg_log_tail
+        weighted_clones.weighted, step_counts, steps, tuple(plans), deviation, mean, neg_log_tail
     )
 
 
@@ -285,5 +263,7 @@ def labelled(
         return None
     middle = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     deviation = math.sqrt(slots * steps.variance) * math.expm1(steps.epsilon0) / middle
-    given, mean = labelled_clones.LabelledSteps(*map(host, (float(slots), *step_counts))), float(slots)
-    return GameArguments.of(labelled_clones.labelled, given, steps, chosen, deviation, mean, neg_log_tail)
+    numbers = host(np.full(step_counts.masses.shape, float(slots)))
+    sums = StepCounts(host(step_counts.clients), host(1.0), numbers, host(step_counts.masses))
+    given = staged_games.RoundSums(sums, host(step_counts.lost))
+    return GameArguments.of(staged_games.counted, given, steps, chosen, deviation, float(slots), neg_log_tail)

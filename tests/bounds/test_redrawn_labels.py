@@ -12,6 +12,8 @@ from oracles import random_check_ins as brute
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts import redrawn
 
@@ -632,7 +634,7 @@ def test_cells_count_as_the_largest():
 
     def evaluated(totals: list, numbers: list) -> np.ndarray:
         parts = np.array([totals]), np.full(1, 100.0), np.array([numbers]), np.ones(1)
-        one = staged_clones.SlotWeights(np.full(1, 700.0), *parts, 0.6)
+        one = WeightedSteps(*map(host, (np.full(1, 700.0), *parts, 0.6)))
         found = staged_clones.weighted(one, staged_clones.AnyMessage(1.0), 31.0)
         assert found is not None
         return convex.chords(*found.profile(), np.linspace(0.0, 0.15, 9))

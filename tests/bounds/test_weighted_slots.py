@@ -11,6 +11,8 @@ from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 
 from checkin_jax.accounting.bounds.windows.contention import WeightedSlots
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import convex, staged_clones
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -21,7 +23,7 @@ HALF = F(1, 2)
 def evaluated(whole: int, part: int, clients: float, p: float, far: list) -> np.ndarray:
     """T2+ of so many slots of either kind at c - 1 = far, by the kernel."""
     counts = np.ones((10, 1)), np.full(10, float(whole)), np.full((10, 1), float(part))
-    one = staged_clones.SlotWeights(np.full(10, clients), *counts, np.eye(10)[0], 0.5)
+    one = WeightedSteps(*map(host, (np.full(10, clients), *counts, np.eye(10)[0], 0.5)))
     found = staged_clones.weighted(one, staged_clones.AnyMessage(math.log(p)), MASS)
     assert found is not None
     return convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))

@@ -472,8 +472,10 @@ class RoundSums(NamedTuple):
 def _start(of: RoundSums, message: Message, loss: Array) -> tuple[Array, Array]:
     """Approximate number of steps, and the starting point."""
     step_counts = of.step_counts
-    mean = step_counts.rate * (step_counts.masses @ step_counts.counts)
-    return mean, -step_counts.clients * xp.expm1(loss) / xp.expm1(message.epsilon0)
+    total = xp.sum(step_counts.masses)
+    mean = step_counts.rate * (step_counts.masses @ step_counts.counts) / total
+    clients = step_counts.masses @ xp.broadcast_to(step_counts.clients, step_counts.masses.shape) / total
+    return mean, -clients * xp.expm1(loss) / xp.expm1(message.epsilon0)
 
 
 def sampled(rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array) -> Array:
@@ -481,27 +483,33 @@ def sampled(rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Mes
     step_counts, (mean, x) = of.step_counts, _start(of, message, loss)
     end = play(rules, nodes, message, stages, loss, mean, x)
     late = _binomial(end, step_counts.rate, stages.before, xp.zeros_like(x))
+    # With fewer steps than the stages have, and where no absent client hides the target, the divergence of one
+    # message is the bound.
     value, early = late(step_counts.counts[0], x)
-    return _of_round(value, early + of.everybody, of, message, loss)
+    alone = message.alone(loss)
+    return clipped(
+        value * xp.expm1(message.epsilon0) / step_counts.clients + (early + of.everybody) * alone, alone
+    )
 
 
 def counted(rules: Game, nodes: int, of: RoundSums, stages: Stages, message: Message, loss: Array) -> Array:
-    """The game where every client sends: step_counts.counts are the numbers of steps."""
+    """Sums of known numbers of steps, step_counts.counts; those of T2++ begin at different places.
+
+    step_counts.clients may then be an array, [parts].
+    """
     step_counts, (mean, x) = of.step_counts, _start(of, message, loss)
     end = play(rules, nodes, message, stages, loss, mean, x)
+    c_minus_1, unit, alone = xp.expm1(loss), xp.expm1(message.epsilon0), message.alone(loss)
     late = (step_counts.masses > 0) & (step_counts.counts >= stages.before)
-    parts = zip(step_counts.masses[late], step_counts.counts[late])
-    value = sum((mass * end.value(count - stages.before, x) for mass, count in parts), xp.zeros_like(x))
-    return _of_round(value, xp.sum(step_counts.masses[~late]) + of.everybody, of, message, loss)
-
-
-def _of_round(value: Array, hidden_by_none: Array, of: RoundSums, message: Message, loss: Array) -> Array:
-    """The bound on a round from that on its sums."""
-    # With fewer steps than the stages have, and where no absent client hides the target, the divergence of one
-    # message is the bound.
-    alone = message.alone(loss)
-    value = value * xp.expm1(message.epsilon0) / of.step_counts.clients
-    return clipped(value + hidden_by_none * alone, alone)
+    clients, differ = xp.broadcast_to(step_counts.clients, late.shape), xp.ndim(step_counts.clients) > 0
+    found = (xp.sum(step_counts.masses[~late]) + of.everybody) * alone
+    for mass, count, n in zip(step_counts.masses[late], step_counts.counts[late], clients[late]):
+        value = end.value(count - stages.before, -n * c_minus_1 / unit) * unit / n
+        if differ:
+            # Rare parts begin far from the usual place, for which the contour is chosen.
+            value = xp.where(value >= 0.0, xp.minimum(value, alone), alone)
+        found = found + mass * value
+    return clipped(found, alone)
 
 
 class Pool(NamedTuple):
@@ -551,9 +559,8 @@ def profile_upper(
     """Upper bounds on H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
     Args:
-      value: the bound at losses: `sampled`, `counted`, `pooled`, `weighted_clones.weighted` or
-        `labelled_clones.labelled`; `sampled` takes JAX's arrays, too. of: its `RoundSums`, `Pool`, `Weighted` or
-        `Labelled`.
+      value: the bound at losses: `sampled`, `counted`, `pooled` or `weighted_clones.weighted`; `sampled` takes JAX's
+        arrays, too. of: its `RoundSums`, `Pool` or `WeightedSteps`.
       stages: from `checkin_jax.numerics.staged_clones`; every other choice also gives a bound, only a larger
         one.
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.

@@ -23,7 +23,11 @@ from checkin_jax.kernels.messages.staged_games import Later, Stages
 
 
 class WeightedSteps(NamedTuple):
-    """Real n > 0, numbers of steps of weight one and masses, [levels]; T and numbers of weight w, [levels, cells]."""
+    """Numbers (real) of steps of weight one and of `weight`; the value is that of the largest cell of every level.
+
+    clients, whole, masses: real n > 0, numbers of steps of weight one and masses, [levels]. totals, part: T, by which
+    n is multiplied, and the numbers of steps of `weight`, [levels, cells]. T2+ has n = m / rho, T = 1 and one cell.
+    """
 
     clients: Array
     totals: Array
@@ -31,6 +35,13 @@ class WeightedSteps(NamedTuple):
     part: Array
     masses: Array
     weight: Array
+
+    @property
+    def variance(self) -> float:
+        """That of the sum of the steps, relative to n, up to a common factor."""
+        squares = self.whole[:, None] + np.square(self.weight) * self.part
+        apart = (squares / np.square(self.clients[:, None] * self.totals)).max(axis=1)
+        return float(self.masses @ apart)
 
 
 def weighted(

@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
+from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import chernoff, labels, redrawn
 from checkin_jax.numerics.staged_clones import Steps
@@ -255,7 +256,7 @@ class WeightedSlots(StagedBound):
         return 1.0 if self.colluding else self.use_prob
 
     @functools.cached_property
-    def weights(self) -> staged_clones.SlotWeights | None:
+    def weights(self) -> WeightedSteps | None:
         """The weights of T2+ or of T2d; None if there is no such bound."""
         return self._revealed() if self.window is None and not self.colluding else self._redrawn()
 
@@ -264,7 +265,7 @@ class WeightedSlots(StagedBound):
         """That of the loss, up to a common factor."""
         return math.inf if self.weights is None else self.weights.variance
 
-    def _redrawn(self) -> staged_clones.SlotWeights | None:
+    def _redrawn(self) -> WeightedSteps | None:
         """T2d: labels of the own slot are drawn anew.
 
         A level has steps of two weights, `heavy` and its share. These are at most r times smaller ones of weights 1 and
@@ -282,7 +283,7 @@ class WeightedSlots(StagedBound):
         scale = self.slots / self.use_prob * (1.0 - 1e-13)
         # The labels at no level are a last one: of weights 1, or beside colluders with the message alone.
         last = np.ones((1, levels.totals.shape[1]))
-        return staged_clones.SlotWeights(
+        found = (
             scale / np.append(larger, 1.0),
             np.concatenate([levels.totals, last]),
             np.append(levels.whole, 0.0 if self.colluding else float(self.slots)),
@@ -290,8 +291,9 @@ class WeightedSlots(StagedBound):
             np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,
         )
+        return WeightedSteps(*map(host, found))
 
-    def _revealed(self) -> staged_clones.SlotWeights:
+    def _revealed(self) -> WeightedSteps:
         """Numbers of slots of weight 1 and of weight 1/2, with masses: an upper bound for any joint law of the two."""
         exponents = chernoff.levels(_BOTH, self.neg_log_tail)
         alone = _empty_prob(self.num_rivals, self.rival_prob) * (1.0 + 1e-12)
@@ -308,7 +310,7 @@ class WeightedSlots(StagedBound):
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
         clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones((masses.size, 1))
-        return staged_clones.SlotWeights(clients, totals, whole, part[:, None], masses, 0.5)
+        return WeightedSteps(*map(host, (clients, totals, whole, part[:, None], masses, 0.5)))
 
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.weights is None:
