@@ -238,7 +238,7 @@ REFUSED = [
     (f"ledger add . {RUN}", ".: Is a directory"),
     # Files that are read.
     (f"ledger add cut.json {RUN}", "cut.json: no ledger"),
-    (f"ledger add list.json {RUN}", "list.json: no ledger: [] is no object"),
+    (f"ledger add list.json {RUN}", "list.json: no ledger: expected an object"),
     ("ledger show missing.json", "missing.json: No such file"),
     ("ledger show empty.json", "empty.json: no ledger"),
     ("ledger show old.json", "old.json: no ledger: schema=1: expected 3"),

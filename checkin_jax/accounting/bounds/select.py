@@ -279,18 +279,11 @@ def whole_run(
         # With equal rates the bound covers every client.
         meant = None if i and whole.unequal_rates is None else client_rate
         how = {"bounds": bounds, "relation": relation, "client_rate": meant}
-        one = bounds_by_kind(whole, its, view, total, delta, **how)
-        run.chosen.append([chosen for chosen, _ in one.kinds])
-        run.units.extend((chosen.bound, count) for chosen, count in one.kinds)
-        run.local_caps.extend(one.local_caps)
+        kinds, local_caps = bounds_by_kind(whole, its, view, total, delta, **how)
+        run.chosen.append([chosen for chosen, _ in kinds])
+        run.units.extend((chosen.bound, count) for chosen, count in kinds)
+        run.local_caps.extend(local_caps)
     return run if len(run.local_caps) == len(run.units) else run._replace(local_caps=[])
-
-
-class BoundsByKind(NamedTuple):
-    """Bounds on each kind of unit with their numbers of units, and the local-view bounds likewise."""
-
-    kinds: list[tuple[Chosen, int]]
-    local_caps: list[tuple[Exact, int]]
 
 
 def bounds_by_kind(
@@ -303,8 +296,8 @@ def bounds_by_kind(
     bounds: str | tuple[str, ...],
     relation: str,
     client_rate: float | None = None,
-) -> BoundsByKind:
-    """`unit_bound` and `local_cap` of each kind of unit of a protocol.
+) -> tuple[list[tuple[Chosen, int]], list[tuple[Exact, int]]]:
+    """`unit_bound` and `local_cap` of each kind of unit of a protocol, with their numbers of units.
 
     Args:
       total: number of units that are composed, these and others.
@@ -312,7 +305,8 @@ def bounds_by_kind(
     Raises:
       ValueError: as `unit_bound`.
     """
-    found = BoundsByKind([], [])
+    kinds: list[tuple[Chosen, int]] = []
+    local_caps: list[tuple[Exact, int]] = []
     how = {"relation": relation, "client_rate": client_rate}
     finest = bounds != BEST or randomizer.largest_loss <= MAX_EPSILON0
     with float64():
@@ -328,10 +322,10 @@ def bounds_by_kind(
                     on_grid_of(one.bound, each) for each in (low.witnesses if shown_view == view else ())
                 ]
                 one = one._replace(bound=minimum((one.bound,), scaled))
-            found.kinds.append((one, count))
+            kinds.append((one, count))
             if (alone := local_cap(above, randomizer, view, **how)) is not None:
-                found.local_caps.append((alone, count))
-    return found
+                local_caps.append((alone, count))
+    return kinds, local_caps
 
 
 def _wanted(bound: Bound, bounds: str | tuple[str, ...]) -> bool:

@@ -195,7 +195,7 @@ class CheckInAccountant(PrivacyAccountant):
         """(event, count, bounds on its kinds of unit with their numbers) for each event; logs are joined."""
         how = {"bounds": self._bounds, "relation": self._relation}
         return [
-            (unit, count, bounds_by_kind(*unit, total, delta, **how).kinds)
+            (unit, count, bounds_by_kind(*unit, total, delta, **how)[0])
             for unit, count in joined(self._counts)
         ]
 

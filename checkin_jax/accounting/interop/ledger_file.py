@@ -446,13 +446,9 @@ def _after(found: Ledger, line: Mapping[str, Any]) -> Ledger:
 def _saved_accountant(path: Path, content: bytes) -> Ledger:
     """The ledger from a file of `CheckInAccountant.state_dict()`; its entries have no dates and no names."""
     try:
-        state = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: no ledger: {'an empty file' if not content.strip() else f'not JSON: {error}'}"
-        ) from error
-    if not isinstance(state, dict):
-        raise ValueError(f"{path}: no ledger: {_validate.shown(state)} is no object")
+        state = object_of(content.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no ledger: {error if content.strip() else 'an empty file'}") from error
     relation = state.get("neighboring_relation")
     if relation is None:
         raise ValueError(
