@@ -58,6 +58,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
+from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
@@ -104,6 +105,7 @@ def of_unit(
         return (
             *_fair(honest, own),
             *_among_fair_coins(honest),
+            *_among_opposite_bits(honest),
             *beside,
         )  # the others put dummies at a record
     every += beside
@@ -301,6 +303,20 @@ def _among_fair_coins(unit: Unit) -> list[Witness]:
         np.array([apart, -apart]),
     )
     return _of_law(unit, law)
+
+
+def _among_opposite_bits(unit: Unit) -> list[Witness]:
+    """The witness of one bit among opposite ones in common slots, a fair one in each empty slot."""
+    choices, randomizer, mass = unit.protocol.used_slot_choices, unit.randomizer, unit.neg_log_tail
+    if choices is None or not randomizer.fair_coin_at_zero or unit.epsilon0 is None:
+        return []
+    if choices.num_clients < 2 or choices.num_slots > MOST_COUNTED:
+        return []
+    if any(
+        occupancy.probabilities(choices.num_clients - each, *choices[1:], mass) is None for each in (0, 1)
+    ):
+        return []
+    return [CompetingBits(*choices, unit.epsilon0, mass, unit.replaced)]
 
 
 def _of_laplace_sums(unit: Unit) -> list[Witness]:

@@ -20,6 +20,7 @@ from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingBits
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import occupancy
@@ -128,18 +129,22 @@ def test_a_dummy_that_is_a_zero_update_is_at_no_other_record():
 
 
 @pytest.mark.parametrize("minibatch", [1, 3])
-def test_a_client_of_the_l2_mechanism_is_missed_among_fair_bits(minibatch):
-    """Added or removed, in the view of sums, too: one client more among zero updates and dummies, by enumeration."""
+def test_a_client_of_the_l2_mechanism_is_missed(minibatch):
+    """Added or removed, in the view of sums, too: beside a zero update or an opposite one, by enumeration."""
     slots, prob, p, delta = 6, 0.8, math.e, 1e-3
-    used = slots / 2 * (1 - (1 - prob / slots) ** 2)
-    ones = np.arange(slots + 1)
-    fair = np.array([math.comb(slots, one) for one in ones]) / 2.0**slots
-    shown = fair * (1 - used + used * (2 * p * ones + 2 * (slots - ones)) / (slots * (p + 1)))
-    truth = max(exact_rounds.epsilon(shown, fair, delta), exact_rounds.epsilon(fair, shown, delta))
+
+    def truth(other):
+        both = hidden_slots(slots, prob, [p / (p + 1), other]), hidden_slots(slots, prob, [other])
+        with_it, without = (np.array([law[view] for view in both[0]]) for law in both)
+        return max(
+            exact_rounds.epsilon(with_it, without, delta), exact_rounds.epsilon(without, with_it, delta)
+        )
+
     run = cj.FixedWindow(num_clients=2, num_slots=slots, check_in_prob=prob, minibatch=minibatch)
     how = {"delta": delta, "view": "aggregate", "neighboring_relation": "add-or-remove-one"}
     g = cj.account(run, cj.L2Mechanism(epsilon0=1.0), **how)
-    assert 0.98 * truth < g.lower <= truth <= g.epsilon
+    zero, opposite = truth(0.5), truth(1 / (p + 1))
+    assert zero < 0.98 * opposite < g.lower <= opposite <= g.epsilon
 
 
 # --- fair bits: one-bit messages whose dummies, like updates of zero, lie between all records
@@ -220,6 +225,45 @@ def test_fair_bits_are_what_the_mechanism_leaks(p, clients, step_cover: StepCove
         for i, c in itertools.product(range(len(cs)), np.exp(np.linspace(0.0, 1.0, 9) * epsilon0)):
             line = float(difference[i]) - (c - 1.0) * float(far[i])
             assert line <= divergence(first, second, c) + 1e-12
+
+
+@pytest.mark.parametrize("p", [1.5, 4.0, 40.0])
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("clients", "m", "prob"), [(2, 3, 1.0), (4, 3, 0.7), (5, 2, 1.0), (3, 1, 0.5)])
+def test_opposite_bits_in_common_slots_are_what_the_mechanism_leaks(p, replaced, clients, m, prob):
+    """All others at the opposite record, fair bits in empty slots, slot by slot; a record replaced, or absent."""
+    loss = np.linspace(0.0, 0.95, 12) * math.log(p)
+
+    def leaks(witness_of, dummy=0.5):
+        others = [1 / (p + 1)] * (clients - 1)
+        first = hidden_slots(m, prob, [p / (p + 1), *others], dummy)
+        second = hidden_slots(m, prob, [*([1 / (p + 1)] if replaced else []), *others], dummy)
+        for lines, one, two in zip(witness_of.lower(loss), (first, second), (second, first)):
+            (apart, mass), truth = lines, [divergence(one, two, math.exp(each)) for each in loss]
+            yield apart - np.expm1(loss) * mass, np.array(truth)
+
+    witness = CompetingBits(clients, m, prob, math.log(p), 40.0, replaced)
+    for found, truth in leaks(witness):
+        assert (found <= truth * (1 + 1e-12)).all()
+        assert (found >= truth * (1 - 1e-6) - 1e-7).all()
+    # A client of a larger epsilon0 is not below, nor is one whose dummies are at its own record.
+    busy = dataclasses.replace(witness, epsilon0=1.1 * math.log(p))
+    assert all((found > truth).any() for found, truth in leaks(busy))
+    assert prob == 1.0 or any((found > truth).any() for found, truth in leaks(witness, dummy=p / (p + 1)))
+
+
+def test_opposite_bits_among_many_are_binary_response_where_no_slot_is_empty():
+    """42,400 clients in 316 slots: the target's message is one of 316 opposite ones with probability 316 / 42,400."""
+    p, m, n = 60.0, 316, 42_400
+    ones = np.arange(m + 1.0)
+    flipped = scipy.stats.binom.pmf(ones, m, 1 / (p + 1))
+    # One of the messages, the target's with probability m / n, is a one p times as often, a zero 1/p times.
+    ratio = 1.0 - m / n + (ones * p + (m - ones) / p) / n
+    loss = np.linspace(0.0, 0.1, 6)
+    truth = [np.maximum(flipped * (ratio - c), 0.0).sum() for c in np.exp(loss)]
+    for replaced in (False, True):
+        apart, mass = CompetingBits(n, m, 1.0, math.log(p), 45.0, replaced).lower(loss)[0]
+        assert apart - np.expm1(loss) * mass == pytest.approx(truth, rel=1e-6, abs=1e-12)
 
 
 def test_dummies_at_a_record_would_leak_more_than_fair_ones():

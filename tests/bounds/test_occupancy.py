@@ -54,6 +54,22 @@ def test_laws_are_on_their_side_everywhere(n, m, prob, neg_log_tail):
         assert masses @ values == pytest.approx(law @ k, abs=0.5 * spread + 1e-6)
 
 
+@pytest.mark.parametrize(("n", "m", "prob"), [*SIZES, (900, 30, 1.0)])
+@pytest.mark.parametrize("neg_log_tail", [5.0, 20.0, 60.0])
+def test_single_probabilities_are_bounded_from_both_sides(n, m, prob, neg_log_tail):
+    _, law = exact(n, m, prob)
+    found = occupancy.probabilities(n, m, prob, neg_log_tail)
+    inside = slice(found.low, found.low + len(found.most))
+    assert (found.least <= law[inside]).all()
+    assert (law[inside] <= found.most * (1 + 1e-15)).all()
+    assert 1.0 - law[inside].sum() <= found.rest + 1e-15
+    assert found.rest <= 3.0 * math.exp(-neg_log_tail)
+    assert found.least.sum() > 1.0 - 60.0 * math.exp(-neg_log_tail) * len(found.least) - 1e-6
+    # Bounds on the probabilities of more clients are none, unless nearly all slots are full.
+    law = exact(2 * n, m, prob)[1][inside]
+    assert n == 900 or (law < found.least).any() or (law > found.most).any()
+
+
 @pytest.mark.parametrize(("n", "m", "prob"), [(3000, 2000, 0.6), (10**5, 10**4, 1.0), (500, 10**5, 1.0)])
 def test_laws_at_large_sizes(n, m, prob):
     k, law = windows.occupancy_window(n, m, prob)

@@ -13,6 +13,7 @@ by the trapezoid rule with N nodes. Its error is positive, so the sums are upper
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from checkin_jax.kernels.execution.backend import bisected, quietly
 # Largest width of the bulk, and most clients, for which single probabilities are computed.
 _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
 _BULK_SDS = 6.0
+# Most probabilities times the root of the number of clients for which `probabilities` computes them.
+_MOST_NODES = 1e6
 # Most clients for which the birthday product is evaluated term by term.
 _MAX_TERMS = 10**6
 # Upper ends of the ranges of values, in standard deviations, and -log of the tail masses beyond.
@@ -218,6 +221,31 @@ def law(
         masses = reached[:-1] - reached[1:]
     kept = masses > 0
     return _merge(every[kept], masses[kept], upper, size)
+
+
+class Probabilities(NamedTuple):
+    """Lower and upper bounds on Pr[K = k] for k = low, low + 1, ...; upper bound on the probability of the rest."""
+
+    low: int
+    least: np.ndarray
+    most: np.ndarray
+    rest: float
+
+
+def probabilities(num_clients: int, num_slots: int, prob: float, neg_log_tail: float) -> Probabilities | None:
+    """Probabilities of the values of K but for about exp(-neg_log_tail); None for too many values or clients."""
+    empty = many_empty(num_clients, num_slots, prob, 1)
+    if empty <= math.exp(-neg_log_tail):
+        return Probabilities(num_slots, np.array([1.0 - empty]), np.ones(1), empty)
+    low = least(num_clients, num_slots, prob, neg_log_tail)
+    high, beyond = most(num_clients, num_slots, prob, neg_log_tail)
+    if (high - low) * math.sqrt(num_clients) > _MOST_NODES:
+        return None
+    found = _bulk(num_clients, num_slots, prob, low, high)
+    rest = beyond + (math.exp(-neg_log_tail) if low > 0 else 0.0)
+    # No bound exceeds its probability by more than all bounds together do.
+    excess = max(float(found.sum()) * (1.0 + 1e-12) - 1.0 + rest, 0.0)
+    return Probabilities(low, np.maximum(found - excess, 0.0), found, rest)
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
-"""Witnesses of Gaussian messages in slots: all other clients at one record, the dummies of empty slots at zero.
+"""Witnesses of messages in slots: all other clients at one record, the dummies of empty slots at zero.
 
-The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot, chosen as if
-loads were independent. The law of the sum is exact, since the set of occupied slots is uniform given their number
-[docs/evaluation.md].
+The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot: for Gaussian
+messages one that is chosen as if loads were independent, for one bit the bit itself. The law of the sum is exact, since
+the set of occupied slots is uniform given their number [docs/evaluation.md].
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.interface import Lines, UnitBound
+from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.kernels import binomial
+from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy
 
@@ -34,6 +36,8 @@ _EVENTS, _RARE = 512, 1e-25
 # Rounding of a probability: per slot, two transforms' errors (14 log2 of the lattice points, in units of 1.1e-16) times
 # the norm of a sum over an interval (about 10); and a constant part.
 _BY_SLOT, _ONCE = 4e-13, 1e-11
+# Most slots whose bits are counted; least probability of a count that matters; relative rounding of a sum of these.
+MOST_COUNTED, _LEAST_PROB, _ROUNDED = 1 << 16, 1e-40, 1e-9
 # P(A) - Q(A) and Q(A) of some events A.
 _Events = tuple[np.ndarray, np.ndarray]
 
@@ -205,3 +209,80 @@ class OppositeGaussian:
         # A reflection exchanges P and Q.
         lines = convex.best_event(*_opposite_lines(self.slots, self.use_prob, self.mu)[0], loss)
         return lines, lines
+
+
+def _count(number: int, prob: float) -> tuple[int, np.ndarray]:
+    """(first, probabilities) of the values of a binomial count that matter."""
+    probs = np.exp(np.asarray(quietly(binomial.log_pmf)(np.arange(number + 1.0), float(number), prob)))
+    inside = np.flatnonzero(probs >= _LEAST_PROB)
+    return int(inside[0]), probs[inside[0] : inside[-1] + 1]
+
+
+@dataclasses.dataclass(frozen=True)
+class CompetingBits:
+    """Witness of A_fix with hidden dummies: one bit each, a fair one in an empty slot; all others oppose the target.
+
+    The bits' sum is seen. In an event {sum >= s} it is likelier with the target by the probability that the other slots
+    sum up to s - 1, times the gain of the target's bit over the bit that it displaces.
+
+    Attributes:
+      num_clients, slots, prob: n, m <= MOST_COUNTED and p_0. epsilon0: of one message.
+      replaced: under Q the target's bit is as the others' if True, absent if False.
+    """
+
+    num_clients: int
+    slots: int
+    prob: float
+    epsilon0: float
+    neg_log_tail: float
+    replaced: bool
+
+    name = "one bit (in one dimension, say), all others at the opposite record, dummies at zero updates"
+    symmetric = False
+    below_grid_bound = True
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.epsilon0)
+
+    def _summed(self, low: int, weights: np.ndarray, slots: int) -> np.ndarray:
+        """Measure of the sum 0, ..., slots of the bits, with weights of low, low + 1, ... others among the slots."""
+        seldom = 1.0 / (1.0 + math.exp(self.epsilon0))
+        client, dummy = np.array([1.0 - seldom, seldom]), np.array([0.5, 0.5])
+        # Sums of positive numbers alone, so that rare sums keep their digits.
+        total, power = weights[:1], np.ones(1)
+        for weight in weights[1:]:
+            power = np.convolve(power, client)
+            total = np.convolve(total, dummy) + weight * power
+        first = 0
+        for number, prob in ((low, seldom), (slots + 1 - low - len(weights), 0.5)):
+            start, probs = _count(number, prob)
+            first, total = first + start, np.convolve(total, probs)
+        return np.pad(total, (first, slots + 1 - first - len(total)))
+
+    @functools.cached_property
+    def _lines(self) -> tuple[_Events, _Events]:
+        """Lines for the events that the sum is at least s, or below s, s = 1, ..., m."""
+        n, m, mass = self.num_clients, self.slots, self.neg_log_tail
+        among, without = (occupancy.probabilities(each, m, self.prob, mass) for each in (n, n - 1))
+        assert among is not None
+        assert without is not None
+        filled = among.low + np.arange(len(among.least))
+        gained = 2.0 * among.least * filled / n
+        if not self.replaced:
+            # In place of a dummy the target's bit gains half as much as in place of another client's.
+            padded = np.pad(without.most, (without.low + 1, m + 1 - without.low - len(without.most)))
+            gained -= padded[filled] * self.prob * (m + 1.0 - filled) / m
+        # A slot shows the target's bit.
+        filled, gained = filled[filled > 0], np.maximum(gained[filled > 0], 0.0)
+        others = self._summed(int(filled[0]) - 1, gained, m - 1)
+        apart = 0.5 * math.tanh(0.5 * self.epsilon0) * others * (1.0 - _ROUNDED)
+        usual = among if self.replaced else without
+        summed = self._summed(usual.low, usual.most, m) * (1.0 + _ROUNDED)
+        rest = usual.rest + m * _LEAST_PROB
+        below, above = np.cumsum(summed)[:-1] + rest, np.cumsum(summed[::-1])[-2::-1] + rest
+        return (apart, above), (apart, np.maximum(below - apart, 0.0))
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        forward, backward = self._lines
+        return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
