@@ -136,6 +136,27 @@ def test_the_algorithm_is_below(n, m, prob):
     assert 0.5 < largest <= 1.0 + 1e-9
 
 
+@pytest.mark.parametrize(("n", "m", "prob"), SETTINGS)
+def test_a_client_added_or_removed_is_below(n, m, prob):
+    """Random adaptive randomizers, dummies and others of different records; the bound is attained to a third."""
+    rng, largest = np.random.default_rng(n + m), 0.0
+    used, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
+    for p in (1.3, 4.0):
+        losses = np.array([0.0, 0.05, 0.2, 0.5]) * math.log1p(prob * (p - 1.0))
+        bound = [theorem(n, m, prob, p, math.exp(loss)) for loss in losses]
+        for turn in range(24):
+            kind = ("extremal", "rotated")[turn % 2]
+            tree = brute.random_tree(lambda kind=kind, p=p: brute.random_channel(rng, 3, p, kind), m)
+            others = rng.integers(0, 2, n - 1).tolist()
+            there, gone = brute.output_law(used, [*others, 0], tree), brute.output_law(without, others, tree)
+            for loss, most in zip(losses, bound):
+                for one, other in ((there, gone), (gone, there)):
+                    truth = brute.hockey_stick(one, other, math.exp(loss))
+                    assert truth <= most * (1 + 1e-9) + 1e-15
+                    largest = max(largest, truth / most if most > 0.0 else 0.0)
+    assert largest > 1.0 / 3.0
+
+
 def powers(law: np.ndarray, most: int) -> list:
     """Laws of the counts of labels of 0, ..., most messages, each of this law."""
     one = np.zeros((2,) * law.size)

@@ -256,8 +256,7 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):
         return None
-    # Labels drawn anew have another law if the client is not there.
-    window = unit.protocol.sliding_window if unit.replaced else None
+    window = unit.protocol.sliding_window
     facts = *shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob
     found = [WeightedSlots(*facts), *([WeightedSlots(*facts, window)] if window else [])]
     found = [each for each in found if each.gains]
@@ -267,7 +266,7 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
-    """Needs: as T2+; common slots, equal rates, a record replaced."""
+    """Needs: as T2+; common slots, equal rates. Either neighboring relation."""
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     return _labelled(unit, AnyMessage(unit.epsilon0))
@@ -275,7 +274,7 @@ def t2_plus_plus(unit: Unit) -> UnitBound | None:
 
 def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
     shown, choices = unit.slots, unit.protocol.used_slot_choices
-    if not unit.replaced or shown is None or not shown.hidden or choices is None or choices.num_clients < 2:
+    if shown is None or not shown.hidden or choices is None or choices.num_clients < 2:
         return None
     labelled = LabelledSlots(*choices, steps, unit.neg_log_tail)
     return labelled if labelled.gains else None

@@ -320,7 +320,7 @@ class WeightedSlots(StagedBound):
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSlots(StagedBound):
-    """T2++, or own-laws: n clients in m common slots with hidden dummies; one record is replaced.
+    """T2++, or own-laws: n clients in m common slots with hidden dummies; either relation.
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0.
