@@ -12,6 +12,7 @@ by the trapezoid rule with N nodes. Its error is positive, so the sums are upper
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -232,6 +233,8 @@ class Probabilities(NamedTuple):
     rest: float
 
 
+# Asked whether there are any, and then for them, of n and of n - 1 clients.
+@functools.lru_cache(maxsize=8)
 def probabilities(num_clients: int, num_slots: int, prob: float, neg_log_tail: float) -> Probabilities | None:
     """Probabilities of the values of K but for about exp(-neg_log_tail); None for too many values or clients."""
     empty = many_empty(num_clients, num_slots, prob, 1)
