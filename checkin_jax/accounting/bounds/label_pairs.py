@@ -43,7 +43,7 @@ _NOISE_DRAW, _NOISE, _OF_LOG, _ROUNDED = 1e-14, 2e-14, 1e-14, 1e-12
 _MANY, _RARE = 4000.0, 3.0
 # Expected number of messages that are few, and the share of the sum of their likelihood ratios in scores.
 _FEW, _MIXED = 30.0, 0.3137
-# Logarithm of a large moment of a move, to which draws that do not move add nothing.
+# Logarithm of a large moment of a move, whose exponential is not formed.
 _LARGE = 300.0
 # Standard deviations of the sum between the tilts at which its law is evaluated, and of the window beside them; share
 # of the negligible mass, as -log, up to which there are tilts; most growth, as log, of a mass between two tilts.
@@ -270,7 +270,8 @@ def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> 
     if most < _LARGE:
         log_one = math.log1p(float(masses @ np.expm1(order * moves)))
     else:
-        log_one = most + math.log(float(masses @ np.exp(order * moves - most)))
+        moved = most + math.log(float(masses @ np.exp(order * moves - most)))
+        log_one = float(np.logaddexp(moved, math.log1p(-float(masses.sum()))))
     tilted = masses * np.exp(order * moves - log_one)
     mean = float(tilted @ moves)
     variance = float(tilted @ np.square(moves - mean)) + max(1.0 - float(tilted.sum()), 0.0) * mean**2
