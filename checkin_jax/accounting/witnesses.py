@@ -168,29 +168,32 @@ def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) ->
     seen = (1.0 - win_prob(honest, prob)) * told
     if seen <= 0.0:
         return []
-    # Slots are negatively associated: Chernoff's bounds of independent ones hold.
-    fewest = np.maximum.accumulate(chernoff.fewest(float(slots), seen, _SHOWN)[::-1])
-    reached = np.append(-np.expm1(-_SHOWN[::-1]), 0.0)
+    # Slots are negatively associated: Chernoff's bounds of independent ones hold, and that on no message at all.
+    none = -slots * math.log1p(-seen) * (1.0 - 1e-12)
+    levels = np.sort(np.append(_SHOWN, none))[::-1]
+    fewest = np.maximum(chernoff.fewest(float(slots), seen, levels), levels <= none)
+    fewest = np.maximum.accumulate(fewest)
+    reached = np.append(-np.expm1(-levels), 0.0)
     return [(int(number), float(weight)) for number, weight in zip(fewest, -np.diff(reached))]
 
 
 def _told_apart(law: LabelLaws) -> tuple[LabelLaws, float]:
-    """Laws of a message that differs from a colluder's of the second record, and the probability that it does.
+    """Laws of a message that differs from a colluder's, and the probability that it does.
 
-    The adversary passes over some, so that this probability is the same under both records.
+    Colluders send the label that tells least, or either of two at random. The adversary passes over some messages, so
+    that this probability is the same under both records.
     """
     other, apart = np.asarray(law.other, dtype=np.float64), law.difference
-    unlike = np.maximum(1.0 - other - 1e-15, 0.0)
+    unlike = np.full(2, 0.5) if apart.size == 2 else _labels_not_sent(apart).astype(np.float64)
     ups, downs = (float(np.sum(np.maximum(side * apart, 0.0) * unlike)) for side in (1.0, -1.0))
     least = min(ups, downs)
     unlike = unlike * np.where(apart > 0.0, least / max(ups, 1e-300), least / max(downs, 1e-300))
     told = float(np.sum(other * unlike))
     if told <= 0.0:
         return law, 0.0
-    share = unlike / told * (1.0 - 1e-12)
-    return LabelLaws(
-        (other + apart) * share, np.maximum(other * share, 1e-300), law.name, None, apart * share
-    ), told * (1.0 - 1e-9)
+    kept = unlike > 0.0
+    other, apart, share = other[kept], apart[kept], unlike[kept] / told * (1.0 - 1e-12)
+    return LabelLaws((other + apart) * share, other * share, law.name, None, apart * share), told * (1.0 - 1e-9)
 
 
 def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:
@@ -240,9 +243,14 @@ def _binary(epsilon0: float) -> LabelLaws:
     return LabelLaws(both, both[::-1], "binary randomized response", None, np.array([apart, -apart]))
 
 
+def _labels_not_sent(apart: np.ndarray) -> np.ndarray:
+    """True for all labels but the one that tells least, which colluders send."""
+    return np.arange(apart.size) != int(np.argmin(np.abs(apart)))
+
+
 def _unlike_theirs(law: LabelLaws) -> LabelLaws:
     """The laws without the label that tells least, which every colluder sends; its mass is missing."""
-    told = np.arange(law.difference.size) != int(np.argmin(np.abs(law.difference)))
+    told = _labels_not_sent(law.difference)
     target, other, apart = (np.where(told, part, 0.0) for part in (law.target, law.other, law.difference))
     return LabelLaws(target, np.maximum(other, 1e-300), law.name, None, apart)
 
