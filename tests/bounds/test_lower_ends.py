@@ -266,6 +266,16 @@ def test_opposite_bits_among_many_are_binary_response_where_no_slot_is_empty():
         assert apart - np.expm1(loss) * mass == pytest.approx(truth, rel=1e-6, abs=1e-12)
 
 
+def test_numbers_of_occupied_slots_that_are_left_out_count_against_the_witness():
+    """One slot, which 14 clients rarely leave empty: it shows the target's bit for another one's, or for a dummy."""
+    p, prob, n = 1.2, 0.57, 14
+    empty, each_more_empty = (1.0 - prob) ** n, (1.0 - prob) ** (n - 1)
+    truth = (p - 1) / (p + 1) * ((1.0 - empty) / n - 0.5 * prob * each_more_empty)
+    apart, _ = CompetingBits(n, 1, prob, math.log(p), 10.0, False).lower(np.zeros(1))[0]
+    assert apart == pytest.approx(truth, rel=1e-4)
+    assert apart <= truth
+
+
 def test_dummies_at_a_record_would_leak_more_than_fair_ones():
     """The wrong neighbour: the worst of all data sets with fair dummies is below dummies at the record x'."""
     p, m, c = 9.0, 3, 1.0

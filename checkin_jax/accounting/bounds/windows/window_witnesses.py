@@ -270,8 +270,10 @@ class CompetingBits:
         filled = among.low + np.arange(len(among.least))
         gained = 2.0 * among.least * filled / n
         if not self.replaced:
-            # In place of a dummy the target's bit gains half as much as in place of another client's.
-            padded = np.pad(without.most, (without.low + 1, m + 1 - without.low - len(without.most)))
+            # In place of a dummy the target's bit gains half as much as in place of another client's. Numbers of slots
+            # beyond the computed ones have at most the probability of the rest.
+            around = without.low + 1, m + 1 - without.low - len(without.most)
+            padded = np.pad(without.most, around, constant_values=without.rest)
             gained -= padded[filled] * self.prob * (m + 1.0 - filled) / m
         # A slot shows the target's bit.
         filled, gained = filled[filled > 0], np.maximum(gained[filled > 0], 0.0)
