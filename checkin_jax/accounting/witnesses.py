@@ -193,7 +193,9 @@ def _told_apart(law: LabelLaws) -> tuple[LabelLaws, float]:
         return law, 0.0
     kept = unlike > 0.0
     other, apart, share = other[kept], apart[kept], unlike[kept] / told * (1.0 - 1e-12)
-    return LabelLaws((other + apart) * share, other * share, law.name, None, apart * share), told * (1.0 - 1e-9)
+    return LabelLaws((other + apart) * share, other * share, law.name, None, apart * share), told * (
+        1.0 - 1e-9
+    )
 
 
 def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:

@@ -30,8 +30,8 @@ from checkin_jax.numerics.staged_clones import Steps
 # Spacing of the lattice in standard deviations of a step; its reach beyond the start and zero in standard deviations
 # of the sum, and in units of p - 1.
 _SPACING, _REACH, _BEYOND = 0.05, 6.0, 1.5
-# Most points of the lattice, and most products for one c.
-_POINTS, _WORK = 1 << 12, 1.5e8
+# Most points of the lattice, most products for one c, and up to which a game is played though it could be staged.
+_POINTS, _WORK, _CHEAP = 1 << 12, 1.5e8, 6e7
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
 # A compiled program: the most messages, and losses that are evaluated at once.
@@ -156,13 +156,23 @@ class FewSteps:
         spacing = 1.0 / math.ceil(1.0 / (_SPACING * math.sqrt(self.steps.variance)))
         return _Lattice.around(start, _REACH * self.deviation + _BEYOND, spacing)
 
-    @property
-    def affordable(self) -> bool:
-        """True if the lattice is not too large."""
+    @functools.cached_property
+    def _work(self) -> float:
+        """Number of products for one c; infinity if the lattice is too large."""
         at, laws = self._laws(self._message(0.0), 0.0)
         size, kinds = self.lattice(0.0).size, len(self.weights)
         plays = kinds * (math.comb(self._most + kinds, kinds) - 1)
-        return size < _POINTS and 2.0 * size * plays * at.size * len(laws) <= _WORK
+        return 2.0 * size * plays * at.size * len(laws) if size < _POINTS else math.inf
+
+    @property
+    def affordable(self) -> bool:
+        """True if the game can be played at all."""
+        return self._work <= _WORK
+
+    @property
+    def cheap(self) -> bool:
+        """True if the game is to be played even where it could be staged, which is less sharp."""
+        return self._work <= _CHEAP
 
     def value(self, above: float) -> float:
         """Upper bound on the divergence at c = 1 + above, both directions."""

@@ -21,7 +21,6 @@ from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
 from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts.labels import LabelledShares
 from checkin_jax.numerics.step_laws import OwnSteps
 
 # Number of losses. Their spacing in standard deviations of the loss: _NEAR at zero, growing as e^(x^2/6),
@@ -249,21 +248,18 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
     )
 
 
-def labelled(
-    slots: int, step_counts: LabelledShares, steps: Steps, neg_log_tail: float
-) -> GameArguments | None:
-    """T2++ for a message shared evenly by all slots: the problem to evaluate; None if slots are too few.
+def parts(step_counts: StepCounts, steps: Steps, lost: float, neg_log_tail: float) -> GameArguments | None:
+    """T2++ and T2'h: known numbers of steps of each part, which begins at its own place; None if steps are too few.
 
     Args:
+      step_counts: clients is an array, [parts]; rate is 1. lost: upper bound on the mass of one message alone.
       neg_log_tail: as in `weighted`.
     """
-    whole = StepCounts(host(1.0), host(1.0), host([float(slots)]), host([1.0]))
-    chosen = stages(whole, 0.0, neg_log_tail)
+    chosen = stages(step_counts, 0.0, neg_log_tail)
     if chosen is None:
         return None
-    middle = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
-    deviation = math.sqrt(slots * steps.variance) * math.expm1(steps.epsilon0) / middle
-    numbers = host(np.full(step_counts.masses.shape, float(slots)))
-    sums = StepCounts(host(step_counts.clients), host(1.0), numbers, host(step_counts.masses))
-    given = staged_games.RoundSums(sums, host(step_counts.lost))
-    return GameArguments.of(staged_games.counted, given, steps, chosen, deviation, float(slots), neg_log_tail)
+    share = step_counts.masses / step_counts.masses.sum()
+    mean, middle = float(share @ step_counts.counts), float(share @ step_counts.clients)
+    deviation = math.sqrt(mean * steps.variance) * math.expm1(steps.epsilon0) / middle
+    given = staged_games.RoundSums(step_counts, host(lost))
+    return GameArguments.of(staged_games.counted, given, steps, chosen, deviation, mean, neg_log_tail)

@@ -325,7 +325,9 @@ def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float
     steps, sums = staged_clones.AnyMessage(epsilon0), cover.sums(mass)
     known = sums, steps, cover.everybody, mass
     most, stages, unit = 0, _NO_STAGES, math.expm1(epsilon0)
-    if (problem := staged_clones.problem(*known)) is not None:
+    few = few_steps.problem(*known) if cover.number <= few_steps.MOST else None
+    problem = None if few is not None and few.cheap else staged_clones.problem(*known)
+    if problem is not None:
         stages, nodes, above = problem.arguments[3], problem.arguments[-1], _farther(problem.above, unit)
         game, t1 = _STAGED[nodes], _T1
     elif not steps.idle:

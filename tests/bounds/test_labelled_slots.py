@@ -12,6 +12,8 @@ from oracles import hexagon as oracle
 from oracles import random_check_ins as brute
 from scipy.optimize import linprog
 
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.numerics import convex, staged_clones
 from checkin_jax.numerics.counts import labels, occupancy
 
@@ -238,8 +240,8 @@ def test_the_mean_share_is_no_bound():
 def test_above_the_game(p, step):
     """Two parts that begin at different places, played out on a lattice."""
     far, slots, clients, masses = [step * j for j in (0, 1, 2)], 200, (250, 300), (0.7, 0.3)
-    parts = labels.LabelledShares(np.array(clients, float), np.array(masses), 0.0)
-    found = staged_clones.labelled(slots, parts, staged_clones.AnyMessage(math.log(float(p))), MASS)
+    parts = StepCounts(*map(host, (clients, 1.0, (slots, slots), masses)))
+    found = staged_clones.parts(parts, staged_clones.AnyMessage(math.log(float(p))), 0.0, MASS)
     assert found is not None
     bound = convex.chords(*found.profile(), np.log1p(np.array([float(x) for x in far])))
     width = 9.0 * math.sqrt(slots * float(max(2 / (p + 2), 1 / p)))

@@ -12,9 +12,10 @@ from oracles import unequal_rates as brute
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import pools
+from checkin_jax.numerics.staged_clones import AnyMessage
 
 P = 3.0
 CS = np.array([1.0, 1.2, 1.7, 2.6])
@@ -22,14 +23,18 @@ MESSAGES = cj.PureLDP(epsilon0=math.log(P))
 TERNARY = cj.KaryResponse(epsilon0=math.log(P), num_values=3)
 
 
-def evaluated(others, theta, rate, slots, cs):
+def evaluated(others, theta, rate, slots, cs, played):
     members = np.asarray(others if theta == 1.0 else brute.members(others, theta))
     with float64():
         pool = pools.sum_of(members, None, 45.0)
         bound = UnequalOccupied(rate, theta, pool, slots, (slots, rate), math.log(P), 45.0)
+        if played:
+            bound = OccupiedGame(rate, theta, pool, slots, AnyMessage(math.log(P)), 45.0)
+            assert bound.gains
         return np.asarray(bound.upper(np.log(cs)))
 
 
+@pytest.mark.parametrize("played", [False, True], ids=["one law", "the hexagon's game"])
 @pytest.mark.parametrize(
     ("others", "theta", "rate", "slots"),
     [
@@ -42,11 +47,21 @@ def evaluated(others, theta, rate, slots, cs):
     ],
 )
 @pytest.mark.thorough(but=2)
-def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rate, slots):
-    stated = brute.t2_prime_h(others, theta, rate, slots, P, CS)
-    found = evaluated(others, theta, rate, slots, CS)
+def test_what_is_computed_is_above_what_is_stated_and_near_it(others, theta, rate, slots, played):
+    stated = brute.t2_prime_h(others, theta, rate, slots, P, CS, played)
+    found = evaluated(others, theta, rate, slots, CS, played)
     assert (found >= stated * (1 - 1e-12)).all()
-    assert (found[:2] <= 1.05 * stated[:2] + 3e-5).all()
+    # The game has one weight for all shares of few clients.
+    assert played or (found[:2] <= 1.05 * stated[:2] + 3e-5).all()
+
+
+def test_the_game_of_many_clients_is_near_what_is_stated():
+    others, cs = [0.5] * 60, np.array([1.0, 1.001])
+    stated, one_law = (brute.t2_prime_h(others, 0.5, 0.4, 3, P, cs, played) for played in (True, False))
+    found = evaluated(others, 0.5, 0.4, 3, cs, True)
+    assert (found >= stated * (1 - 1e-12)).all()
+    assert (found <= 1.05 * stated).all()
+    assert (one_law > 1.02 * stated).all()
 
 
 @pytest.mark.parametrize("empty", ["visible", "dummy"])

@@ -9,7 +9,7 @@ from math import factorial, prod
 
 import numpy as np
 
-from . import krr, pairs
+from . import hexagon, krr, pairs
 
 
 def counts_law(probs: Sequence[float]) -> np.ndarray:
@@ -104,9 +104,18 @@ def occupied(throwers: int, slots: int) -> np.ndarray:
 
 
 def t2_prime_h(
-    others: Sequence[float], theta: float, rate: float, slots: int, p: float, cs: np.ndarray
+    others: Sequence[float],
+    theta: float,
+    rate: float,
+    slots: int,
+    p: float,
+    cs: np.ndarray,
+    played: bool = False,
 ) -> np.ndarray:
-    """T2'h at each c >= 1, how many of the pool and the target throw (J) revealed; theta = 1: who throws is."""
+    """T2'h at each c >= 1, how many of the pool and the target throw (J) revealed; theta = 1: who throws is.
+
+    played: with the hexagon's game where not all of the pool are used.
+    """
     pmf = counts_law(others if theta == 1.0 else members(others, theta))
     rho = np.inf if rate == 1.0 else rate * (1 - theta) / ((1 - rate) * theta)
     total = np.zeros(len(cs))
@@ -123,7 +132,13 @@ def t2_prime_h(
                     for i, c in enumerate(cs):
                         jumps = [(share * value, prob) for value, prob in t_star(p, c)]
                         start = (1 - share * k) * (1 - c)
-                        total[i] += mass * chance * shown * plus_part(start, jumps, k)
+                        if not played:
+                            here = plus_part(start, jumps, k)
+                        elif k <= pool:
+                            here = share * hexagon.game_value(p, c, k, start / share) if share else 0.0
+                        else:
+                            here = max(p - c, 0.0) / (p + 1)
+                        total[i] += mass * chance * shown * here
     return total
 
 

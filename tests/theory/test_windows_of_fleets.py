@@ -37,13 +37,14 @@ def fleets(rng, trials):
         yield p, rate, others, slots, top, cs
 
 
+@pytest.mark.parametrize("played", [False, True], ids=["one law", "the hexagon's game"])
 @pytest.mark.parametrize("trials", [40, pytest.param(2000, marks=pytest.mark.slow)])
-def test_t2_prime_h_is_above_every_window_and_attained(trials):
+def test_t2_prime_h_is_above_every_window_and_attained(trials, played):
     """Every theta, also below rates of the others, and theta = 1."""
     closest = 0.0
     for p, rate, others, slots, truth, cs in fleets(np.random.default_rng(11), trials):
         for theta in {0.1, 0.5, 0.9, 1.0, rate, *others}:
-            bound = brute.t2_prime_h(others, theta, rate, slots, p, cs)
+            bound = brute.t2_prime_h(others, theta, rate, slots, p, cs, played)
             assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-14).all(), (p, rate, others, slots, theta)
             seen = bound > 1e-9
             closest = max([closest, *(truth[seen] / bound[seen])])
@@ -56,8 +57,14 @@ FALSE = {
     "nobody thinned": lambda rate, others, *rest: brute.t2_prime_h(
         [max(others)] * len(others), max(others), rate, *rest
     ),
+    "nobody thinned, in the game": lambda rate, others, *rest: brute.t2_prime_h(
+        [max(others)] * len(others), max(others), rate, *rest, played=True
+    ),
     "the mean of n'": lambda rate, others, *rest: brute.t2_prime_h(
         [0.5] * math.ceil(sum(brute.members(others, 0.5))), 0.5, rate, *rest
+    ),
+    "the mean of n', in the game": lambda rate, others, *rest: brute.t2_prime_h(
+        [0.5] * math.ceil(sum(brute.members(others, 0.5))), 0.5, rate, *rest, played=True
     ),
 }
 

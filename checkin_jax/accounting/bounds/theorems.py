@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -102,9 +102,13 @@ def hexagon(unit: Unit) -> UnitBound | None:
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     sample, steps = _sample(unit), AnyMessage(unit.epsilon0)
-    if sample is None:
-        return _weighted(unit, steps) or _in_small_window(unit, steps)
-    return _staged(unit, sample, steps)
+    if sample is not None:
+        return _staged(unit, sample, steps)
+    found = [
+        _weighted(unit, steps) or _in_small_window(unit, steps),
+        *populations.occupied_games(unit, steps),
+    ]
+    return _least_of(found)
 
 
 def _sample(unit: Unit) -> Shuffled | ClientPool | None:
@@ -144,6 +148,11 @@ def own_laws(unit: Unit) -> UnitBound | None:
         sharper = unit.randomizer.one_bit == 1.0 and not averaged
     if sample is not None and sample.rate < 1.0 and not (sharper and sample.many(unit.neg_log_tail)):
         found.append(_staged(unit, sample, steps))
+    return _least_of([*found, *populations.occupied_games(unit, steps)])
+
+
+def _least_of(found: Sequence[UnitBound | None]) -> UnitBound | None:
+    """The minimum of those bounds that there are; None if there are none."""
     bounds = [each for each in found if each is not None]
     return bounds[0] if len(bounds) == 1 else minimum(bounds) if bounds else None
 
@@ -262,7 +271,7 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
     found = [each for each in found if each.gains]
     least = min((each.variance for each in found), default=0.0)
     kept = [each for each in found if each.variance <= _NEAR_LEAST * least]
-    return minimum(kept) if len(kept) > 1 else next(iter(kept), None)
+    return _least_of(kept)
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
@@ -293,7 +302,7 @@ def t_delta(unit: Unit) -> UnitBound | None:
         for each in (build(pure) for build in builders)
         if each is not None
     ]
-    return minimum(found) if found else None
+    return _least_of(found)
 
 
 def _cut(unit: Unit, most: float) -> tuple[float, float] | None:

@@ -99,9 +99,10 @@ class _OneRate(abc.ABC):
         return staged_clones.stages(self.sums(neg_log_tail), self.everybody, neg_log_tail) is not None
 
     def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
-        """The game of these steps, staged or of few; None if there is neither."""
+        """The game of these steps, played where they are few, else staged; None if there is neither."""
         known = self.sums(neg_log_tail), steps, self.everybody, neg_log_tail
-        return staged_clones.problem(*known) or few_steps.problem(*known)
+        few = few_steps.problem(*known)
+        return few if few is not None and few.cheap else staged_clones.problem(*known) or few
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""clones and profile for unequal check-in rates, in common slots that use one client each (T2'h, T*h).
+"""clones, hexagon, own-laws and profile for unequal rates, in common slots that use one client each (T2'h, T*h).
 
 J of the pool and the target take part; J and the pool's size n' are revealed. K occupied slots show one of them each.
 Proof: docs/theory_rates.md, 3. Call inside `devices.float64()`.
@@ -14,14 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Clones, Mixture, OfMixture
+from checkin_jax.accounting.bounds.hexagon import StagedBound
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.unequal.sampled_profile import Counted, HiddenParts
 from checkin_jax.kernels import clones, host
-from checkin_jax.numerics import convex
+from checkin_jax.kernels.messages.equal_steps import StepCounts
+from checkin_jax.numerics import convex, few_steps, staged_clones
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
 from checkin_jax.numerics.counts.pools import PoolSizes
+from checkin_jax.numerics.few_steps import FewSteps
+from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Cuts of J and K, in standard deviations from their means: the law of K is made for each value of J, of which more than
 # _MANY clients need few. Up to _SINGLE values are kept one by one.
@@ -120,6 +124,28 @@ class OccupiedShares:
         counts, chance, weight = (np.concatenate(part) for part in zip(*parts))
         return *_merged(counts, chance, weight * (1.0 + 1e-12)), missing_mass
 
+    @functools.cached_property
+    def _shown_sums(self) -> Counted:
+        number, chance, weight, missing = self._parts
+        seen = weight > 0.0
+        number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
+        cell = _cells(number, weight, _GROUPS, _SINGLE_GROUPS)
+        certain = cell * share > 1.0
+        fewer = _fewer(share[certain], weight[certain]) if certain.any() else cell[certain]
+        parts = [(weight[certain], fewer, np.ones(fewer.size))]
+        for most in np.unique(cell[~certain]):
+            here = ~certain & (cell == most)
+            at, mass = convex.spread(share[here], weight[here], _LARGE)
+            parts.append((mass, np.full(at.size, most), np.minimum(most * at, 1.0)))
+        mass, number, chance = (np.concatenate(part) for part in zip(*parts))
+        number, chance, mass = _merged(number, chance, mass)
+        counted = mass > math.exp(-self.neg_log_tail)
+        missing += float(mass[~counted].sum()) * (1.0 + 1e-12)
+        sizes, masses = (part.tolist() for part in self.pool)
+        apart = [occupancy.all_apart(int(size) + 1, self.slots, self.theta)[1] for size in sizes]
+        everybody = self.rate / self.theta * float(np.dot(apart, masses)) * (1.0 + 1e-12)
+        return Counted(mass[counted], number[counted], chance[counted], missing, everybody)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnequalOccupied(OccupiedShares):
@@ -182,6 +208,42 @@ class UnequalOccupied(OccupiedShares):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class OccupiedGame(OccupiedShares, StagedBound):
+    """T2'h of the hexagon, or own-laws: as `UnequalOccupied`, with steps that an adversary chooses for t*.
+
+    If the target and all of its pool are used, H_c is at most that of one message.
+
+    Attributes:
+      rate, theta, pool, slots: as there. steps: laws among which the adversary chooses.
+    """
+
+    rate: float
+    theta: float
+    pool: PoolSizes
+    slots: int
+    steps: Steps
+    neg_log_tail: float
+
+    def _stated(self) -> GameArguments | FewSteps | None:
+        masses, number, chance, missing, everybody = self._shown_sums
+        # A rare part, which may be of few steps, is one message alone.
+        usual = masses > 4.0 * math.exp(-self.neg_log_tail)
+        if not usual.any():
+            return None
+        lost = missing + everybody + float(masses[~usual].sum()) * (1.0 + 1e-12)
+        # Rounded down: the bound grows with the share of one message.
+        clients = number[usual] / chance[usual] * (1.0 - 1e-15)
+        sums = StepCounts(host(clients), host(1.0), host(number[usual]), host(masses[usual]))
+        given = self.steps, lost, self.neg_log_tail
+        # Few steps have one weight, the largest: the bound is convex in the weight, and zero at zero.
+        same = sums._replace(
+            clients=host(clients.min()), masses=host(masses[usual] * clients.min() / clients)
+        )
+        few = few_steps.problem(same, *given)
+        return few if few is not None and few.cheap else staged_clones.parts(sums, *given) or few
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class OccupiedHidden(OccupiedShares, HiddenParts):
     """T*h in common slots: as `UnequalOccupied`, with T* of any privacy profile for t*.
 
@@ -199,27 +261,9 @@ class OccupiedHidden(OccupiedShares, HiddenParts):
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
 
-    @functools.cached_property
-    def _counted(self) -> Counted:  # type: ignore[override]
-        number, chance, weight, missing = self._parts
-        seen = weight > 0.0
-        number, share, weight = number[seen], chance[seen] / number[seen], weight[seen]
-        cell = _cells(number, weight, _GROUPS, _SINGLE_GROUPS)
-        certain = cell * share > 1.0
-        fewer = _fewer(share[certain], weight[certain]) if certain.any() else cell[certain]
-        parts = [(weight[certain], fewer, np.ones(fewer.size))]
-        for most in np.unique(cell[~certain]):
-            here = ~certain & (cell == most)
-            at, mass = convex.spread(share[here], weight[here], _LARGE)
-            parts.append((mass, np.full(at.size, most), np.minimum(most * at, 1.0)))
-        mass, number, chance = (np.concatenate(part) for part in zip(*parts))
-        number, chance, mass = _merged(number, chance, mass)
-        counted = mass > math.exp(-self.neg_log_tail)
-        missing += float(mass[~counted].sum()) * (1.0 + 1e-12)
-        sizes, masses = (part.tolist() for part in self.pool)
-        apart = [occupancy.all_apart(int(size) + 1, self.slots, self.theta)[1] for size in sizes]
-        everybody = self.rate / self.theta * float(np.dot(apart, masses)) * (1.0 + 1e-12)
-        return Counted(mass[counted], number[counted], chance[counted], missing, everybody)
+    @property
+    def _counted(self) -> Counted:
+        return self._shown_sums
 
 
 def _cells(values: np.ndarray, mass: np.ndarray, places: np.ndarray, single: int = _SINGLE) -> np.ndarray:

@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     HiddenWithColluders,
 )
-from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedHidden, UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
@@ -30,6 +30,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
 from checkin_jax.numerics.counts import occupancy, pools, redrawn
 from checkin_jax.numerics.counts.pools import PoolSizes
+from checkin_jax.numerics.staged_clones import Steps
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
 
@@ -294,6 +295,18 @@ def t2_prime_h(unit: Unit) -> UnitBound | None:
         return None
     others = min(found.expected(choices.num_clients), choices.num_slots)
     return CutUnequal(clones, found.rate, one_message(unit.randomizer), others, mass)
+
+
+def occupied_games(unit: Unit, steps: Steps) -> list[OccupiedGame]:
+    """T2'h of these steps, for every pool, where `t2_prime_h` applies."""
+    choices, found = unit.protocol.unequal_used_slot_choices, choosing_population(unit)
+    if choices is None or found is None:
+        return []
+    games = [
+        OccupiedGame(found.rate, theta, pool, choices.num_slots, steps, unit.neg_log_tail)
+        for theta, pool in _occupying_pools(found)
+    ]
+    return [game for game in games if game.gains]
 
 
 def g1h(unit: Unit) -> UnitBound | None:

@@ -349,4 +349,8 @@ class LabelledSlots(StagedBound):
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.shares is None:
             return None
-        return staged_clones.labelled(self.slots, self.shares, self.steps, self.neg_log_tail)
+        numbers = np.full(self.shares.masses.shape, float(self.slots))
+        sums = equal_steps.StepCounts(
+            host(self.shares.clients), host(1.0), host(numbers), host(self.shares.masses)
+        )
+        return staged_clones.parts(sums, self.steps, self.shares.lost, self.neg_log_tail)
