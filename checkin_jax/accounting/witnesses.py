@@ -497,9 +497,10 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
 def _also_by_scores(messages: LabelsAtOneRecord) -> list[Witness]:
     """The witness by contours, and by the sum of its scores where contours miss rare large steps."""
     exact = label_sum(messages, messages.messages.neg_log_tail)
-    if exact is None or not exact.has_rare_steps or exact.largest_loss <= 0.0:
+    if exact is None or not exact.has_rare_steps:
         return [messages]
-    return [messages, dataclasses.replace(exact, name=f"{exact.name}, by scores")]
+    exact = dataclasses.replace(exact, name=f"{exact.name}, by scores")
+    return [messages, exact] if exact.largest_loss > 0.0 else [messages]
 
 
 def _in_occupied_slots(

@@ -30,7 +30,6 @@ _ABOVE = np.concatenate([[0.0], np.geomspace(4e-4, 1.0, 12)])
 # intervals such records are so far apart.
 _BETWEEN, _NEARER = 6, (0.4, 0.7)
 _BETWEEN_APART, _NEARER_APART = 0.3, 0.5
-_SHARES = np.square(np.sin(0.5 * np.pi * np.linspace(0.0, 1.0, 25)))
 # Additional shares of the two ends' laws, for rare large steps.
 _ENDS = (0.0, 0.01, 0.03, 0.1)
 _STRETCHED = (1.0, 1.003, 1.006, 1.01, 1.015, 1.02, 1.03, 1.045, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)
@@ -45,18 +44,20 @@ def positive_part(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
     r_i.
 
     Args:
-      records: [..., 3]. weights: of any sign, broadcast against them.
+      records: [3, ...]. weights: of any sign, broadcast against them.
     """
-    order = np.argsort(records, axis=-1)
-    at, _ = np.broadcast_arrays(np.take_along_axis(records, order, -1), weights)
-    size = np.take_along_axis(np.broadcast_to(weights, at.shape), np.broadcast_to(order, at.shape), -1)
+    order = np.argsort(records, axis=0)
+    at = np.take_along_axis(records, order, 0)
+    size = np.take_along_axis(
+        np.broadcast_to(weights, np.broadcast_shapes(at.shape, weights.shape)), order, 0
+    )
     rising, falling = 0.5 * size * np.exp(-at), 0.5 * size * np.exp(at)
-    found = np.maximum(rising.sum(axis=-1), 0.0) * np.exp(at[..., 0])
-    found += np.maximum(falling.sum(axis=-1), 0.0) * np.exp(-at[..., -1])
+    found = np.maximum(rising.sum(axis=0), 0.0) * np.exp(at[0])
+    found += np.maximum(falling.sum(axis=0), 0.0) * np.exp(-at[-1])
     for i in range(2):
         # a e^u + b e^-u between two records.
-        a, b = rising[..., i + 1 :].sum(axis=-1), falling[..., : i + 1].sum(axis=-1)
-        low, high = np.exp(at[..., i]), np.exp(at[..., i + 1])
+        a, b = rising[i + 1 :].sum(axis=0), falling[: i + 1].sum(axis=0)
+        low, high = np.exp(at[i]), np.exp(at[i + 1])
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.clip(np.sqrt(np.maximum(-b / a, 0.0)), low, high)
         mixed = a * b < 0.0
@@ -65,7 +66,7 @@ def positive_part(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
         # (a first last + b) (last - first) / (first last), the integral between their logarithms.
         value = (a + b / (first * last)) * (last - first)
         found += np.where(mixed | (a + b > 0.0), np.maximum(value, 0.0), 0.0)
-    return found + _ROUNDING * np.abs(size).sum(axis=-1)
+    return found + _ROUNDING * np.abs(size).sum(axis=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +137,8 @@ class LaplaceSteps(StepSet):
         inside = ~ends.T[:, :, None]
         kappa = knots + 1.0 - c
         side = np.where(knots < 0.0, -1.0, 1.0)
-        weights = np.stack(np.broadcast_arrays(side * x, -side * c * other, -side * kappa * y), axis=-1)
-        found = positive_part(records[:, None, :], weights)
+        weights = np.stack(np.broadcast_arrays(side * x, -side * c * other, -side * kappa * y))
+        found = positive_part(records.T[:, :, None], weights)
         # Every term with a positive sign gets its remainder.
         found += rest * np.where(knots < 0.0, c * inside[1], inside[0])
         found += rest * inside[2] * np.maximum(-side * kappa, 0.0)
@@ -153,12 +154,12 @@ class LaplaceSteps(StepSet):
     def _places(self, c: float) -> np.ndarray:
         """Knots from -c (p - 1) to p - 1 at which chords of the two ends' laws are close; [knots]."""
         top, rest = math.expm1(self.epsilon0) * (1.0 + _OUTWARDS), -math.expm1(-self.epsilon0)
-        records = np.array([[0.0, self.epsilon0, 0.0], [0.0, self.epsilon0, self.epsilon0]])[:, None, :]
+        records = np.array([[0.0, 0.0], [self.epsilon0, self.epsilon0], [0.0, self.epsilon0]])[:, :, None]
 
         def side(sign: float, far: float, atom: float, count: int) -> np.ndarray:
             fine = far * np.square(np.linspace(0.0, 1.0, 513))
-            weights = np.broadcast_arrays(1.0, -c, c - 1.0 - sign * fine)
-            value = positive_part(records, sign * np.stack(weights, axis=-1)).sum(axis=0)
+            weights = np.stack(np.broadcast_arrays(1.0, -c, c - 1.0 - sign * fine))
+            value = positive_part(records, sign * weights[:, None, :]).sum(axis=0)
             bend = np.maximum(np.diff(np.diff(value) / np.diff(fine)), 0.0)
             # The chords' error is least if the density of knots is proportional to the cube root of the second
             # derivative.
@@ -222,16 +223,15 @@ def _above(
     values, laws: transforms, [nodes, laws, knots]. pairs: of laws, whose mixtures are tried. A stretched law dominates
     the law itself.
     """
-    mixtures = [(ends, share, *pair) for ends in _ENDS for pair in pairs for share in _SHARES]
     candidates = [_stretched(laws, knots, factor) for factor in _STRETCHED]
     needed, remain, factor = [], [], 0
     for interval in range(len(knots) - 1):
         both = slice(interval, interval + 2)
-        left = _not_below(values[both], candidates[factor][both], mixtures)
+        left = _not_below(values[both], candidates[factor][both], pairs)
         # Larger c needs a larger factor.
         while left.shape[1] and factor + 1 < len(candidates):
             factor += 1
-            left = _not_below(left, candidates[factor][both], mixtures)
+            left = _not_below(left, candidates[factor][both], pairs)
         needed.append(factor)
         remain.append(left)
     at_node = np.maximum(np.append(needed, 0), np.append(0, needed))
@@ -244,16 +244,20 @@ def _above(
     return found
 
 
-def _not_below(
-    values: np.ndarray, laws: np.ndarray, mixtures: list[tuple[float, float, int, int]]
-) -> np.ndarray:
-    """The values that are below none of the mixtures at all nodes; [nodes, values, knots]."""
+def _not_below(values: np.ndarray, laws: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
+    """The values that are below none of the mixtures tried at all nodes; [nodes, values, knots]."""
     ends = 0.5 * (laws[:, 0] + laws[:, 1])
-    for both, share, i, j in mixtures:
+    for both, (i, j) in itertools.product(_ENDS, pairs):
         if not values.shape[1]:
             break
-        mixed = both * ends + (1.0 - both) * (share * laws[:, i] + (1.0 - share) * laws[:, j])
-        values = values[:, ~np.all(values <= mixed[:, None, :], axis=(0, 2))]
+        one, other = ((both * ends + (1.0 - both) * laws[:, law])[:, None, :] for law in (i, j))
+        # The shares of `one` that serve at all knots, if any do, of which the middle one is tried.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (values - other) / (one - other)
+        least = np.max(np.where(one > other, share, 0.0), axis=(0, 2), initial=0.0)
+        most = np.min(np.where(one < other, share, 1.0), axis=(0, 2), initial=1.0)
+        tried = np.clip(0.5 * (least + most), 0.0, 1.0)[:, None]
+        values = values[:, ~np.all(values <= tried * one + (1.0 - tried) * other, axis=(0, 2))]
     return values
 
 

@@ -9,6 +9,7 @@ from oracles import gaussian as gaussian_oracle
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, minimum
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture
 from checkin_jax.accounting.composition import compose
 
 
@@ -58,6 +59,16 @@ def test_the_directions_of_one_unit_may_have_different_smallest_bounds():
     low, high = Falling(0.5, 3.0), Falling(0.5, 0.5)
     both = minimum([Backward(low, high), Backward(high, low), Falling(0.9, 2.9)])
     assert compose.bracket([(both, 1)], 0.01).upper == compose.bracket([(low, 1)], 0.01).upper
+
+
+def test_a_mixture_stops_where_its_first_parts_are_above_another_bound():
+    losses, rare, small = np.linspace(0.0, 0.9, 10), Falling(0.5, 1.0), Falling(0.1, 3.0)
+    mixture = PublicMixture(((0.5, Falling(0.5, 1.0)), (0.5, rare)))
+    assert not minimum([mixture, small]).asymmetric
+    assert (minimum([mixture, small]).upper(losses) == small.upper(losses)).all()
+    assert rare.times == 0
+    large = Falling(0.9, 1.0)
+    assert (minimum([mixture, large]).upper(losses) == mixture.upper(losses)).all()
 
 
 def test_the_headline_setting():

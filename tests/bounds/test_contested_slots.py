@@ -114,7 +114,7 @@ def test_tails_of_indicators_are_above_independent_ones_and_below_chernoff(numbe
 @pytest.mark.parametrize("number", [60.0, 5e3, 1e8])
 def test_enough_of_a_probability(number):
     least = np.floor(number * np.array([0.0, 0.1, 0.4, 0.97]))
-    found = chernoff.enough(least, number, 4.0)
+    (found,) = chernoff.enough(least, number, np.array([4.0]))
     assert (binom.cdf(least - 1.0, number, found) <= math.exp(-4.0) * (1.0 + 1e-9)).all()
     less = found[1:] - 1.0 / math.sqrt(number)
     assert (binom.cdf(least[1:] - 1.0, number, less) > math.exp(-4.0)).all()

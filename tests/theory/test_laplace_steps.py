@@ -39,8 +39,8 @@ def test_integrals_of_positive_parts(seed):
 def transform(records, c, knots):
     """E(d - k)_+ at k >= 0, E(k - d)_+ below zero, of records (x, x', y)."""
     side = np.where(knots < 0.0, -1.0, 1.0)
-    weights = np.stack(np.broadcast_arrays(side, -side * c, -side * (knots + 1.0 - c)), axis=-1)
-    return positive_part(np.broadcast_to(np.asarray(records), (len(knots), 3)), weights)
+    weights = np.stack(np.broadcast_arrays(side, -side * c, -side * (knots + 1.0 - c)))
+    return positive_part(np.asarray(records)[:, None], weights)
 
 
 def missing(value, laws):

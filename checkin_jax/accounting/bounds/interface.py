@@ -36,7 +36,8 @@ class UnitBound(Protocol):
     """An upper bound on one unit.
 
     Optional attributes: sharp (True if a finer grid is worth its time: witnesses are within the discretization error),
-    includes (theorems that are never below this bound).
+    includes (theorems that are never below this bound), sides_below(loss, least) (`upper_sides`, or ones if neither is
+    below `least` at any loss).
     """
 
     @property
@@ -66,6 +67,11 @@ class AsymmetricBound:
     largest_loss = math.inf
 
     @property
+    def asymmetric(self) -> bool:
+        """True unless both directions of this bound are known to be the same."""
+        return True
+
+    @property
     def witnesses(self) -> tuple[Witness, ...]:
         """None, unless a subclass has some."""
         return ()
@@ -92,7 +98,7 @@ def upper_sides(one: UnitBound, loss: np.ndarray) -> tuple[Values, Values]:
 
 def is_asymmetric(one: UnitBound) -> bool:
     """True if the directions P||Q and Q||P of the bound differ."""
-    return one.asymmetric if isinstance(one, Minimum) else isinstance(one, AsymmetricBound)
+    return getattr(one, "asymmetric", False)
 
 
 class Witness(Protocol):
@@ -386,8 +392,15 @@ class Minimum:
         return known[key]
 
     def _values(self, loss: np.ndarray) -> np.ndarray:
-        both = slice(2 if self.asymmetric else 1)
-        return np.stack([np.stack([*map(np.asarray, upper_sides(each, loss))][both]) for each in self.bounds])
+        sides = (2 if self.asymmetric else 1, *np.shape(loss))
+        found, least = np.ones((len(self.bounds), *sides)), np.ones(sides)
+        # Bounds that stop where others are below come last.
+        for i, each in sorted(enumerate(self.bounds), key=lambda pair: hasattr(pair[1], "sides_below")):
+            below = getattr(each, "sides_below", None)
+            both = upper_sides(each, loss) if below is None else below(loss, least)
+            found[i] = np.stack([*map(np.asarray, both)])[: len(least)]
+            least = np.minimum(least, found[i])
+        return found
 
     def smallest(self, loss: np.ndarray) -> list[int]:
         """Indices of bounds that attain the minimum at some loss, up to 1e-9; few names, and the first of tied ones."""

@@ -72,23 +72,27 @@ def exceeded(number: int, prob: float, exponents: np.ndarray) -> tuple[np.ndarra
     return values[first], bounds[first]
 
 
-def enough(least: np.ndarray, number: float, exponent: float) -> np.ndarray:
-    """Probabilities p with Pr[Bin(number, p) < least] <= exp(-exponent), rounded up; 1 where least is `number`."""
-    counts = np.arange(min(number, _LISTED) + 1.0)
+def enough(least: np.ndarray, number: float, exponents: np.ndarray) -> np.ndarray:
+    """Probabilities p with Pr[Bin(number, p) < least] <= exp(-exponent), rounded up; [exponents, least].
+
+    They are 1 where least is `number`.
+    """
+    counts, exponents = np.arange(min(number, _LISTED) + 1.0), exponents[:, None]
 
     def rare(prob: np.ndarray) -> np.ndarray:
         if number > _LISTED:
             log_prob = np.asarray(binomial.log_chernoff(least - 1.0, number, prob))
         else:
-            masses = np.exp(np.asarray(binomial.log_pmf(counts, number, prob[:, None])))
-            fewer = np.where(counts < least[:, None], masses, 0.0).sum(axis=1)
+            masses = np.exp(np.asarray(binomial.log_pmf(counts, number, prob[..., None])))
+            fewer = np.where(counts < least[:, None], masses, 0.0).sum(axis=-1)
             log_prob = np.log(fewer * (1.0 + _ROUNDED) + 1e-300)
-        return log_prob <= -exponent
+        return log_prob <= -exponents
 
-    low, high = least / number, np.ones(least.shape)
+    high = np.ones((exponents.size, least.size))
+    low = least / number * high
     if number <= _LISTED:
         # Scipy's quantile has no proven error, so that it is a guess.
-        rest = scipy.special.betaincinv(number - least + 1.0, np.maximum(least, 1.0), np.exp(-exponent))
+        rest = scipy.special.betaincinv(number - least + 1.0, np.maximum(least, 1.0), np.exp(-exponents))
         guess = np.clip(np.where(least > 0.0, 1.0 - rest * (1.0 - _NEARER), low), low, high)
         if rare(guess).all():
             return guess

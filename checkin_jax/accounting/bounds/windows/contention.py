@@ -31,7 +31,7 @@ from checkin_jax.numerics.staged_clones import Steps
 # Numbers of loads that are told apart; larger loads count as this number.
 LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
-_SMALLER = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0)
+_SMALLER = np.array([3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0])
 _LOADED = (1.4, 3.2, 9.0)
 # Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
@@ -166,15 +166,12 @@ def _independent(
 ) -> RivalEvent:
     """Independent weights of which, but for eta, at least most[k] are values[k], 1/(k + 1), or more, for every k."""
     values = 1.0 / np.arange(1.0, most.size + 2.0) if values is None else values
-    best = None
-    for exponent in _SMALLER:
-        within = chernoff.enough(most, float(slots), exponent)
+    parts = []
+    for exponent, within in zip(_SMALLER, chernoff.enough(most, float(slots), _SMALLER)):
         probs = np.diff(np.concatenate([[0.0], within, [1.0]]))
         weights = WeightLaw(values, probs * (1.0 + 1e-12))
-        part = RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights, use)
-        best = part if best is None or part.variance < best.variance else best
-    assert best is not None
-    return best
+        parts.append(RivalEvent(mass / (1.0 - most.size * math.exp(-exponent)), float(slots), weights, use))
+    return min(parts, key=lambda part: part.variance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from checkin_jax.accounting.bounds.interface import (
     Local,
     UnitBound,
     Witness,
+    is_asymmetric,
     upper_sides,
 )
 from checkin_jax.kernels import ROUNDING
@@ -44,9 +45,19 @@ class PublicMixture(AsymmetricBound):
         theorems = [part for part in parts if not isinstance(part, Local)]
         return " and ".join(dict.fromkeys(part.name for part in theorems or parts))
 
+    @property
+    def asymmetric(self) -> bool:
+        return any(is_asymmetric(part) for _, part in self.parts)
+
     def upper_sides(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.sides_below(loss, np.full(np.shape(loss), math.inf))
+
+    def sides_below(self, loss: np.ndarray, least: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`upper_sides`, or ones if neither is below `least` at any loss."""
         forward, backward = np.full(np.shape(loss), self.rest), np.full(np.shape(loss), self.rest)
         for weight, part in self.parts:
+            if (np.minimum(forward, backward) >= least).all():
+                return np.ones(np.shape(loss)), np.ones(np.shape(loss))
             there, back = upper_sides(part, loss)
             forward, backward = forward + weight * np.asarray(there), backward + weight * np.asarray(back)
         return forward * (1.0 + ROUNDING), backward * (1.0 + ROUNDING)
