@@ -20,8 +20,8 @@ import numpy as np
 
 from checkin_jax._serialize import finite
 from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules.draws import DUMMY
 
 PLACES, ROUNDS, UNITS = "places of a round", "rounds of a unit", "units of a run"
 MOST_RUNS = 1_000

@@ -25,7 +25,9 @@ from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
 from checkin_jax._validate import optional
 from checkin_jax.accounting.account import account
+from checkin_jax.training import draws
 from checkin_jax.training.budget import Spent, halted, rounds_within
+from checkin_jax.training.draws import DUMMY, EntropySource, Stream
 from checkin_jax.training.evaluation import Evaluate, metric_names, own_metrics, tests
 from checkin_jax.training.model import (
     Dataset,
@@ -44,8 +46,6 @@ from checkin_jax.training.private.step import buffer_capacity, round_sum
 from checkin_jax.training.reports.report import AccountFn, Report, figures, message_privacy
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
 from checkin_jax.training.server import (
     BY_RULE,
     NOT_STATED,
