@@ -17,8 +17,8 @@ import numpy as np
 
 from checkin_jax.training import draws
 from checkin_jax.training.draws import DUMMY, Stream
-from checkin_jax.training.private.performance import GROUP, Performance
-from checkin_jax.training.private.step import buffer_capacity, round_messages, round_sum
+from checkin_jax.training.private.mechanism import GROUP
+from checkin_jax.training.private.step import Performance, buffer_capacity, round_messages, round_sum
 from checkin_jax.training.run import PrivateRun
 
 OVERSHOOT = 3.0  # norm of every record over the clip norm, so that clipping takes effect

@@ -10,7 +10,7 @@ from .private.clients import ClientUpdate as ClientUpdate
 from .private.clients import local_steps as local_steps
 from .private.mechanism import Mechanism as Mechanism
 from .private.mechanism import register_mechanism as register_mechanism
-from .private.performance import Performance as Performance
+from .private.step import Performance as Performance
 from .reports.recorded import RecordedRun as RecordedRun
 from .reports.recorded import load as load
 from .reports.recorded import predictor as predictor

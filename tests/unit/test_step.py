@@ -16,7 +16,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
-from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.step import Performance
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
