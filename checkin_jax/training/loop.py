@@ -210,9 +210,11 @@ def train(
     if settings["records_per_round"] is not None:
         width = min(width, settings["records_per_round"])
     shapes = check_model(model, dataset, client_update, width)
-    if optimizer is not None:
+    if optimizer is None:
+        optimizer = optax.sgd(optax.linear_schedule(suggested_learning_rate(run, last), 0.0, last))
+    else:
         check_optimizer(optimizer, shapes)
-    start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
+    start, update = server(optimizer)
     names = metric_names(model, dataset, shapes)
     if evaluate is None:
         _check_target(target_accuracy, names)
@@ -379,11 +381,6 @@ def _check_target(target_accuracy: float | None, names: set[str]) -> None:
         raise ValueError(
             f"target_accuracy={target_accuracy!r}: expected an 'accuracy' among metrics on a test set, or of `evaluate`"
         )
-
-
-def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
-    """SGD at the suggested learning rate, decaying to zero over this many rounds."""
-    return optax.sgd(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
 
 
 def _program(
