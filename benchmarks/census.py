@@ -233,7 +233,7 @@ def worst(found: list[Found], count: int = 10) -> Table:
 
 def picture(found: list[Found], out: Path) -> None:
     """Draws upper over lower end of every setting, by protocol and by randomizer; a bar is the median."""
-    drawn, panels = plotting.figure(2, height=4.2)
+    drawn, panels = plotting.figure(columns=2, height=4.2)
     drawn.set_figwidth(10.0)
     for panel, kind in zip(panels, ("protocol", "randomizer")):
         names = sorted({getattr(each, kind) for each in found}, reverse=True)

@@ -44,7 +44,7 @@ from checkin_jax.training.examples import data, networks
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import mechanism_of
-from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.step import Performance
 from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, L2 = Gaussian(noise_multiplier=2.0), L2Mechanism(epsilon0=2.0)

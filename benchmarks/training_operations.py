@@ -25,7 +25,7 @@ from rich.table import Table
 
 from checkin_jax.cli.programs import program
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private.performance import CPU_MICROBATCH
+from checkin_jax.training.private.step import CPU_MICROBATCH
 
 CALLS = 8  # of an operation at a time, so that starting one counts for little
 STEP_CLIENTS = 12 * CPU_MICROBATCH

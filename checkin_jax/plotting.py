@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -55,16 +55,17 @@ def check(**file: Path) -> Path:
     return in_folder(**file)
 
 
-def figure(panels: int = 1, *, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, not attached to any window.
+def figure(
+    rows: int = 1, columns: int = 1, *, height: float = 3.6, **layout: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels in a grid, not attached to any window; layout: as of `Figure.subplots`.
 
     Raises:
       ModuleNotFoundError: matplotlib is not installed, which the extra `plots` installs.
     """
     Figure = _matplotlib()
-    width = 5.2 if panels == 1 else 4.3 * panels
-    drawn = Figure(figsize=(width, height), layout="constrained")
-    axes = [drawn.add_subplot(1, panels, 1 + panel) for panel in range(panels)]
+    drawn = Figure(figsize=(5.2, height), layout="constrained")
+    axes = drawn.subplots(rows, columns, squeeze=False, **layout).ravel().tolist()
     for axis in axes:
         axis.grid(True, which="major", color=GRID, linewidth=0.6)
         axis.set_axisbelow(True)
@@ -121,12 +122,7 @@ def by_rate(
     tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates,
     counts: of all clients, [groups].
     """
-    drawn, (above, beneath) = figure(2, height=4.6)
-    drawn.set_figwidth(5.2)
-    grid = drawn.add_gridspec(2, 1, height_ratios=(3, 1))
-    for i, axis in enumerate((above, beneath)):
-        axis.set_subplotspec(grid[i])
-    above.sharex(beneath)
+    drawn, (above, beneath) = figure(2, height=4.6, sharex=True, height_ratios=(3, 1))
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
         at, upper = [row.client_rate for row in kept], [row.epsilon for row in kept]
@@ -142,7 +138,6 @@ def by_rate(
     ticks = [d * 10.0**e for e in range(-12, 1) for d in (1, 2, 5) if edges[0] <= d * 10.0**e <= edges[-1]]
     beneath.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     beneath.set_xticks([], minor=True)
-    above.tick_params(labelbottom=False)
     return drawn
 
 
@@ -205,7 +200,7 @@ def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float
     most.
     """
     import matplotlib
-    import numpy as np
+    from scipy.optimize import isotonic_regression
 
     size = min(8.5, matplotlib.rcParams["font.size"])
     ends = []
@@ -215,15 +210,11 @@ def name_ends(axis: Axes, curves: Iterable[tuple[Sequence[float], Sequence[float
     ends.sort(key=lambda end: end[0])
     # Heights in points from the bottom; a name of several lines needs that many heights.
     dpi = axis.figure.dpi
-    wanted = [end[0] * 72 / dpi for end in ends]
-    heights = [1.35 * size * (1 + end[3].count("\n")) for end in ends]
-    placed = list(wanted)
-    for _ in range(200):
-        for i in range(1, len(ends)):
-            overlap = 0.5 * (heights[i - 1] + heights[i]) - (placed[i] - placed[i - 1])
-            if overlap > 0:
-                placed[i - 1] -= 0.5 * overlap
-                placed[i] += 0.5 * overlap
+    wanted = np.array([end[0] * 72 / dpi for end in ends])
+    half = np.array([0.675 * size * (1 + end[3].count("\n")) for end in ends])
+    # Heights at which all names touch; what is beyond them must not decrease.
+    touching = np.cumsum(half + np.append(0.0, half[:-1]))
+    placed = touching + isotonic_regression(wanted - touching).x
     for end, was, now in zip(ends, wanted, placed):
         axis.annotate(
             end[3],

@@ -15,7 +15,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import mechanism_of
-from checkin_jax.training.private.performance import AXIS, Performance
+from checkin_jax.training.private.step import AXIS, Performance
 
 RECORDS = np.insert(np.random.default_rng(0).integers(1437, size=530), [0, 77, 400], -1).astype(np.int32)
 MECHANISMS = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from recipe import program
 
-from checkin_jax.cli.progress import Interrupts, RoundBar
+from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import data

@@ -17,7 +17,7 @@ from typing import Literal
 
 from recipe import each_once, program
 
-from checkin_jax.cli.progress import Interrupts, RoundBar
+from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import data

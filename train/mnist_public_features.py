@@ -32,7 +32,7 @@ from checkin_jax import (
     SlidingWindow,
 )
 from checkin_jax.accounting.account import account
-from checkin_jax.cli.progress import Interrupts, RoundBar
+from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Performance, PrivateRun, train

@@ -17,7 +17,7 @@ from checkin_jax._rounding import up
 from checkin_jax.cli import programs
 from checkin_jax.cli.options import HostOptions
 from checkin_jax.cli.programs import UsageError
-from checkin_jax.cli.progress import Interrupts
+from checkin_jax.cli.terminal import Interrupts
 from checkin_jax.protocols import VIEWS
 from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train

@@ -27,10 +27,10 @@ from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, small, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports import render
+from checkin_jax.training import draws
 from checkin_jax.training.reports.recorded import AUDITED
 from checkin_jax.training.reports.report import AccountFn
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules import draws
 
 # Deltas at which a few thousand runs are informative; one of them is chosen on the first half of the runs.
 AUDIT_DELTAS = (0.2, 0.05, 0.01)

@@ -13,8 +13,8 @@ from scipy.special import logsumexp
 
 from checkin_jax.auditing import scores, statistics
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage, units_within
+from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules.draws import DUMMY
 
 MOST_CANARIES, FEWEST_CANARIES = 500, 20
 # Limits of a run; of a longer protocol the first units are run, and accounted for.

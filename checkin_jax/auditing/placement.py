@@ -20,8 +20,8 @@ import numpy as np
 
 from checkin_jax._serialize import finite
 from checkin_jax.protocols import CheckInProtocol
+from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules.draws import DUMMY
 
 PLACES, ROUNDS, UNITS = "places of a round", "rounds of a unit", "units of a run"
 MOST_RUNS = 1_000
@@ -75,7 +75,7 @@ class _Seen(NamedTuple):
     promised: tuple[float, ...]
 
 
-class _Runs(NamedTuple):
+class DrawnRuns(NamedTuple):
     """places: (runs, rounds, clients), -1 for clients that send nothing; counts: (runs, rounds),
     of messages.
     """
@@ -84,7 +84,7 @@ class _Runs(NamedTuple):
     counts: np.ndarray
 
 
-_Looks = Callable[[PrivateRun, _Runs, int], list[_Seen]]
+_Looks = Callable[[PrivateRun, DrawnRuns, int], list[_Seen]]
 
 
 def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) -> list[Placement]:
@@ -97,7 +97,7 @@ def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) ->
     if getattr(protocol, "minibatch", 1) > 1:
         run = dataclasses.replace(run, protocol=dataclasses.replace(protocol, minibatch=1))
     half = max(1, min(runs, MOST_RUNS) // 2)
-    pilot, fresh = (_drawn(run, half, entropies) for _ in range(2))
+    pilot, fresh = (drawn(run, half, entropies) for _ in range(2))
     found = []
     for test, looks in TESTS.items():
         clients = range(run.protocol.num_clients)
@@ -117,7 +117,8 @@ def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) ->
     return found
 
 
-def _drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> _Runs:
+def drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> DrawnRuns:
+    """Who sends which message in every round of this number of runs, without their messages."""
     rounds = run.schedule.num_rounds
     places = np.full((number, rounds, run.protocol.num_clients), -1)
     counts = np.zeros((number, rounds), np.int64)
@@ -128,7 +129,7 @@ def _drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> _Runs:
             counts[i, index] = len(chosen)
             sent = np.flatnonzero(chosen != DUMMY)
             places[i, index, chosen[sent]] = sent
-    return _Runs(places, counts)
+    return DrawnRuns(places, counts)
 
 
 def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
@@ -152,7 +153,7 @@ def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
     return total
 
 
-def _places(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
+def _places(run: PrivateRun, drawn: DrawnRuns, client: int) -> list[_Seen]:
     """Places of the client among the k messages of a round, for each k."""
     places, counts = drawn.places[..., client], drawn.counts
     sent = (places >= 0) & (counts > 1)
@@ -160,7 +161,7 @@ def _places(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
     return [_Seen(count, place, (1.0 / count,) * count) for count, place in pairs]
 
 
-def _rounds(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
+def _rounds(run: PrivateRun, drawn: DrawnRuns, client: int) -> list[_Seen]:
     """Rounds of a unit that contain the client; none if a unit is a round."""
     exposure = run.schedule.exposure(client)
     if len(exposure) == 1 or not exposure.sum():
@@ -170,7 +171,7 @@ def _rounds(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
     return [_Seen(None, int(np.argmax(unit)), promised) for unit in sent if unit.sum() == 1]
 
 
-def _units(run: PrivateRun, drawn: _Runs, client: int) -> list[_Seen]:
+def _units(run: PrivateRun, drawn: DrawnRuns, client: int) -> list[_Seen]:
     """Outcome for each unit: it resembles the next unit of its own run, or rather that of another run.
 
     If units are independent, two runs may be exchanged from some unit on. The likelier pairing is then either

@@ -27,7 +27,7 @@ def of_messages(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
     dummies = run.schedule.dummies
     other = np.zeros_like(along)
     if dummies:
-        other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + _dummy_log_ratio(run, along))
+        other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + message_log_ratio(run, along, 0.0))
     ratios = [np.where(present, r - other, -np.inf) for r in (first, np.zeros_like(first))]
     scores = [_hidden(run, canary, trials.counts, r) for r in ratios]
     masked = np.where(present[..., None], trials.messages, np.nan)
@@ -83,16 +83,10 @@ def of_own(run: PrivateRun, trials: Trials) -> np.ndarray:
     return np.stack([ratio.sum(axis=1), largest], axis=1)
 
 
-def message_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
-    """Log density of a message of record +v minus that of record -v, by its component along v."""
+def message_log_ratio(run: PrivateRun, along: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """Log density of a message of record share v (a dummy's is 0) minus that of record -v, by its component along v."""
     mechanism, clip_norm = run.mechanism, run.clip_norm
-    return mechanism.log_likelihood(along, clip_norm) - mechanism.log_likelihood(along, -clip_norm)
-
-
-def _dummy_log_ratio(run: PrivateRun, along: np.ndarray) -> np.ndarray:
-    """Log density of a dummy's message minus that of record -v."""
-    mechanism, clip_norm = run.mechanism, run.clip_norm
-    return mechanism.log_likelihood(along, 0.0) - mechanism.log_likelihood(along, -clip_norm)
+    return mechanism.log_likelihood(along, share * clip_norm) - mechanism.log_likelihood(along, -clip_norm)
 
 
 def _hidden(run: PrivateRun, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:

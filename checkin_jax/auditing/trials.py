@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from checkin_jax.training.private.performance import GROUP, Performance
-from checkin_jax.training.private.step import buffer_capacity, round_messages, round_sum
+from checkin_jax.auditing.placement import drawn
+from checkin_jax.training import draws
+from checkin_jax.training.draws import DUMMY, Stream
+from checkin_jax.training.private.mechanism import GROUP
+from checkin_jax.training.private.step import Performance, buffer_capacity, round_messages, round_sum
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY, Stream
 
 OVERSHOOT = 3.0  # norm of every record over the clip norm, so that clipping takes effect
 DIMENSION = 4
@@ -108,7 +109,8 @@ def two_worlds(
     Returns:
       The canary's number, and `runs` runs in each world.
     """
-    canary = _most_present(run, entropies)
+    # Guarantees hold for every client; this one checks in most often.
+    canary = int(np.argmax((drawn(run, PILOT, entropies).places >= 0).sum(axis=(0, 1))))
     spread = totals and run.mechanism.groups_clients
     n = run.protocol.num_clients
     dimension = max(SUM_DIMENSION, n) if spread else DIMENSION
@@ -140,17 +142,6 @@ def _collect(runs: list[list[Round]], canary: int) -> Trials:
     if runs[0][0].total is not None:
         totals = np.array([[r.total for r in one] for one in runs], np.float64)
     return Trials(counts, messages, place, totals)
-
-
-def _most_present(run: PrivateRun, entropies: Iterator[int]) -> int:
-    """Client that checks in most often in a few separate runs; guarantees hold for every client."""
-    seen = np.zeros(run.protocol.num_clients, np.int64)
-    for _ in range(PILOT):
-        clients = run.schedule.draw(next(entropies))
-        for index in range(run.schedule.num_rounds):
-            chosen = clients(index)
-            np.add.at(seen, chosen[chosen != DUMMY], 1)
-    return int(np.argmax(seen))
 
 
 def _linear(parameters: jax.Array, record: jax.Array) -> jax.Array:

@@ -281,7 +281,7 @@ class HostOptions:
             raise UsageError("--coordinator, --num-processes and --process-id go together")
         import jax
 
-        from checkin_jax.training.private.performance import AXIS
+        from checkin_jax.training.private.step import AXIS
         from checkin_jax.training.runs.processes import join
 
         if self.coordinator is not None:
@@ -292,7 +292,7 @@ class HostOptions:
 
     def progress(self, rounds: int) -> contextlib.AbstractContextManager[Callable[[dict[str, Any]], None]]:
         """Display of progress over this number of rounds; silent in all processes except the first."""
-        from checkin_jax.cli.progress import RoundBar
+        from checkin_jax.cli.terminal import RoundBar
 
         return RoundBar(rounds) if self.is_first() else contextlib.nullcontext(lambda line: None)
 

@@ -26,8 +26,7 @@ from checkin_jax.cli.options import (
     with_options,
 )
 from checkin_jax.cli.programs import UsageError, described
-from checkin_jax.cli.progress import RowBar
-from checkin_jax.cli.terminal import say
+from checkin_jax.cli.terminal import RowBar, say
 from checkin_jax.sweeps.settings import NAMES
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
 
     def _arguments(self) -> dict[str, Any]:
         """Arguments of `sweep_to_file` for the settings, checked."""
-        from checkin_jax.sweeps import pictures, tables
+        from checkin_jax.sweeps import figures, tables
         from checkin_jax.sweeps.results import KINDS
         from checkin_jax.sweeps.sweep import prepare
 
@@ -151,17 +150,17 @@ class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
         }
         made = prepare(**arguments)
         if self.plot is not None:
-            pictures.axis_and_lines(made.settings.axes, self.plot_axis)
+            figures.axis_and_lines(made.settings.axes, self.plot_axis)
         return arguments
 
     def _tell(self, written: "Written", seconds: float) -> None:
         """Prints the summary, and draws the plot."""
         from checkin_jax import plotting
-        from checkin_jax.sweeps import pictures, tables
+        from checkin_jax.sweeps import figures, tables
 
         if self.plot is not None:
             try:
-                drawn = pictures.picture(tables.load(self.out).columns, self.what, self.plot_axis)
+                drawn = figures.picture(tables.load(self.out).columns, self.what, self.plot_axis)
             except ValueError as error:
                 raise UsageError(f"{error}; the rows are in {self.out}") from error
             plotting.write(drawn, self.plot)

@@ -13,7 +13,7 @@ from checkin_jax.cli.programs import UsageError, option
 from checkin_jax.cli.terminal import say
 from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
-from checkin_jax.training.examples.image_settings import ImageSettings
+from checkin_jax.training.examples import ImageSettings
 
 if TYPE_CHECKING:
     from checkin_jax.auditing.training_run import TrainedRun
@@ -74,7 +74,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
 
     def run(self) -> None:
         """Trains and prints the report; for a finished run, prints its existing report."""
-        from checkin_jax.cli.progress import Interrupts
+        from checkin_jax.cli.terminal import Interrupts
         from checkin_jax.training.loop import RoundError
         from checkin_jax.training.reports import recorded
         from checkin_jax.training.runs.run_directory import FinishedError

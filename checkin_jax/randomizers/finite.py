@@ -153,7 +153,7 @@ class FiniteMechanism(Randomizer):
         return np.where(loss >= self.epsilon0, 0.0, value)
 
     @functools.cached_property
-    def _steps(self) -> FiniteSteps | None:
+    def step_set(self) -> StepSet | None:  # type: ignore[override]
         """Steps for every ordered pair of the target's records and every record of another client."""
         rows = self._exact
         if len(rows) > _MOST_LISTED:
@@ -166,10 +166,6 @@ class FiniteMechanism(Randomizer):
         return FiniteSteps(
             each(lambda a, b, h: (a - b) / h), each(lambda a, b, h: (b - h) / h), each(lambda a, b, h: h)
         )
-
-    @property
-    def step_set(self) -> StepSet | None:
-        return self._steps
 
     @functools.cached_property
     def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]

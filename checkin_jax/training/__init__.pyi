@@ -1,5 +1,6 @@
 """Names of the package, each imported on first use."""
 
+from .draws import EntropyError as EntropyError
 from .examples.data import mnist as mnist
 from .loop import RoundError as RoundError
 from .loop import train as train
@@ -9,7 +10,7 @@ from .private.clients import ClientUpdate as ClientUpdate
 from .private.clients import local_steps as local_steps
 from .private.mechanism import Mechanism as Mechanism
 from .private.mechanism import register_mechanism as register_mechanism
-from .private.performance import Performance as Performance
+from .private.step import Performance as Performance
 from .reports.recorded import RecordedRun as RecordedRun
 from .reports.recorded import load as load
 from .reports.recorded import predictor as predictor
@@ -18,8 +19,7 @@ from .reports.report import Report as Report
 from .run import PrivateRun as PrivateRun
 from .runs.run_directory import FinishedError as FinishedError
 from .runs.run_directory import ResumeError as ResumeError
-from .schedules.draws import EntropyError as EntropyError
-from .schedules.exported import batch_selection as batch_selection
-from .schedules.schedule import Schedule as Schedule
-from .schedules.schedule import register_schedule as register_schedule
+from .schedules import Schedule as Schedule
+from .schedules import batch_selection as batch_selection
+from .schedules import register_schedule as register_schedule
 from .server import suggested_learning_rate as suggested_learning_rate

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,27 +26,28 @@ from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
 from checkin_jax._validate import optional
 from checkin_jax.accounting.account import account
+from checkin_jax.training import draws
 from checkin_jax.training.budget import Spent, halted, rounds_within
-from checkin_jax.training.evaluation import Evaluate, metric_names, own_metrics, tests
+from checkin_jax.training.draws import DUMMY, EntropySource, Stream
 from checkin_jax.training.model import (
     Dataset,
     Holdings,
     Model,
     check_finite,
     check_model,
+    given,
     keys_of,
     named_arrays,
     one_of,
     row_of,
 )
-from checkin_jax.training.private.clients import ClientUpdate, Parameters
-from checkin_jax.training.private.performance import GROUP, Performance
-from checkin_jax.training.private.step import buffer_capacity, round_sum
+from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
+from checkin_jax.training.private.mechanism import GROUP
+from checkin_jax.training.private.step import Performance, buffer_capacity, round_sum
+from checkin_jax.training.reports.recorded import LINE
 from checkin_jax.training.reports.report import AccountFn, Report, figures, message_privacy
 from checkin_jax.training.run import PrivateRun, check_trainable
 from checkin_jax.training.runs.session import INTERRUPTED, Session
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY, EntropySource, Stream
 from checkin_jax.training.server import (
     BY_RULE,
     NOT_STATED,
@@ -60,6 +62,9 @@ from checkin_jax.training.server import (
 AHEAD = 2
 OnRound = Callable[[dict[str, Any]], None]
 OnModel = Callable[[Parameters], None]
+# parameters -> name -> number
+Evaluate = Callable[[Parameters], Mapping[str, Any]]
+TEST_RECORDS_AT_ONCE = 100
 
 
 class RoundError(RuntimeError):
@@ -205,9 +210,11 @@ def train(
     if settings["records_per_round"] is not None:
         width = min(width, settings["records_per_round"])
     shapes = check_model(model, dataset, client_update, width)
-    if optimizer is not None:
+    if optimizer is None:
+        optimizer = optax.sgd(optax.linear_schedule(suggested_learning_rate(run, last), 0.0, last))
+    else:
         check_optimizer(optimizer, shapes)
-    start, update = server(_by_the_rule(run, last) if optimizer is None else optimizer)
+    start, update = server(optimizer)
     names = metric_names(model, dataset, shapes)
     if evaluate is None:
         _check_target(target_accuracy, names)
@@ -376,11 +383,6 @@ def _check_target(target_accuracy: float | None, names: set[str]) -> None:
         )
 
 
-def _by_the_rule(run: PrivateRun, rounds: int) -> optax.GradientTransformation:
-    """SGD at the suggested learning rate, decaying to zero over this many rounds."""
-    return optax.sgd(optax.linear_schedule(suggested_learning_rate(run, rounds), 0.0, rounds))
-
-
 def _program(
     model: Model,
     client_update: ClientUpdate | None,
@@ -411,3 +413,78 @@ def _records(held: Holdings, chosen: np.ndarray) -> np.ndarray:
     records = np.full((len(chosen), *held.shape[1:]), DUMMY, np.int32)
     records[present] = held[chosen[present]]
     return records
+
+
+def metric_names(model: Model, dataset: Dataset, parameters: Any) -> set[str]:
+    """Names of the metrics on the test set, checked before any round runs.
+
+    Args:
+      parameters: their shapes.
+
+    Raises:
+      ValueError, TypeError: `model.metrics` does not return names and scalars, or uses a name reserved for
+        the run's lines.
+    """
+    if dataset.test is None or model.metrics is None:
+        return set()
+    record = one_of(dataset.test)
+    with given("the metrics of one record of the test set", record):
+        found = jax.eval_shape(model.metrics, parameters, record)
+    if not isinstance(found, Mapping) or any(getattr(x, "shape", None) != () for x in found.values()):
+        raise TypeError(f"the metrics of one record are {found}: expected names and a scalar for each")
+    _check_names(found)
+    return set(found)
+
+
+def _check_names(found: Mapping[str, Any]) -> None:
+    for name in found:
+        if name in LINE:
+            raise ValueError(f"metric {name!r}: expected another name than {', '.join(LINE)}")
+
+
+def own_metrics(evaluate: Evaluate, parameters: Parameters) -> dict[str, float]:
+    """Results of a user's own evaluation, by name.
+
+    Raises:
+      TypeError: the result has another form. ValueError: a name reserved for the run's lines.
+    """
+    found = evaluate(parameters)
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"evaluate returned {_validate.shown(found)}: expected names and a number for each")
+    _check_names(found)
+    values = {}
+    for name, value in found.items():
+        try:
+            if np.ndim(value) or isinstance(value, str):
+                raise TypeError
+            values[name] = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"evaluate returned {name}={_validate.shown(value)}: expected a number") from None
+    return values
+
+
+def tests(
+    model: Model, dataset: Dataset, evaluate: Evaluate | None, performance: Performance
+) -> Callable[[Parameters], dict[str, float | None]]:
+    """Function from parameters to means of the metrics over the public test set and results of `evaluate`."""
+    measure, test = model.metrics, None
+    if dataset.test is not None and measure is not None:
+        test = performance.placed(dataset.test)
+
+        @jax.jit
+        def means(parameters: Parameters, test: Records) -> Mapping[str, jax.Array]:
+            each = jax.lax.map(
+                lambda record: measure(parameters, record), test, batch_size=TEST_RECORDS_AT_ONCE
+            )
+            return jax.tree.map(lambda values: jnp.mean(values.astype(jnp.float32)), each)
+
+    def tested(parameters: Parameters) -> dict[str, float | None]:
+        found: dict[str, Any] = {}
+        if test is not None:
+            found |= means(parameters, test)
+        if evaluate is not None:
+            found |= own_metrics(evaluate, parameters)
+        values = {name: float(value) for name, value in found.items()}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+    return tested

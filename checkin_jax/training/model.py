@@ -14,10 +14,10 @@ from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName
+from checkin_jax.training import draws
 from checkin_jax.training.private import jaxpr
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records, takes_key
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.schedules import draws
 
 # (parameters, one record of the public test set) -> name -> scalar; means over the test set are logged.
 Metrics = Callable[[Parameters, Any], Mapping[str, jax.Array]]

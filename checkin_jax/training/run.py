@@ -15,7 +15,7 @@ from checkin_jax.accounting.bounds.select import check_protocol, check_randomize
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
-from checkin_jax.training.schedules.schedule import Schedule, schedule_of
+from checkin_jax.training.schedules import Schedule, schedule_of
 
 # Each number takes some twenty bytes, and each message its time: a round of this size takes hours.
 MOST_DRAWN = 1e9

@@ -55,6 +55,22 @@ def _sum(name: str) -> Sum:
     )
 
 
+def _on_its_side(total: Sum, order: float, most: int, stride: int, upper: bool) -> None:
+    found = tilted_sums._tilted(total, order, 0, most, stride, upper)
+    above, excess = _tails(total, found.first + stride * np.arange(found.value.size))
+    if upper:
+        assert np.all(found.value >= excess * (1 - _OWN) - _TINY)
+    else:
+        assert np.all(found.value <= excess * (1 + _OWN) + _TINY)
+        assert np.all(found.mass_lower <= above * (1 + _OWN) + _TINY)
+        assert np.all(found.mass_upper >= above * (1 - _OWN) - _TINY)
+
+
+def _sides_hold(total: Sum, order: float, most: int, stride: int) -> None:
+    for upper in (True, False):
+        _on_its_side(total, order, most, stride, upper)
+
+
 @pytest.mark.parametrize("stride", [1, 4, 16])
 @pytest.mark.parametrize("most", [16, 64, 1024])
 @pytest.mark.parametrize("name", ["even", "falling", "one", "two kinds"])
@@ -62,15 +78,7 @@ def test_every_window_is_on_its_side(name, most, stride):
     total = _sum(name)
     sd = total.about(0.0)[1]
     for order in np.geomspace(0.05, 30.0, 14) / sd:
-        for upper in (True, False):
-            found = tilted_sums._tilted(total, float(min(order, total.strongest)), 0, most, stride, upper)
-            above, excess = _tails(total, found.first + stride * np.arange(found.value.size))
-            if upper:
-                assert np.all(found.value >= excess * (1 - _OWN) - _TINY)
-            else:
-                assert np.all(found.value <= excess * (1 + _OWN) + _TINY)
-                assert np.all(found.mass_lower <= above * (1 + _OWN) + _TINY)
-                assert np.all(found.mass_upper >= above * (1 - _OWN) - _TINY)
+        _sides_hold(total, float(min(order, total.strongest)), most, stride)
 
 
 @pytest.mark.parametrize("stride", [1, 4])
@@ -84,15 +92,6 @@ def test_ends_nearly_meet_at_the_mean_of_a_tilt(name, stride):
     assert lower.first == upper.first
     assert 0 < lower.value[index] <= upper.value[index] <= lower.value[index] * (1 + 1e-7)
     assert lower.mass_lower[index] <= lower.mass_upper[index] <= lower.mass_lower[index] * (1 + 1e-7)
-
-
-def _sides_hold(total: Sum, order: float, most: int, stride: int) -> None:
-    lower, upper = (tilted_sums._tilted(total, order, 0, most, stride, side) for side in (False, True))
-    above, excess = _tails(total, upper.first + stride * np.arange(upper.value.size))
-    assert np.all(upper.value >= excess * (1 - _OWN) - _TINY)
-    assert np.all(lower.value <= excess * (1 + _OWN) + _TINY)
-    assert np.all(lower.mass_lower <= above * (1 + _OWN) + _TINY)
-    assert np.all(lower.mass_upper >= above * (1 - _OWN) - _TINY)
 
 
 @pytest.mark.parametrize("name", ["even", "falling", "two kinds"])
@@ -138,12 +137,7 @@ def test_rounding_of_every_step_is_counted(name, monkeypatch):
                     "tilted",
                     lambda steps, at, by=wrong: (by * exact(steps, at)[0], exact(steps, at)[1]),
                 )
-                found = tilted_sums._tilted(total, float(order), 0, 1024, 1, upper)
-            _, excess = _tails(total, found.first + np.arange(found.value.size))
-            if upper:
-                assert np.all(found.value >= excess * (1 - _OWN) - _TINY)
-            else:
-                assert np.all(found.value <= excess * (1 + _OWN) + _TINY)
+                _on_its_side(total, float(order), 1024, 1, upper)
 
 
 @pytest.mark.parametrize("stride", [1, 4])

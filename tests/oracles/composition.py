@@ -47,17 +47,6 @@ def loss_law(pair: Pair) -> LossLaw:
     return LossLaw(losses, masses, float(pair.p[pair.q <= 0].sum()))
 
 
-def law_from_profile(losses: np.ndarray, deltas: np.ndarray) -> LossLaw:
-    """The law whose profile interpolates (e^loss, delta) linearly in e^loss: an upper bound.
-
-    Valid for the values of a convex profile; mass beyond the last loss becomes infinite, and the first
-    loss must be so low that its delta is 1 - e^loss (everything lies above it).
-    """
-    slopes = np.diff(deltas) / (np.exp(losses[:-1]) * np.expm1(np.diff(losses)))
-    q_masses = np.diff(np.concatenate([[-1.0], slopes, [0.0]]))
-    return LossLaw(losses, np.exp(losses) * q_masses, float(deltas[-1]))
-
-
 def compose_exactly(law: LossLaw, rounds: int) -> LossLaw:
     """T-fold sum of independent losses by brute convolution; for few atoms and few rounds."""
     losses, masses, finite = np.zeros(1), np.ones(1), 1.0

@@ -41,12 +41,6 @@ def mu_for(epsilon: Real, delta: Real) -> mp.mpf:
         return low
 
 
-def noise_multiplier_for(epsilon: Real, delta: Real) -> mp.mpf:
-    """z such that one message is (epsilon, delta)-DP under replacement: z = 2 / mu."""
-    with mp.workdps(DIGITS):
-        return 2 / mu_for(epsilon, delta)
-
-
 def _counts(num_clients: int, check_in_prob: float) -> range:
     """Check-in counts to sum over: all for n <= 2000, else 25 standard deviations plus 60."""
     if num_clients <= 2000:
@@ -75,22 +69,3 @@ def g1_profile(num_clients: int, check_in_prob: float, mu: Real, c: Real, view: 
             inner = delta_g(_mu_of(mu, k, view), mp.log1p((c - 1) / share))
             total += pmf(num_clients, k, check_in_prob) * share * inner
         return total
-
-
-def g1_renyi_moment(num_clients: int, check_in_prob: float, mu: Real, order: Real, view: View) -> mp.mpf:
-    """A(order) = 1 + l (l-1) int_0^inf (e^((l-1)e) + e^(-l e)) H_e de of G1, about 15 digits; small n."""
-    with mp.workdps(30):
-        order = mp.mpf(order)
-        top = mp.mpf(mu) ** 2 * order + 14 * mp.mpf(mu)  # the integrand ends far below e^-80 of its peak
-
-        def integrand(e: mp.mpf) -> mp.mpf:
-            weight = mp.exp((order - 1) * e) + mp.exp(-order * e)
-            return weight * g1_profile(num_clients, check_in_prob, mu, mp.exp(e), view)
-
-        pieces = mp.linspace(0, top, 9)
-        return 1 + order * (order - 1) * mp.quad(integrand, pieces)
-
-
-def gaussian_renyi_moment(mu: Real, order: Real) -> mp.mpf:
-    """Closed form of one Gaussian: exp(order (order - 1) mu^2 / 2)."""
-    return mp.exp(mp.mpf(order) * (mp.mpf(order) - 1) * mp.mpf(mu) ** 2 / 2)

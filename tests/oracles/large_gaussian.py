@@ -1,9 +1,8 @@
-"""Composed G1 for any number of clients: float64 profile on a grid, composed by FFT (rounded up)."""
+"""G1 for any number of clients: its float64 profile on a grid."""
 
 import numpy as np
 from scipy.special import ndtr
 
-from .composition import LossLaw, compose_on_grid, law_from_profile
 from .gaussian import View
 from .large import binomial_window
 
@@ -20,22 +19,3 @@ def g1_profile_on_grid(
             upper = ndtr(mu_k / 2 - inner / mu_k)
             total += mass * share * (upper - np.exp(inner) * ndtr(-mu_k / 2 - inner / mu_k))
     return np.where(losses >= 0, total, -np.expm1(losses) + np.exp(losses) * total)
-
-
-def g1_composed(
-    num_clients: int,
-    check_in_prob: float,
-    mu: float,
-    view: View,
-    rounds: int,
-    reach: float,
-    cells: int,
-) -> LossLaw:
-    """T-fold composition of G1 from its profile at 2 cells + 1 losses in [-reach, reach].
-
-    An upper bound up to rounding (about rounds * 1e-16 in delta); its excess over the exact value is
-    quadratic in reach / cells. The profile at `reach` becomes infinite loss, so it must be tiny.
-    """
-    losses = np.linspace(-reach, reach, 2 * cells + 1)
-    law = law_from_profile(losses, g1_profile_on_grid(num_clients, check_in_prob, mu, losses, view))
-    return compose_on_grid(law, rounds, reach / cells, "split")

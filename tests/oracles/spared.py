@@ -23,10 +23,6 @@ def shuffled(laws: Sequence[np.ndarray]) -> np.ndarray:
     return np.sum([in_turn.transpose(order) for order in orders], axis=0) / len(orders)
 
 
-def hockey_stick(p: np.ndarray, q: np.ndarray, c: float) -> float:
-    return float(np.maximum(p - c * q, 0.0).sum())
-
-
 def bits(n: int, mu: float, at_other: int, edge: float, losses: np.ndarray) -> np.ndarray:
     """The larger H_c of both orders of how many of n messages are above `edge`; m of the others at x', else at x."""
     up = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)

@@ -17,11 +17,11 @@ from checkin_jax.accounting.account import account
 from checkin_jax.auditing import TrainedRun, audit, one_run, placement
 from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
 from checkin_jax.auditing.trials import Stage, small, units_within
+from checkin_jax.training import draws
+from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.examples import data, images
 from checkin_jax.training.private import noise
 from checkin_jax.training.run import PrivateRun
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import DUMMY
 
 GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
 SMALL = cj.ShuffledCheckIn(num_clients=3, check_in_prob=0.5, num_rounds=2)

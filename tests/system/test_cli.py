@@ -256,7 +256,7 @@ def test_very_many_clients_can_be_trained_on(capsys, tmp_path, quick):
 
 
 def test_too_little_memory_is_one_line(capsys, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("checkin_jax.training.schedules.draws.client_records", lambda *args: [0] * 2**62)
+    monkeypatch.setattr("checkin_jax.training.draws.client_records", lambda *args: [0] * 2**62)
     assert "not enough memory" in _refused(capsys, [*DIGITS, "--run-dir", str(tmp_path / "run")])
 
 

@@ -24,8 +24,8 @@ import checkin_jax as cj
 from checkin_jax._rounding import up
 from checkin_jax.auditing import one_run
 from checkin_jax.protocols import VIEWS, Cover
+from checkin_jax.training import draws
 from checkin_jax.training.reports import run_page
-from checkin_jax.training.schedules import draws
 
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
 ROUNDS = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.4, num_rounds=12)

@@ -332,7 +332,7 @@ def test_clocks_that_jump_change_nothing(folder, monkeypatch, capsys, trained, s
             raise _KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("checkin_jax.cli.progress.RoundBar.__call__", kill)
+        patch.setattr("checkin_jax.cli.terminal.RoundBar.__call__", kill)
         with pytest.raises(_KilledError):
             cli.main(f"{TRAIN} {CHECKPOINTS}".split())
     # The files' times say that round 3 was the last.
@@ -343,7 +343,7 @@ def test_clocks_that_jump_change_nothing(folder, monkeypatch, capsys, trained, s
     resumed = []
     with monkeypatch.context() as patch:
         patch.setattr(
-            "checkin_jax.cli.progress.RoundBar.__call__",
+            "checkin_jax.cli.terminal.RoundBar.__call__",
             lambda self, line: resumed.append(line["round"]),
         )
         cli.main([*f"{TRAIN} {CHECKPOINTS}".split(), "--json"])

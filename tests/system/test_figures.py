@@ -18,7 +18,7 @@ from checkin_jax import cli, plotting
 from checkin_jax.accounting import published
 from checkin_jax.plotting import COLORS, DARK, name_ends
 from checkin_jax.protocols import VIEWS
-from checkin_jax.sweeps import figures, pictures
+from checkin_jax.sweeps import figures
 from checkin_jax.sweeps.figures import FIGURES, write
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.run import PrivateRun
@@ -246,14 +246,14 @@ def test_sweeps_keep_text_on_the_canvas(drawn, tmp_path):
     columns = {name: column.ravel() for name, column in zip(names, grid)}
     columns["epsilon"] = columns["epsilon0"] / np.sqrt(columns["num_clients"])
     columns["lower"] = 0.5 * columns["epsilon"]
-    plotting.write(pictures.picture(columns, "bracket"), tmp_path / "sweep.png")
+    plotting.write(figures.picture(columns, "bracket"), tmp_path / "sweep.png")
 
 
 def test_divergences_against_their_order_have_a_band_and_labels_apart(drawn, tmp_path):
     columns = {"num_clients": np.repeat([1e3, 1e5], 12), "order": np.tile(np.geomspace(1.5, 64.0, 12), 2)}
     columns["rdp"] = columns["order"] / columns["num_clients"]
     columns["lower"] = 0.8 * columns["rdp"]
-    picture = pictures.picture(columns, "rdp-bracket")
+    picture = figures.picture(columns, "rdp-bracket")
     plotting.write(picture, tmp_path / "sweep.png")
     (axis,) = picture.axes
     assert [len(band.get_paths()) for band in axis.collections] == [1, 1]

@@ -15,7 +15,7 @@ from checkin_jax.reports import formats
 from checkin_jax.training.budget import budget_of
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.reports.run_page import of_run
-from checkin_jax.training.schedules.schedule import schedule_of
+from checkin_jax.training.schedules import schedule_of
 
 # What takes longest is left out.
 FAST = functools.partial(cj.account, bounds="fast")

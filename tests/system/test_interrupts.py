@@ -14,7 +14,7 @@ import pytest
 from stand_in import quick_account
 
 from checkin_jax import cli
-from checkin_jax.cli.progress import Interrupts, RoundBar
+from checkin_jax.cli.terminal import Interrupts, RoundBar
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from checkin_jax.kernels import clones, host
 from checkin_jax.kernels.execution import devices
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import mechanism_of
-from checkin_jax.training.private.performance import ACCELERATOR_MICROBATCH, Performance
+from checkin_jax.training.private.step import ACCELERATOR_MICROBATCH, Performance
 
 RUN = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.2, num_rounds=20)
 ONCE = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.2, num_rounds=1)

@@ -82,7 +82,7 @@ from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from recipe import Recipe
 from checkin_jax.training.reports import report
-from checkin_jax.training.schedules import draws
+from checkin_jax.training import draws
 report.account = quick_account
 folder, number, port = sys.argv[1:]
 hosts = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2, "process_id": int(number)} if port != "0" else {}

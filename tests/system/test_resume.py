@@ -117,11 +117,11 @@ def test_a_resumed_run_keeps_the_entropy_of_its_checkpoint_and_says_where_it_cam
     ids=["shuffled", "no seed", "window", "messages", "unequal rates", "log", "budget"],
 )
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch, config):
-    monkeypatch.setattr("checkin_jax.training.schedules.draws.fresh_entropy", lambda: 5)
+    monkeypatch.setattr("checkin_jax.training.draws.fresh_entropy", lambda: 5)
     whole = _train(tmp_path / "whole", config)
     # A resumed run takes its entropy from the checkpoint.
     monkeypatch.setattr(
-        "checkin_jax.training.schedules.draws.fresh_entropy", iter([5, 6, 7]).__next__
+        "checkin_jax.training.draws.fresh_entropy", iter([5, 6, 7]).__next__
     )  # 6 and 7 would show
     folder = tmp_path / "run"
     _killed(folder, 4, config)

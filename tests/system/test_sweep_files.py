@@ -12,7 +12,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.composition import renyi
-from checkin_jax.sweeps import pictures, settings, store, tables
+from checkin_jax.sweeps import figures, settings, store, tables
 
 # Closed forms, which compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -151,7 +151,7 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
         "lower": 0.5 * e / n,
         "error": np.full(6, ""),
     }
-    (axis,) = pictures.picture(columns, "bracket").axes
+    (axis,) = figures.picture(columns, "bracket").axes
     lines = [line for line in axis.lines if len(line.get_xdata()) == 3]
     assert [line.get_label() for line in lines] == ["local privacy ε₀ = 1", "local privacy ε₀ = 2"]
     assert (axis.get_xlabel(), lines[0].get_marker()) == ("clients", ".")
@@ -159,7 +159,7 @@ def test_plots_draw_every_line_once_and_brackets_as_bands():
     assert len(axis.collections) == 2
     assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
     with pytest.raises(ValueError, match=r"more than 8 lines \(30 of b\): give fewer values"):
-        pictures.axis_and_lines({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
+        figures.axis_and_lines({"a": np.arange(30.0), "b": np.arange(30.0)}, "a")
 
 
 def test_a_column_called_order_is_kept(tmp_path):
@@ -295,10 +295,10 @@ def test_arguments_that_would_be_ignored_are_refused(tmp_path):
 def test_pictures_of_nothing_are_refused():
     axes = {"num_clients": np.array([10, 100]), "epsilon0": np.array([1.0, np.nan])}
     with pytest.raises(ValueError, match="no number"):
-        pictures.axis_and_lines(axes, "num_clients")
+        figures.axis_and_lines(axes, "num_clients")
     empty = {"num_clients": np.array([10, 100]), "epsilon": np.array(["", ""], dtype=object)}
     with pytest.raises(ValueError, match="nothing to draw"):
-        pictures.picture(empty, "bracket")
+        figures.picture(empty, "bracket")
 
 
 @pytest.mark.parametrize("epsilon0", [1e-300, 1e-160, 1e-12])

@@ -15,13 +15,12 @@ from stand_in import image_training, quick_account
 
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian
-from checkin_jax.training import budget, loop
+from checkin_jax.training import budget, draws, loop
 from checkin_jax.training.examples import data, images, networks
 from checkin_jax.training.model import named_arrays
 from checkin_jax.training.reports import report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
-from checkin_jax.training.schedules import draws
 from checkin_jax.training.server import suggested_learning_rate
 
 NOISELESS = Gaussian(noise_multiplier=1e-30)

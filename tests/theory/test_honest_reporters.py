@@ -15,7 +15,7 @@ from oracles import krr
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.training.schedules.schedule import schedule_of
+from checkin_jax.training.schedules import schedule_of
 
 E0 = 1.5
 P = math.exp(E0)

@@ -43,7 +43,7 @@ OWNERS = {
     "flwr": ("flower",),
     "jax_privacy": ("training.schedules",),
     "loky": ("sweeps",),
-    "matplotlib": ("plotting", "sweeps.figures", "sweeps.pictures", "training.reports"),
+    "matplotlib": ("plotting", "sweeps.figures", "training.reports"),
     "optax": ("auditing", "training"),
     "orbax": ("training.runs",),
     "pyarrow": ("sweeps",),

@@ -17,7 +17,7 @@ from checkin_jax.training.private import clients, step
 from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
-from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.step import Performance
 
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)

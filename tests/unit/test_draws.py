@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from checkin_jax.protocols import ShuffledCheckIn
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import Stream
+from checkin_jax.training import draws
+from checkin_jax.training.draws import Stream
 
 ACCEPT, REJECT = 1e-3, 1e-8
 

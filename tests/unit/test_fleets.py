@@ -12,8 +12,8 @@ from scipy import stats
 from test_schedule import same_law
 
 import checkin_jax as cj
-from checkin_jax.training.schedules.draws import Fleet
-from checkin_jax.training.schedules.schedule import schedule_of
+from checkin_jax.training.draws import Fleet
+from checkin_jax.training.schedules import schedule_of
 
 ACCEPT, REJECT = 1e-3, 1e-8
 DRAWS = 6_000

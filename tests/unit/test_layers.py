@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, layer_patterns, layers, noise
+from checkin_jax.training.private import clients, layers, noise
 from checkin_jax.training.private.per_client_gradients import TableBlock
 
 SIDES = {"digits": 8, "tutorial": 28}
@@ -215,7 +215,7 @@ class _Once(dict):
 def test_an_array_that_is_used_twice_would_be_wrong_layer_by_layer(name, monkeypatch):
     loss, parameters, (images, labels) = _two_layers(**USES[name][0]), _square_parameters(), _images()
     general = _rows(loss, parameters, images, labels, "general").matrix()
-    monkeypatch.setattr(layer_patterns, "Counter", lambda values: _Once())
+    monkeypatch.setattr(layers, "Counter", lambda values: _Once())
     weights = jnp.ones(labels.shape, jnp.float32)
     wrong = clients.update_rows(loss, parameters, (images, labels), weights, "layers").matrix()
     assert jnp.linalg.norm(wrong - general) > 0.01 * jnp.linalg.norm(general)

@@ -196,26 +196,23 @@ def test_a_sum_drawn_at_once_has_the_law_of_the_sum_of_messages(kind, dimension)
     assert min(_p_values(clipped, a, b)) > ACCEPT
 
 
+PIECES, CHOLESKY = mechanisms._outer_pieces, mechanisms._cholesky
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "wrong"),
+    [
+        ("spread", "_flips", lambda keys, radii, epsilon0: jnp.ones_like(radii)),
+        # Outer pieces that are always orthogonal, and another basis.
+        ("similar", "_outer_pieces", lambda *args: jnp.diag(jnp.linalg.norm(PIECES(*args), axis=1))),
+        ("similar", "_cholesky", lambda gram: (CHOLESKY(gram)[0], jnp.eye(4, dtype=jnp.float32))),
+    ],
+)
 @pytest.mark.thorough
-def test_the_sum_test_notices_missing_flips(monkeypatch):
-    clipped, present = _clipped(_gradient_sets(8)["spread"]), jnp.ones((4,), bool)
+def test_the_sum_test_notices_a_wrong_part(kind, part, wrong, monkeypatch):
+    clipped, present = _clipped(_gradient_sets(8)[kind]), jnp.ones((4,), bool)
     b = _reference(clipped, present)
-    monkeypatch.setattr(mechanisms, "_flips", lambda keys, radii, epsilon0: jnp.ones_like(radii))
-    a = _together(clipped, present, patched=True)
-    assert min(_p_values(clipped, a, b)) < REJECT
-
-
-@pytest.mark.parametrize("dimension", [8])
-@pytest.mark.thorough
-def test_the_sum_test_notices_outer_pieces_that_are_always_orthogonal(monkeypatch, dimension):
-    clipped, present = _clipped(_gradient_sets(dimension)["similar"]), jnp.ones((4,), bool)
-    b = _reference(clipped, present)
-    pieces = mechanisms._outer_pieces
-
-    def orthogonal(key, m, d):
-        return jnp.diag(jnp.linalg.norm(pieces(key, m, d), axis=1))
-
-    monkeypatch.setattr(mechanisms, "_outer_pieces", orthogonal)
+    monkeypatch.setattr(mechanisms, part, wrong)
     a = _together(clipped, present, patched=True)
     assert min(_p_values(clipped, a, b)) < REJECT
 
@@ -261,17 +258,6 @@ def test_groups_are_drawn_from_their_own_keys_and_rows(kind):
     both = draw(keys, jnp.concatenate(rows), present)
     apart = [draw(keys[i : i + 1], rows[i], present[4 * i : 4 * i + 4]) for i in (0, 1)]
     np.testing.assert_allclose(both, apart[0] + apart[1], rtol=1e-5, atol=1e-5 * np.abs(both).max())
-
-
-@pytest.mark.thorough
-def test_the_sum_test_notices_a_wrong_orthonormal_basis(monkeypatch):
-    clipped, present = _clipped(_gradient_sets(8)["similar"]), jnp.ones((4,), bool)
-    b = _reference(clipped, present)
-    cholesky = mechanisms._cholesky
-    identity = jnp.eye(4, dtype=jnp.float32)
-    monkeypatch.setattr(mechanisms, "_cholesky", lambda gram: (cholesky(gram)[0], identity))
-    a = _together(clipped, present, patched=True)
-    assert min(_p_values(clipped, a, b)) < REJECT
 
 
 def test_the_small_cholesky_factor_and_its_inverse():

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
-from checkin_jax.training.schedules import draws, exported
-from checkin_jax.training.schedules.schedule import schedule_of
+from checkin_jax.training import draws, schedules
+from checkin_jax.training.schedules import schedule_of
 
 ACCEPT = 1e-4
 DRAWS = 6_000
@@ -165,6 +165,6 @@ def test_clients_may_hold_several_records():
 
 def test_jax_privacys_batches_want_jax_privacy(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
-    exported._kind.cache_clear()
+    schedules._kind.cache_clear()
     with pytest.raises(ImportError, match=r"\.\[jax-privacy\]"):
-        exported.batch_selection(Shuffle(num_clients=5))
+        schedules.batch_selection(Shuffle(num_clients=5))

@@ -16,14 +16,13 @@ from checkin_jax import _validate
 from checkin_jax._suggest import ByName, legal
 from checkin_jax.accounting.account import account
 from checkin_jax.training.budget import rounds_within
-from checkin_jax.training.examples import networks
+from checkin_jax.training.examples import ImageSettings, networks
 from checkin_jax.training.examples.data import LabelledImages
-from checkin_jax.training.examples.image_settings import ImageSettings
 from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
 from checkin_jax.training.private.clients import local_steps
-from checkin_jax.training.private.performance import Performance
+from checkin_jax.training.private.step import Performance
 from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
 from checkin_jax.training.run import PrivateRun

@@ -1,7 +1,7 @@
 """Example networks for small grey images, as flax nnx modules.
 
 Poolings are maxima of shifted slices, equal to `lax.reduce_window`, whose backward pass is slow in loops on a CPU.
-Convolutions are flax's own: the private step turns them into matrix products (`private.layer_patterns`).
+Convolutions are flax's own: the private step turns them into matrix products (`private.layers`).
 """
 
 from __future__ import annotations

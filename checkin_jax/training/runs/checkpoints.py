@@ -29,9 +29,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from checkin_jax._files import delete
+from checkin_jax.training.draws import DRAWS
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.runs.run_directory import ResumeError
-from checkin_jax.training.schedules.draws import DRAWS
 from checkin_jax.training.server import State
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"

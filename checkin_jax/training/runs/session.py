@@ -16,13 +16,13 @@ import numpy as np
 
 from checkin_jax._files import delete_rest
 from checkin_jax._version import __version__
+from checkin_jax.training import draws
+from checkin_jax.training.draws import EntropySource
 from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import gathered, of_first, say
 from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
-from checkin_jax.training.schedules import draws
-from checkin_jax.training.schedules.draws import EntropySource
 from checkin_jax.training.server import State
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ Clients of unequal rates (`Fleet`) are numbered in the order of `Rates`: those o
 its own coin, at a cost proportional to participants.
 
 Every draw of a run has its own stream, `SeedSequence(entropy, spawn_key=(purpose, index...))`, so round or
-window t can be drawn without those before it. `schedule.Schedule` cuts windows into rounds of training.
+window t can be drawn without those before it. `schedules.Schedule` cuts windows into rounds of training.
 The float32 sampler `jax.random.binomial` is not used, since it has the wrong law for large n.
 """
 
