@@ -98,6 +98,7 @@ def hexagon(unit: Unit) -> UnitBound | None:
     """Needs: as `clones`, a rate below 1; no laws of the mechanism's own, which are sharper.
 
     T2+: clients that choose slots independently, about two a slot at most; some hundred slots, or few.
+    T2'h: as `t2_prime`, at unequal rates.
     """
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
@@ -290,7 +291,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def t_delta(unit: Unit) -> UnitBound | None:
-    """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as T1+, T1h+ or T2+."""
+    """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as `hexagon`."""
     cut = _cut(unit, _MOST_CUT)
     if cut is None:
         return None
