@@ -10,9 +10,11 @@ from oracles import krr, random_check_ins
 from oracles import unequal_rates as brute
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
@@ -81,14 +83,41 @@ def test_every_client_of_a_window_is_covered(rates, empty, theorem, messages, va
         for target in sorted({rate for rate in rates if rate <= g}):
             others = list(rates)
             others.remove(target)
-            truth = np.max([leaked(others, target, 2, k, empty == "visible", CS) for k in values], axis=0)
+            truth = np.max(
+                [leaked(others, target, 2, responses(k), empty == "visible", CS) for k in values], axis=0
+            )
             assert (bound >= truth * (1 - ORACLE_ROUNDING) - 1e-15).all(), (rates, g, target)
         # The last of these targets is the client meant.
         everywhere = np.exp(np.linspace(0.0, 1.3, 12))
-        truth = np.max([leaked(others, g, 2, k, empty == "visible", everywhere) for k in values], axis=0)
+        truth = np.max(
+            [leaked(others, g, 2, responses(k), empty == "visible", everywhere) for k in values], axis=0
+        )
         for difference, far in lines:
             value = np.asarray(difference)[:, None] - (everywhere - 1)[None, :] * np.asarray(far)[:, None]
             assert (value <= truth * (1 + ORACLE_ROUNDING) + 1e-15).all()
+
+
+@pytest.mark.parametrize("empty", ["visible", "dummy"])
+def test_messages_that_are_nearly_private_are_covered(empty):
+    """Td of the game: with a small probability a message is its record."""
+    shown, often = 1e-8, P / (P + 1)
+    channel = np.array(
+        [
+            [shown, 0, (1 - shown) * often, (1 - shown) / (P + 1)],
+            [0, shown, (1 - shown) / (P + 1), (1 - shown) * often],
+        ]
+    )
+    rates = (0.05, 0.3, 0.3)
+    messages = cj.ApproximateLDP(epsilon0=math.log(P), delta0=shown)
+    run = cj.FixedWindow(num_clients=3, num_slots=2, check_in_prob=cj.Rates(rates), empty_slots=empty)
+    cs = np.append(CS, 1.01 * P)
+    with float64():
+        found = theorems.t_delta(Unit(run, messages, "messages", cj.protocols.REPLACE, 30.0))
+        assert found is not None
+        bound = np.asarray(found.upper(np.log(cs)))
+    assert (
+        bound >= leaked(rates[:2], rates[2], 2, channel, empty == "visible", cs) * (1 - ORACLE_ROUNDING)
+    ).all()
 
 
 def test_that_all_of_the_pool_are_used_must_be_counted():
@@ -98,16 +127,21 @@ def test_that_all_of_the_pool_are_used_must_be_counted():
         bound = OccupiedHidden(0.9, 0.9, pool, 4, profile_of(TERNARY), 45.0)
         whole = np.asarray(bound.upper(np.log(CS)))
         less = whole - bound._counted.everybody * bound.profile.delta(np.log(CS))
-    truth = leaked([0.9], 0.9, 4, 3, True, CS)
+    truth = leaked([0.9], 0.9, 4, responses(3), True, CS)
     assert (whole >= truth * (1 - ORACLE_ROUNDING)).all()
     assert (less < 0.9 * truth).all()
 
 
-def leaked(others, rate, slots, values, visible, cs):
-    """The most of k-ary randomized response, over the others' records and the dummy's; the target is the last."""
+def responses(values):
+    """k-ary randomized response."""
+    return np.array(krr.krr_channel(values, P))
+
+
+def leaked(others, rate, slots, channel, visible, cs):
+    """The most of messages of this channel, over the others' records and the dummy's; the target is the last."""
     choices = random_check_ins.fixed_window_choices(len(others) + 1, slots, (*others, rate))
     used = random_check_ins.one_of_each_slot(choices, range(slots))
-    channel = np.array(krr.krr_channel(values, P))
+    values = len(channel)
     top = np.zeros(len(cs))
     for dummy in range(values):
         rows = np.vstack([channel, channel[dummy]])
