@@ -98,18 +98,20 @@ def hexagon(unit: Unit) -> UnitBound | None:
     """Needs: as `clones`, a rate below 1; no laws of the mechanism's own, which are sharper.
 
     T2+: clients that choose slots independently, about two a slot at most; some hundred slots, or few.
-    T2'h: as `t2_prime`, at unequal rates.
+    T2' and T2'h: as `t2_prime`.
     """
     if not unit.epsilon0 or unit.randomizer.step_set is not None:
         return None
     sample, steps = _sample(unit), AnyMessage(unit.epsilon0)
     if sample is not None:
         return _staged(unit, sample, steps)
-    found = [
-        _weighted(unit, steps) or _in_small_window(unit, steps),
-        *populations.occupied_games(unit, steps),
-    ]
-    return _least_of(found)
+    return _least_of([_weighted(unit, steps) or _in_small_window(unit, steps), *_occupied(unit, steps)])
+
+
+def _occupied(unit: Unit, steps: Steps) -> list[UnitBound | None]:
+    """T2' and T2'h of these steps."""
+    equal = [_staged(unit, each, steps) for each in _step_covers(unit, Occupied)]
+    return [*equal, *populations.occupied_games(unit, steps)]
 
 
 def _sample(unit: Unit) -> Shuffled | ClientPool | None:
@@ -141,15 +143,15 @@ def own_laws(unit: Unit) -> UnitBound | None:
             _in_small_window(unit, steps),
             *(_staged(unit, each, steps) for each in _step_covers(unit, UniformSlot)),
         ]
-    if unit.randomizer.kary is None:
-        found += [_staged(unit, each, steps) for each in _step_covers(unit, Occupied)]
+    # t_k is smaller where all rates are equal.
+    found += populations.occupied_games(unit, steps) if unit.randomizer.kary else _occupied(unit, steps)
     # B0 is smaller for messages of one bit, t_k for k-ary randomized response.
     sharper = unit.randomizer.kary is not None or (unit.randomizer.one_bit is not None and not averaged)
     if isinstance(sample, ClientPool):
         sharper = unit.randomizer.one_bit == 1.0 and not averaged
     if sample is not None and sample.rate < 1.0 and not (sharper and sample.many(unit.neg_log_tail)):
         found.append(_staged(unit, sample, steps))
-    return _least_of([*found, *populations.occupied_games(unit, steps)])
+    return _least_of(found)
 
 
 def _least_of(found: Sequence[UnitBound | None]) -> UnitBound | None:
