@@ -191,11 +191,12 @@ def _told_apart(law: LabelLaws) -> tuple[LabelLaws, float]:
     told = float(np.sum(other * unlike))
     if told <= 0.0:
         return law, 0.0
-    kept = unlike > 0.0
-    other, apart, share = other[kept], apart[kept], unlike[kept] / told * (1.0 - 1e-12)
-    return LabelLaws((other + apart) * share, other * share, law.name, None, apart * share), told * (
-        1.0 - 1e-9
-    )
+    # A label of no probability under either record, and one that is never told, are left out.
+    kept = (unlike > 0.0) & (other > 0.0)
+    share = unlike[kept] / told * (1.0 - 1e-12)
+    other, apart = other[kept], apart[kept]
+    differing = LabelLaws((other + apart) * share, other * share, law.name, None, apart * share)
+    return differing, told * (1.0 - 1e-9)
 
 
 def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[Witness]:

@@ -118,7 +118,7 @@ def tests(run: PrivateRun, runs: int, entropies: Iterator[int], error: float) ->
 
 
 def drawn(run: PrivateRun, number: int, entropies: Iterator[int]) -> DrawnRuns:
-    """Who sends which message in every round of this number of runs, without their messages."""
+    """Senders of every message of every round, for this number of runs; no messages."""
     rounds = run.schedule.num_rounds
     places = np.full((number, rounds, run.protocol.num_clients), -1)
     counts = np.zeros((number, rounds), np.int64)

@@ -1,4 +1,4 @@
-"""What a command prints: lines and columns, broken to a terminal's width; progress of long commands; interrupts."""
+"""Output of a command: lines and columns, broken to a terminal's width; progress of long commands; interrupts."""
 
 from __future__ import annotations
 
