@@ -25,7 +25,7 @@ from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
-from checkin_jax.numerics.staged_clones import Steps
+from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Spacing of the lattice in standard deviations of a step; its reach beyond the start and zero in standard deviations
 # of the sum, and in units of p - 1.
@@ -171,7 +171,7 @@ class FewSteps:
 
     @property
     def cheap(self) -> bool:
-        """True if the game is to be played even where it could be staged, which is less sharp."""
+        """True if playing costs little."""
         return self._work <= _CHEAP
 
     def value(self, above: float) -> float:
@@ -227,6 +227,13 @@ def problem(step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tai
     cases = counts.astype(int)[:, None]
     found = FewSteps(*known, (1.0,), cases, lambda values: float(masses @ values), square)
     return found if found.affordable else None
+
+
+def played_or_staged(
+    few: FewSteps | None, staged: Callable[[], GameArguments | None]
+) -> FewSteps | GameArguments | None:
+    """The game as it is to be evaluated: played, which is sharper, if that is cheap or the only way, else staged."""
+    return few if few is not None and few.cheap else staged() or few
 
 
 def binomial_profile(

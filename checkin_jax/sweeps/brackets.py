@@ -326,8 +326,8 @@ def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float
     known = sums, steps, cover.everybody, mass
     most, stages, unit = 0, _NO_STAGES, math.expm1(epsilon0)
     few = few_steps.problem(*known) if cover.number <= few_steps.MOST else None
-    problem = None if few is not None and few.cheap else staged_clones.problem(*known)
-    if problem is not None:
+    problem = few_steps.played_or_staged(few, lambda: staged_clones.problem(*known))
+    if isinstance(problem, staged_clones.GameArguments):
         stages, nodes, above = problem.arguments[3], problem.arguments[-1], _farther(problem.above, unit)
         game, t1 = _STAGED[nodes], _T1
     elif not steps.idle:

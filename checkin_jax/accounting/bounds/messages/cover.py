@@ -99,10 +99,10 @@ class _OneRate(abc.ABC):
         return staged_clones.stages(self.sums(neg_log_tail), self.everybody, neg_log_tail) is not None
 
     def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
-        """The game of these steps, played where they are few, else staged; None if there is neither."""
+        """The game of these steps; None if there is no such bound."""
         known = self.sums(neg_log_tail), steps, self.everybody, neg_log_tail
         few = few_steps.problem(*known)
-        return few if few is not None and few.cheap else staged_clones.problem(*known) or few
+        return few_steps.played_or_staged(few, lambda: staged_clones.problem(*known))
 
 
 @dataclasses.dataclass(frozen=True)

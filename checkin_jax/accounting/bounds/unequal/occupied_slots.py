@@ -240,7 +240,7 @@ class OccupiedGame(OccupiedShares, StagedBound):
             clients=host(clients.min()), masses=host(masses[usual] * clients.min() / clients)
         )
         few = few_steps.problem(same, *given)
-        return few if few is not None and few.cheap else staged_clones.parts(sums, *given) or few
+        return few_steps.played_or_staged(few, lambda: staged_clones.parts(sums, *given))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
