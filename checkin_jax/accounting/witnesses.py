@@ -58,7 +58,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
-from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits
+from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits, throws
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
@@ -317,17 +317,13 @@ def _among_fair_coins(unit: Unit) -> list[Witness]:
 
 
 def _among_opposite_bits(unit: Unit) -> list[Witness]:
-    """The witness of one bit among opposite ones in common slots, a fair one in each empty slot."""
-    choices, randomizer, mass = unit.protocol.used_slot_choices, unit.randomizer, unit.neg_log_tail
-    if choices is None or not randomizer.fair_coin_at_zero or unit.epsilon0 is None:
+    """The witness of one bit among opposite ones in slots, a fair one in each empty slot."""
+    if not unit.randomizer.fair_coin_at_zero or unit.epsilon0 is None:
         return []
-    if choices.num_clients < 2 or choices.num_slots > MOST_COUNTED:
+    found, mass = throws(unit), unit.neg_log_tail
+    if found is None or found.num_slots > MOST_COUNTED or found.bounded(mass) is None:
         return []
-    if any(
-        occupancy.probabilities(choices.num_clients - each, *choices[1:], mass) is None for each in (0, 1)
-    ):
-        return []
-    return [CompetingBits(*choices, unit.epsilon0, mass, unit.replaced)]
+    return [CompetingBits(found, unit.epsilon0, mass, unit.replaced)]
 
 
 def _of_laplace_sums(unit: Unit) -> list[Witness]:

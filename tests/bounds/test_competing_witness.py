@@ -1,5 +1,8 @@
-"""Common slots, all others at the farthest record: the lower witness against two slots themselves; brackets."""
+"""Slots, all others at the farthest record: the lower witnesses against few slots themselves; brackets."""
 
+import collections
+import functools
+import itertools
 import math
 
 import numpy as np
@@ -12,6 +15,8 @@ from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import window_witnesses
 from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.counts.occupancy import CommonThrows
+from checkin_jax.numerics.counts.window_overlap import MOST_SLIDING, SlidingThrows
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])
@@ -19,10 +24,7 @@ LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])
 
 def two_slots(n: int, prob: float, mu: float, replaced: bool) -> tuple[np.ndarray, np.ndarray]:
     """What two slots show, in cells: the client at mu/2 among n - 1 others at -mu/2; missing, or at -mu/2 itself."""
-    edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
-    mine, other, dummy = (
-        np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.5 * mu, -0.5 * mu, 0.0)
-    )
+    mine, other, dummy = gaussians(mu)
 
     def world(own: np.ndarray | None) -> np.ndarray:
         total = np.zeros((mine.size, mine.size))
@@ -45,7 +47,7 @@ def two_slots(n: int, prob: float, mu: float, replaced: bool) -> tuple[np.ndarra
 
 def below(n: int, prob: float, mu: float, replaced: bool) -> list:
     pair = gaussian_in_slots(2, prob, mu, 31.0)
-    found = window_witnesses.CompetingGaussian(pair, n, 2, prob, mu, replaced).lower(LOSSES)
+    found = window_witnesses.CompetingGaussian(pair, CommonThrows(n, 2, prob), mu, replaced).lower(LOSSES)
     return [apart - np.expm1(LOSSES) * mass for apart, mass in found]
 
 
@@ -76,12 +78,108 @@ def test_the_law_of_occupied_slots(n, m, prob):
     )
 
 
+@functools.cache
+def thrown(m: int) -> list[tuple[tuple[int, ...], float]]:
+    """Loads of the slots of the target's sliding window without the target, by going through all throws."""
+    throws = itertools.product(*(range(j, j + m) for j in range(1 - m, m) if j))
+    found = collections.Counter(tuple(throw.count(slot) for slot in range(m)) for throw in throws)
+    return [(loads, count / found.total()) for loads, count in found.items()]
+
+
+def sliding(m: int, own: np.ndarray | None, other: np.ndarray, dummy: np.ndarray) -> np.ndarray:
+    """What the m slots of the target's window show, [values of each slot]."""
+    total = np.zeros((other.size,) * m)
+    for loads, chance in thrown(m):
+        shown = [other if load else dummy for load in loads]
+        for slot, load in enumerate(loads):
+            here = shown[slot] if own is None else (own + load * other) / (load + 1.0)
+            total += (
+                chance / m * functools.reduce(np.multiply.outer, [*shown[:slot], here, *shown[slot + 1 :]])
+            )
+    return total
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_the_laws_of_occupied_slots_of_a_sliding_window(m):
+    without, present, used, dummy = np.zeros((4, m + 1))
+    for loads, chance in thrown(m):
+        for load in loads:
+            number = sum(each > 0 for each in loads)
+            without[number] += chance / m
+            present[number + (load == 0)] += chance / m
+            used[number + (load == 0)] += chance / m / (load + 1.0)
+            dummy[number + (load == 0)] += chance / m * (load == 0)
+    found = SlidingThrows(m).exact()
+    for one, truth in zip(found, (used, dummy, present, without)):
+        assert one == pytest.approx(truth, rel=1e-12, abs=1e-14)
+
+
+def test_the_law_of_long_sliding_windows():
+    m = MOST_SLIDING
+    (used, dummy, present, without, rest), bounds = SlidingThrows(m).exact(), SlidingThrows(m).bounded(40.0)
+    filled = np.arange(m + 1.0)
+    # A slot has m - 1 others' windows, of which m - 1 - d reach the slot at distance d too.
+    empty, d = (1.0 - 1.0 / m) ** (m - 1), np.arange(1.0, m)
+    pairs = 2.0 * ((m - d) * (1.0 - 1.0 / m) ** (2.0 * d) * (1.0 - 2.0 / m) ** (m - 1 - d)).sum()
+    assert without.sum() == pytest.approx(1.0, abs=1e-12)
+    assert without @ filled == pytest.approx(m * (1.0 - empty), rel=1e-12)
+    assert without @ ((m - filled) * (m - filled - 1.0)) == pytest.approx(pairs, rel=1e-11)
+    assert used.sum() == pytest.approx(1.0 - (1.0 - 1.0 / m) ** m, rel=1e-12)
+    assert dummy.sum() == pytest.approx(empty, rel=1e-12)
+    assert present @ filled == pytest.approx(m * (1.0 - empty) + empty, rel=1e-12)
+    assert (bounds.used < used + rest).all()
+    assert (bounds.dummy > dummy).all()
+    assert (bounds.without >= without).all()
+
+
+def bits(epsilon0: float) -> list[np.ndarray]:
+    """Laws of the target's bit, of another's opposite bit and of a dummy's fair bit."""
+    often = 1.0 / (1.0 + math.exp(-epsilon0))
+    return [np.array([1.0 - often, often]), np.array([often, 1.0 - often]), np.array([0.5, 0.5])]
+
+
+def gaussians(mu: float) -> list[np.ndarray]:
+    """Laws in cells of Gaussian messages of the target, of another client and of a dummy."""
+    edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
+    return [np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.5 * mu, -0.5 * mu, 0.0)]
+
+
+def leaks_at_most(throws, m: int, replaced: bool, mu: float | None, epsilon0: float) -> list:
+    """The witness of these throws, Gaussian or of bits, and the truth of m sliding slots, in both directions."""
+    mine, other, dummy = bits(epsilon0) if mu is None else gaussians(mu)
+    p, q = sliding(m, mine, other, dummy), sliding(m, other if replaced else None, other, dummy)
+    if mu is None:
+        witness = window_witnesses.CompetingBits(throws, epsilon0, 40.0, replaced)
+    else:
+        pair = gaussian_in_slots(m, 1.0, mu, 31.0)
+        witness = window_witnesses.CompetingGaussian(pair, throws, mu, replaced)
+    truths = [
+        [np.maximum(one - math.exp(loss) * two, 0.0).sum() for loss in LOSSES]
+        for one, two in ((p, q), (q, p))
+    ]
+    return [
+        (apart - np.expm1(LOSSES) * mass, np.array(truth))
+        for (apart, mass), truth in zip(witness.lower(LOSSES), truths)
+    ]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(
+    ("m", "mu", "epsilon0"), [(2, 1.0, 0), (2, 3.0, 0), (2, None, 1.0), (3, None, 2.0), (4, None, 0.3)]
+)
+def test_it_is_below_the_slots_of_sliding_windows_and_near_them(m, mu, epsilon0, replaced):
+    for found, truth in leaks_at_most(SlidingThrows(m), m, replaced, mu, epsilon0):
+        # Cells hide a little of the truth.
+        assert (found <= truth * (1.0 + (1e-12 if mu is None else 2e-3)) + 1e-12).all()
+        assert found[0] >= 0.75 * truth[0]
+    # One rival alone, who may be in any slot, is not below them.
+    wrong = leaks_at_most(CommonThrows(2, m, 1.0), m, replaced, mu, epsilon0)
+    assert any((found > truth * 1.01).any() for found, truth in wrong)
+
+
 def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """Two slots in cells: the client at mu/2, or at -mu/2, in one of them with probability `used`, zeros elsewhere."""
-    edges = np.linspace(-0.5 * mu - 7.0, 0.5 * mu + 7.0, 500)
-    mine, other, dummy = (
-        np.diff(ndtr(edges - mean), prepend=0.0, append=1.0) for mean in (0.5 * mu, -0.5 * mu, 0.0)
-    )
+    mine, other, dummy = gaussians(mu)
 
     def world(own: np.ndarray) -> np.ndarray:
         both = np.multiply.outer(own, dummy) + np.multiply.outer(dummy, own)

@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingBits
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.counts.occupancy import CommonThrows
 
 NOISE = cj.Gaussian(noise_multiplier=2.0)
 
@@ -242,7 +243,7 @@ def test_opposite_bits_in_common_slots_are_what_the_mechanism_leaks(p, replaced,
             (apart, mass), truth = lines, [divergence(one, two, math.exp(each)) for each in loss]
             yield apart - np.expm1(loss) * mass, np.array(truth)
 
-    witness = CompetingBits(clients, m, prob, math.log(p), 40.0, replaced)
+    witness = CompetingBits(CommonThrows(clients, m, prob), math.log(p), 40.0, replaced)
     for found, truth in leaks(witness):
         assert (found <= truth * (1 + 1e-12)).all()
         assert (found >= truth * (1 - 1e-6) - 1e-7).all()
@@ -262,7 +263,7 @@ def test_opposite_bits_among_many_are_binary_response_where_no_slot_is_empty():
     loss = np.linspace(0.0, 0.1, 6)
     truth = [np.maximum(flipped * (ratio - c), 0.0).sum() for c in np.exp(loss)]
     for replaced in (False, True):
-        apart, mass = CompetingBits(n, m, 1.0, math.log(p), 45.0, replaced).lower(loss)[0]
+        apart, mass = CompetingBits(CommonThrows(n, m, 1.0), math.log(p), 45.0, replaced).lower(loss)[0]
         assert apart - np.expm1(loss) * mass == pytest.approx(truth, rel=1e-6, abs=1e-12)
 
 
@@ -271,7 +272,7 @@ def test_numbers_of_occupied_slots_that_are_left_out_count_against_the_witness()
     p, prob, n = 1.2, 0.57, 14
     empty, each_more_empty = (1.0 - prob) ** n, (1.0 - prob) ** (n - 1)
     truth = (p - 1) / (p + 1) * ((1.0 - empty) / n - 0.5 * prob * each_more_empty)
-    apart, _ = CompetingBits(n, 1, prob, math.log(p), 10.0, False).lower(np.zeros(1))[0]
+    apart, _ = CompetingBits(CommonThrows(n, 1, prob), math.log(p), 10.0, False).lower(np.zeros(1))[0]
     assert apart == pytest.approx(truth, rel=1e-4)
     assert apart <= truth
 

@@ -26,6 +26,8 @@ _MAX_BULK, _MAX_CLIENTS = 1024, 2e6
 _BULK_SDS = 6.0
 # Most probabilities times the root of the number of clients for which `probabilities` computes them.
 _MOST_NODES = 1e6
+# Most clients and slots for which `CommonThrows` lists exact laws.
+_MOST_THROWN, _MOST_SLOTS = 20_000, 4096
 # Most clients for which the birthday product is evaluated term by term.
 _MAX_TERMS = 10**6
 # Upper ends of the ranges of values, in standard deviations, and -log of the tail masses beyond.
@@ -110,6 +112,7 @@ def many_empty(num_clients: int, num_slots: int, prob: float, least: int) -> flo
     return math.exp(min(float(np.min(log_sets + log_none)) + 1e-9, 0.0))
 
 
+@functools.lru_cache(maxsize=4)
 def exact(num_clients: int, num_slots: int, prob: float) -> np.ndarray:
     """Law of K, [num_slots + 1], by recursion over clients; relative errors of num_clients roundings."""
     filled = np.arange(num_slots + 1.0)
@@ -249,6 +252,60 @@ def probabilities(num_clients: int, num_slots: int, prob: float, neg_log_tail: f
     # No bound exceeds its probability by more than all bounds together do.
     excess = max(float(found.sum()) * (1.0 + 1e-12) - 1.0 + rest, 0.0)
     return Probabilities(low, np.maximum(found - excess, 0.0), found, rest)
+
+
+class OccupiedLaws(NamedTuple):
+    """Laws of the number k of occupied slots, with a target and without, k = 0 .. slots; or bounds on them.
+
+    Attributes:
+      used: Pr[the target is used, and k slots are occupied, its own included], or lower bounds.
+      dummy: Pr[so, and its slot is empty without it], or upper bounds.
+      present, without: Pr[k slots are occupied], with the target and without it, or upper bounds.
+      rest: upper bound on the probability of the numbers k that `present`, or `without`, leaves out.
+    """
+
+    used: np.ndarray
+    dummy: np.ndarray
+    present: np.ndarray
+    without: np.ndarray
+    rest: float
+
+
+class CommonThrows(NamedTuple):
+    """n clients, the target among them, that each send to one of m slots with probability p_0."""
+
+    num_clients: int
+    num_slots: int
+    prob: float
+
+    def _laws(
+        self, least: np.ndarray, present: np.ndarray, without: np.ndarray, beyond: float, rest: float
+    ) -> OccupiedLaws:
+        """least: lower bounds on those of `present`. beyond: upper bound on those where `without` is zero."""
+        filled = np.arange(self.num_slots + 1.0)
+        before = np.where(without > 0.0, without, beyond)[:-1]
+        dummy = np.append(0.0, before * self.prob * (self.num_slots - filled[:-1]) / self.num_slots)
+        return OccupiedLaws(least * filled / self.num_clients, dummy, present, without, rest)
+
+    def exact(self) -> OccupiedLaws | None:
+        """The laws, with relative errors of 2 n roundings; None for too many clients or slots."""
+        if self.num_clients > _MOST_THROWN or self.num_slots > _MOST_SLOTS:
+            return None
+        present, without = (exact(each, *self[1:]) for each in (self.num_clients, self.num_clients - 1))
+        return self._laws(present, present, without, 0.0, 0.0)
+
+    def bounded(self, neg_log_tail: float) -> OccupiedLaws | None:
+        """Bounds on the laws for many clients, which leave out about exp(-neg_log_tail); None for too many."""
+        among, others = (
+            probabilities(each, *self[1:], neg_log_tail) for each in (self.num_clients, self.num_clients - 1)
+        )
+        if among is None or others is None:
+            return None
+        least, present, without = np.zeros((3, self.num_slots + 1))
+        least[among.low : among.low + len(among.least)] = among.least
+        present[among.low : among.low + len(among.most)] = among.most
+        without[others.low : others.low + len(others.most)] = others.most
+        return self._laws(least, present, without, others.rest, max(among.rest, others.rest))
 
 
 def _merge(values: np.ndarray, masses: np.ndarray, upper: bool, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -386,14 +386,9 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
     grid_bound = gaussian_in_slots(number, used_lower, mu, neg_log_tail)
     if unit.replaced:
         found += _opposite_records(grid_bound, mu)
-    if (
-        choices is not None
-        and size == 1
-        and 1 < choices.num_clients <= window_witnesses.MOST_CLIENTS
-        and number <= window_witnesses.MOST_SLOTS
-        and LEAST_MU <= mu <= MOST_LATTICE_MU
-    ):
-        found.append(window_witnesses.CompetingGaussian(grid_bound, *choices, mu, unit.replaced))
+    throws = None if size > 1 or not LEAST_MU <= mu <= MOST_LATTICE_MU else window_witnesses.throws(unit)
+    if throws is not None and throws.exact() is not None:
+        found.append(window_witnesses.CompetingGaussian(grid_bound, throws, mu, unit.replaced))
     return tuple(found)
 
 

@@ -1,8 +1,8 @@
 """Witnesses of messages in slots: all other clients at one record, the dummies of empty slots at zero.
 
 The target is at C, the others at -C, the farthest record. The adversary adds up a score of each slot: for Gaussian
-messages one that is chosen as if loads were independent, for one bit the bit itself. The law of the sum is exact, since
-the set of occupied slots is uniform given their number [docs/evaluation.md].
+messages one that is chosen as if loads were independent, for one bit the bit itself. The law of the sum depends only on
+the law of the number of occupied slots [docs/evaluation.md].
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 import scipy
 
 from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts import occupancy
+from checkin_jax.numerics.counts.occupancy import CommonThrows
+from checkin_jax.numerics.counts.window_overlap import MOST_SLIDING, SlidingThrows
 
-# Most clients and slots for which the law of occupied slots is computed exactly.
-MOST_CLIENTS, MOST_SLOTS = 20_000, 4096
 # Most slots whose rounding errors are below a small delta.
 MOST_OPPOSITE = 20_000
 # Cells of one message, their range in standard deviations, and lattice points of the sum.
@@ -38,8 +38,24 @@ _EVENTS, _RARE = 512, 1e-25
 _BY_SLOT, _ONCE = 4e-13, 1e-11
 # Most slots whose bits are counted; least probability of a count that matters; relative rounding of a sum of these.
 MOST_COUNTED, _LEAST_PROB, _ROUNDED = 1 << 16, 1e-40, 1e-9
+# Throws of clients into slots whose numbers of occupied slots are known.
+Throws = CommonThrows | SlidingThrows
 # P(A) - Q(A) and Q(A) of some events A.
 _Events = tuple[np.ndarray, np.ndarray]
+
+
+def throws(unit: Unit) -> Throws | None:
+    """Throws into the slots of the target's window; None if rates differ, or for sliding windows that are too long.
+
+    In sliding windows the target's is one that the view shows slot by slot, and that all other windows reach.
+    """
+    protocol = unit.protocol
+    choices, window = protocol.used_slot_choices, protocol.sliding_window
+    if choices is not None:
+        return CommonThrows(*choices) if choices.num_clients > 1 else None
+    if window is None or unit.summed_slots or protocol.num_colluding:
+        return None
+    return SlidingThrows(window) if 1 < window <= min(MOST_SLIDING, (protocol.num_clients + 1) // 2) else None
 
 
 def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -56,21 +72,19 @@ def _mixed(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
 
 
 @functools.lru_cache(maxsize=16)
-def _lines(num_clients: int, slots: int, prob: float, mu: float, replaced: bool) -> tuple[_Events, _Events]:
+def _lines(throws: Throws, mu: float, replaced: bool) -> tuple[_Events, _Events]:
     """(P(A) - Q(A), Q(A)), and (Q(A) - P(A), P(A)), for some events A: differences rounded down, masses up."""
-    after, filled = occupancy.exact(num_clients, slots, prob), np.arange(slots + 1.0)
-    occupied = (
-        after * filled / num_clients
-    )  # the target is used, and so many slots are occupied, its own included
+    slots, laws = throws.num_slots, throws.exact()
+    assert laws is not None
     if replaced:
-        law, empty = after, np.zeros(slots + 1)
+        law, empty, occupied = laws.present, np.zeros(slots + 1), laws.used
     else:
-        law = occupancy.exact(num_clients - 1, slots, prob)
-        empty = law * prob * (slots - filled) / slots  # the target replaces a dummy
-        occupied[1:] = np.maximum(occupied[1:] - empty[:-1], 0.0)
+        # The target takes the place of a dummy, or of one of the others.
+        law, empty = laws.without, np.append(laws.dummy[1:], 0.0)
+        occupied = np.maximum(laws.used - laws.dummy, 0.0)
     stay = np.maximum(law - empty - occupied, 0.0)
     # Law of the number of occupied slots among all but the target's own.
-    used = empty[:-1] + occupied[1:]
+    used, filled = empty[:-1] + occupied[1:], np.arange(slots + 1.0)
     slack = _BY_SLOT * slots + _ONCE + _RARE * 3.0 * (slots + 1.0)
     law, stay, used = (np.where(part < _RARE, 0.0, part) for part in (law, stay, used))
 
@@ -167,18 +181,16 @@ def _opposite_lines(slots: int, used: float, mu: float) -> tuple[_Events, _Event
 
 @dataclasses.dataclass(frozen=True)
 class CompetingGaussian:
-    """Witness of A_fix with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
+    """Witness of slots with hidden dummies: Gaussian messages, the target at C under P, all others at -C.
 
     Attributes:
-      grid_bound: as in `Witness`. num_clients, slots, prob: n <= MOST_CLIENTS, m <= MOST_SLOTS and p_0.
+      grid_bound: as in `Witness`. throws: their laws are exact.
       mu: 2 / noise_multiplier.
       replaced: under Q the target is at -C if True, absent if False.
     """
 
     grid_bound: UnitBound
-    num_clients: int
-    slots: int
-    prob: float
+    throws: Throws
     mu: float
     replaced: bool
 
@@ -186,7 +198,7 @@ class CompetingGaussian:
     symmetric = False
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
-        forward, backward = _lines(self.num_clients, self.slots, self.prob, self.mu, self.replaced)
+        forward, backward = _lines(self.throws, self.mu, self.replaced)
         return convex.best_event(*forward, loss), convex.best_event(*backward, loss)
 
 
@@ -220,19 +232,17 @@ def _count(number: int, prob: float) -> tuple[int, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CompetingBits:
-    """Witness of A_fix with hidden dummies: one bit each, a fair one in an empty slot; all others oppose the target.
+    """Witness of slots with hidden dummies: one bit each, a fair one in an empty slot; all others oppose the target.
 
     The bits' sum is seen. In an event {sum >= s} it is likelier with the target by the probability that the other slots
     sum up to s - 1, times the gain of the target's bit over the bit that it displaces.
 
     Attributes:
-      num_clients, slots, prob: n, m <= MOST_COUNTED and p_0. epsilon0: of one message.
+      throws: of m <= MOST_COUNTED slots; its laws have bounds. epsilon0: of one message.
       replaced: under Q the target's bit is as the others' if True, absent if False.
     """
 
-    num_clients: int
-    slots: int
-    prob: float
+    throws: Throws
     epsilon0: float
     neg_log_tail: float
     replaced: bool
@@ -245,8 +255,10 @@ class CompetingBits:
     def grid_bound(self) -> UnitBound:
         return EventProfile(self, self.epsilon0)
 
-    def _summed(self, low: int, weights: np.ndarray, slots: int) -> np.ndarray:
-        """Measure of the sum 0, ..., slots of the bits, with weights of low, low + 1, ... others among the slots."""
+    def _summed(self, weights: np.ndarray) -> np.ndarray:
+        """Measure of the sum 0, ..., slots of the bits, with weights of 0, ..., slots others among the slots."""
+        slots, inside = len(weights) - 1, np.flatnonzero(weights)
+        low, weights = int(inside[0]), weights[inside[0] : inside[-1] + 1]
         seldom = 1.0 / (1.0 + math.exp(self.epsilon0))
         client, dummy = np.array([1.0 - seldom, seldom]), np.array([0.5, 0.5])
         # Sums of positive numbers alone, so that rare sums keep their digits.
@@ -263,25 +275,15 @@ class CompetingBits:
     @functools.cached_property
     def _lines(self) -> tuple[_Events, _Events]:
         """Lines for the events that the sum is at least s, or below s, s = 1, ..., m."""
-        n, m, mass = self.num_clients, self.slots, self.neg_log_tail
-        among, without = (occupancy.probabilities(each, m, self.prob, mass) for each in (n, n - 1))
-        assert among is not None
-        assert without is not None
-        filled = among.low + np.arange(len(among.least))
-        gained = 2.0 * among.least * filled / n
-        if not self.replaced:
-            # In place of a dummy the target's bit gains half as much as in place of another client's. Numbers of slots
-            # beyond the computed ones have at most the probability of the rest.
-            around = without.low + 1, m + 1 - without.low - len(without.most)
-            padded = np.pad(without.most, around, constant_values=without.rest)
-            gained -= padded[filled] * self.prob * (m + 1.0 - filled) / m
+        laws = self.throws.bounded(self.neg_log_tail)
+        assert laws is not None
+        # In place of a dummy the target's bit gains half as much as in place of another client's.
+        gained = 2.0 * laws.used - (0.0 if self.replaced else laws.dummy)
         # A slot shows the target's bit.
-        filled, gained = filled[filled > 0], np.maximum(gained[filled > 0], 0.0)
-        others = self._summed(int(filled[0]) - 1, gained, m - 1)
+        others = self._summed(np.maximum(gained[1:], 0.0))
         apart = 0.5 * math.tanh(0.5 * self.epsilon0) * others * (1.0 - _ROUNDED)
-        usual = among if self.replaced else without
-        summed = self._summed(usual.low, usual.most, m) * (1.0 + _ROUNDED)
-        rest = usual.rest + m * _LEAST_PROB
+        summed = self._summed(laws.present if self.replaced else laws.without) * (1.0 + _ROUNDED)
+        rest = laws.rest + self.throws.num_slots * _LEAST_PROB
         below, above = np.cumsum(summed)[:-1] + rest, np.cumsum(summed[::-1])[-2::-1] + rest
         return (apart, above), (apart, np.maximum(below - apart, 0.0))
 
