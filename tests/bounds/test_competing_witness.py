@@ -177,6 +177,11 @@ def test_it_is_below_the_slots_of_sliding_windows_and_near_them(m, mu, epsilon0,
     assert any((found > truth * 1.01).any() for found, truth in wrong)
 
 
+def test_clients_that_hardly_ever_send_have_no_lower_end_above_zero():
+    witness = window_witnesses.CompetingBits(CommonThrows(3, 4, 1e-14), 1.0, 40.0, False)
+    assert all((apart == 0.0).all() for apart, _ in witness.lower(LOSSES))
+
+
 def opposite(used: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """Two slots in cells: the client at mu/2, or at -mu/2, in one of them with probability `used`, zeros elsewhere."""
     mine, other, dummy = gaussians(mu)

@@ -258,6 +258,8 @@ class CompetingBits:
     def _summed(self, weights: np.ndarray) -> np.ndarray:
         """Measure of the sum 0, ..., slots of the bits, with weights of 0, ..., slots others among the slots."""
         slots, inside = len(weights) - 1, np.flatnonzero(weights)
+        if not inside.size:
+            return np.zeros(slots + 1)
         low, weights = int(inside[0]), weights[inside[0] : inside[-1] + 1]
         seldom = 1.0 / (1.0 + math.exp(self.epsilon0))
         client, dummy = np.array([1.0 - seldom, seldom]), np.array([0.5, 0.5])
