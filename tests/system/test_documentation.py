@@ -376,6 +376,23 @@ def test_the_glossary_has_the_words_that_the_command_explains():
     assert all(text.endswith(".") and text.count(". ") == 1 for text in glossary().values())
 
 
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ("noise-multiplier", "noise multiplier"),
+        ("clip norm", "clip norm"),
+        ("--epsilon0", "epsilon0"),
+        ("aggregate", "view"),
+        ("replace-one", "adjacency"),
+        ("Own-Laws", "own-laws"),
+    ],
+)
+def test_words_are_explained_as_options_and_statements_write_them(asked, word, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    cli.main(["explain", *asked.removeprefix("--").split()])
+    assert capsys.readouterr().out.startswith(f"{word}: ")
+
+
 def test_formulae_are_formulae():
     """In pages of proofs and numerics none is written as code, and every one is closed; the build reads them."""
     names = ("accounting.md", "evaluation.md", "auditing.md", "guarantees.md")
