@@ -46,7 +46,7 @@ class Explain:
         bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
         known, asked = {**words, **bounds}, " ".join(self.term).strip()
         # Values of options, which statements print, stand for what they are values of.
-        values = dict.fromkeys(VIEWS, "view") | dict.fromkeys(RELATIONS, "adjacency")
+        values: dict[str, str] = {**dict.fromkeys(VIEWS, "view"), **dict.fromkeys(RELATIONS, "adjacency")}
         plain = _plain(values.get(asked, asked))
         found = [f"{name}: {text}" for name, text in known.items() if _plain(name) == plain]
         if not found:
