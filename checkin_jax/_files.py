@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
-from checkin_jax._suggest import did_you_mean
+from checkin_jax._suggest import did_you_mean, meant
 
 try:
     import fcntl
@@ -107,7 +107,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f'{path}: {error}; texts stand between quotes, as in view = "messages"') from error
+        raise ValueError(
+            f'{path}: {error}; texts stand between quotes, as in view = "messages", and numbers begin with a '
+            "digit, as in 0.1"
+        ) from error
 
 
 def checked_table(name: str, table: Any, known: Iterable[str], needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -218,9 +221,12 @@ def in_folder(**file: Path) -> Path:
 def near_file(path: Path) -> str:
     """`; did you mean NAME?`, with a file or folder beside `path`, or nothing if no name is near."""
     try:
-        return did_you_mean(path.name, [each.name for each in path.parent.iterdir()])
+        beside = sorted(path.parent.iterdir(), key=lambda each: each.suffix == path.suffix)
     except OSError:
         return ""
+    names = {each.stem: each.name for each in beside}
+    near = meant(path.stem, names)
+    return "" if near is None else f"; did you mean {names[near]}?"
 
 
 def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:

@@ -22,6 +22,8 @@ _ELSEWHERE = {
         "num_clients": "n numdevices numusers",
         "check_in_prob": "p q gamma rate samplerate samplingprob samplingprobability",
         "num_rounds": "t steps numsteps iterations",
+        "available": "numclients",
+        "cycles": "numrounds",
         "num_slots": "m",
         "epsilon0": "eps0 epsilonlocal localepsilon",
         "noise_multiplier": "sigma noise noisescale",

@@ -57,9 +57,14 @@ def array(name: str, values: object) -> np.ndarray:
     """A copy of the numbers as float64.
 
     Raises:
-      TypeError: no numbers. ValueError: an integer of more than 308 digits.
+      TypeError: no numbers; texts, truth values and None are none. ValueError: an integer of more than 308 digits.
     """
     try:
+        if not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
+            # NumPy takes texts for numbers, True for 1 and None for NaN.
+            given = np.asarray(values, dtype=object).flat
+            if any(isinstance(each, bool | np.bool_ | str | bytes) or each is None for each in given):
+                raise TypeError
         return np.array(values, dtype=np.float64)
     except OverflowError:
         raise error("numbers that a float64 can hold", **{name: values}) from None

@@ -16,7 +16,6 @@ from checkin_jax.accounting.bounds.interface import LocalOnly
 from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
-    WholeRun,
     check_bounds,
     check_protocol,
     check_randomizer,
@@ -107,16 +106,11 @@ def account(
         check_randomizer(its)
         check_relation(each, view, relation)
     meant = {"relation": relation, "client_rate": client_rate, "before": runs[1:]}
-    run = whole_run(protocol, randomizer, view, delta, bounds=wanted, **meant)
-    chosen = run.chosen
+    by = functools.partial(whole_run, protocol, randomizer, view, delta, **meant)
+    run = by(bounds=wanted)
     found = compose.bracket(run.units, delta, run.local_caps)
-    if wanted == BEST and extremes.extreme(found, delta):
-
-        def alone(rows: tuple[str, ...]) -> WholeRun:
-            return whole_run(protocol, randomizer, view, delta, bounds=rows, **meant)
-
-        found, rests = extremes.smallest(found, run, delta, alone)
-        chosen = [[*rests, *chosen[0]], *chosen[1:]]
+    found, rests = extremes.smallest(found, run, delta, wanted, by)
+    chosen = [[*rests, *run.chosen[0]], *run.chosen[1:]]
     names = dict.fromkeys(found.names or (one.bound.name for kinds in chosen for one in kinds))
     return Guarantee(
         epsilon=found.upper,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
+from checkin_jax.accounting import extremes
 from checkin_jax.accounting.account import MIN_DELTA, account
 from checkin_jax.accounting.attack import largest_advantage
 from checkin_jax.accounting.bounds.select import (
@@ -140,10 +141,12 @@ def calibrate(
 
     def figure(value: float) -> float:
         here, noise = build(value)
-        run = whole_run(here, noise, view, delta, bounds=wanted, **meant)
+        by = functools.partial(whole_run, here, noise, view, delta, **meant)
+        run = by(bounds=wanted)
         if asked == "advantage":
             return largest_advantage(run.units, delta, run.local_caps)
-        return compose.upper_end(run.units, delta, run.local_caps).upper
+        found = compose.upper_end(run.units, delta, run.local_caps)
+        return extremes.smallest(found, run, delta, wanted, by)[0].upper
 
     stride = _STRIDE
     adds_up = (

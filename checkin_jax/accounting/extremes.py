@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
-from checkin_jax.accounting.bounds.select import Chosen, WholeRun, applying
+from checkin_jax.accounting.bounds.select import BEST, Chosen, WholeRun, applying
 from checkin_jax.accounting.composition import compose, renyi
 from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.protocols import REPLACE
@@ -20,7 +21,11 @@ from checkin_jax.protocols import REPLACE
 # Below these, deltas and epsilons are extreme.
 _DELTA, _EPSILON = 1e-100, 1e-5
 
-Alone = Callable[[tuple[str, ...]], WholeRun]
+
+class Alone(Protocol):
+    """A run by some rows of the table only."""
+
+    def __call__(self, *, bounds: str | tuple[str, ...]) -> WholeRun: ...
 
 
 def extreme(found: Bracket, delta: float) -> bool:
@@ -30,17 +35,21 @@ def extreme(found: Bracket, delta: float) -> bool:
     return delta < _DELTA or not math.isfinite(found.upper) or 0.0 < found.upper < _EPSILON
 
 
-def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple[Bracket, list[Chosen]]:
+def smallest(
+    found: Bracket, run: WholeRun, delta: float, bounds: str | tuple[str, ...], alone: Alone
+) -> tuple[Bracket, list[Chosen]]:
     """The bracket with the smallest upper end, and the bounds behind it if it is not `found`.
 
     Args:
-      found: the bracket by the minimum of all bounds.
-      run: the run of `found`. alone: the same run by some rows of the table only.
+      found: the bracket by the minimum of all bounds; it is returned unless it is extreme and these are the best.
+      run: the run of `found`. bounds: as in `account`. alone: the same run by some rows of the table only.
 
     Raises:
       ArithmeticError: an upper end is below the lower one, a defect of this package.
     """
     rests: list[Chosen] = []
+    if bounds != BEST or not extreme(found, delta):
+        return found, rests
     others = _one_by_one(run, delta, alone)
     if delta < _DELTA or not found.upper < _EPSILON:
         others = itertools.chain(others, _by_moments(run, delta))
@@ -54,7 +63,7 @@ def smallest(found: Bracket, run: WholeRun, delta: float, alone: Alone) -> tuple
 def _one_by_one(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
     """Upper ends by each row of the table that applies to all units."""
     for row in applying(each.unit for kinds in run.chosen for each in kinds):
-        one = alone(row.labels[:1] or (row.word,))
+        one = alone(bounds=row.labels[:1] or (row.word,))
         chosen = [each for kinds in one.chosen for each in kinds]
         yield compose.upper_end(one.units, delta, one.local_caps), chosen
 

@@ -122,11 +122,13 @@ class Epsilon(_Question):
         if self.certificate is not None:
             in_folder(certificate=self.certificate)
         answer = account(protocol, randomizer, **self.asked())
-        self._print(protocol, answer)
-        if self.certificate is not None:
-            text = json.dumps(certificate(answer), allow_nan=False)
-            with replacing(self.certificate) as file:
-                file.write(text.encode())
+        try:
+            self._print(protocol, answer)
+        finally:  # whoever reads the output may have closed the pipe
+            if self.certificate is not None:
+                text = json.dumps(certificate(answer), allow_nan=False)
+                with replacing(self.certificate) as file:
+                    file.write(text.encode())
 
     def _print(self, protocol: CheckInProtocol, answer: Guarantee) -> None:
         shown = self.views_of(protocol)
@@ -279,7 +281,8 @@ class Calibrate(_Question):
         if self.verbose:
             say("", g.statement(attack=attack), *named(g))
         else:
-            say("", *_notes(g, attack=attack), MORE)
+            below = _notes(g, attack=attack)
+            say("", *([*below, ""] if below else []), MORE)
 
     def _searched(self) -> tuple[Any, str]:
         """The randomizer, or its class if its parameter is the variable, and the name of the variable."""
@@ -324,6 +327,8 @@ class Compare(RunOptions, JsonOption):
         delta = _validate.real(MIN_DELTA, 1, "[)", delta=self.delta)
         if self.delta0 is not None:
             _validate.real(0, 1, "()", delta0=self.delta0)
+            if self.noise_multiplier is None:
+                raise UsageError("--delta0 goes with --noise-multiplier")
         answer = account(protocol, randomizer, delta=delta)
         if not self.json:  # published bounds take longer than the answer
             say(answer.headline)

@@ -15,6 +15,7 @@ from checkin_jax._suggest import did_you_mean
 from checkin_jax.cli.options import OUTPUT, JsonOption
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import columns, say, terminal_width
+from checkin_jax.protocols import RELATIONS, VIEWS
 
 if TYPE_CHECKING:
     from checkin_jax.accounting.published_values import PublishedValue
@@ -26,15 +27,15 @@ class Explain:
     """Explains a word (epsilon, view, RDP) or a bound in a statement (hexagon).
 
     Attributes:
-      term: the word; an unknown word lists all of them.
+      term: the word or words; an unknown one lists all of them.
 
     Examples:
       checkin explain epsilon
-      checkin explain shuffler
+      checkin explain noise multiplier
       checkin explain hexagon
     """
 
-    term: str
+    term: tuple[str, ...]
 
     def run(self) -> None:
         """Prints the explanation of the word."""
@@ -43,15 +44,22 @@ class Explain:
 
         words = glossary()
         bounds = {bound.word: f"{bound.statement}. Proof: {bound.reference}." for bound in BOUNDS}
-        known = {**words, **bounds}
-        plain = self.term.strip().replace("_", " ").lower()
-        found = [f"{name}: {text}" for name, text in known.items() if name.lower() == plain]
+        known, asked = {**words, **bounds}, " ".join(self.term).strip()
+        # Values of options, which statements print, stand for what they are values of.
+        values: dict[str, str] = {**dict.fromkeys(VIEWS, "view"), **dict.fromkeys(RELATIONS, "adjacency")}
+        plain = _plain(values.get(asked, asked))
+        found = [f"{name}: {text}" for name, text in known.items() if _plain(name) == plain]
         if not found:
             raise UsageError(
-                f"no word {self.term}: expected the name of a bound or one of {', '.join(words)}"
-                f"{did_you_mean(self.term, known)}"
+                f"no word {asked}: expected the name of a bound or one of {', '.join(words)}"
+                f"{did_you_mean(asked, known)}"
             )
         say(*found)
+
+
+def _plain(word: str) -> str:
+    """The word as it is compared: as options, arguments and statements write it."""
+    return word.strip("-").replace("_", " ").replace("-", " ").lower()
 
 
 @dataclasses.dataclass(kw_only=True)

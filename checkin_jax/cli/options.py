@@ -192,7 +192,9 @@ class ProtocolOptions(with_options("ProtocolFields", PROTOCOL_OPTIONS)):
                 given.setdefault("num_clients", rates.num_clients)
         for name in given:
             if name not in fields:
-                raise UsageError(f"{option(name)} is not an option of --protocol {self.protocol}")
+                other = "--rates" if self.rates is not None else "--largest-rate"
+                typed = option(name) if rates is None or name != "check_in_prob" else other
+                raise UsageError(f"{typed} is not an option of --protocol {self.protocol}")
         given = {name: value for name, value in start.items() if name in fields} | given
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in given:

@@ -281,14 +281,23 @@ def _message(table: Mapping[str, Any], epsilon: float | None, free: str | None) 
     if mechanism is not None:
         _validate.choice((*MECHANISMS, _GAUSSIAN), mechanism=mechanism)
     if "epsilon0" in table or "noise_multiplier" in table:
-        return PlannedMessage(RandomizerOptions(**table).build_randomizer(), free)
+        return PlannedMessage(_randomizer(table), free)
     wanted = "an epsilon in [target]" if epsilon is None else "one of the two" if free else None
     if wanted is not None:
         searched = f" where {free} is searched" if free else ""
         raise ValueError(f"[[message]] without epsilon0 or noise_multiplier: expected {wanted}{searched}")
     if mechanism is None:
         return PlannedMessage(Gaussian, None)
-    return PlannedMessage(RandomizerOptions(**table, epsilon0=1.0).build_randomizer(), "epsilon0")
+    return PlannedMessage(_randomizer({**table, "epsilon0": 1.0}), "epsilon0")
+
+
+def _randomizer(table: Mapping[str, Any]) -> Randomizer:
+    """The randomizer of a table, whose keys are options of the command."""
+    try:
+        return RandomizerOptions(**table).build_randomizer()
+    except UsageError as error:
+        keys = re.sub("--([a-z0-9-]+)", lambda found: found[1].replace("-", "_"), str(error))
+        raise ValueError(f"[[message]] {keys}") from error
 
 
 def _found(

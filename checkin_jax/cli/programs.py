@@ -83,8 +83,11 @@ def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
     Raises:
       UsageError: the line cannot be parsed.
     """
-    if "" in words:
-        raise UsageError("an empty word: expected a value")
+    for before, word in zip(["", *words], words):
+        if not word or re.fullmatch("--[a-z0-9_-]+=", word):
+            name = word.rstrip("=") or before
+            shown = f"{name} ''" if name.startswith("--") else "an empty word"
+            raise UsageError(f"{shown}: expected a value")
     try:
         command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     except cyclopts.CycloptsError as error:
@@ -179,22 +182,28 @@ def option(name: str) -> str:
 
 
 def in_options(message: str, words: Sequence[str], names: Collection[str]) -> str:
-    """Rewrites an error of the library about an argument, name=value: ..., as one about the typed option.
+    """Rewrites an error of the library as one about the typed option.
 
     Args:
-      message: of an error.
+      message: of an error, about an argument, name=value: ..., or about a file, path: ...
       words: the command line.
       names: the arguments that are options.
     """
+    typed = [
+        (name, inside if joined else following)
+        for word, following in zip(words, [*words[1:], ""])
+        for name, joined, inside in [word.partition("=")]
+        if name.startswith("--")
+    ]
     begun = _ARGUMENT.match(message)
     if begun is None or begun[1] not in names:
-        return message
+        of_file = (name for name, value in typed if value and message.startswith(f"{Path(value)}: "))
+        return f"{next(of_file, '')} {message}".lstrip()
     named, value = option(begun[1]), begun[2].strip("'")
     shown = named if value == "None" else f"{named} {value}"
-    for word, following in zip(words, [*words[1:], ""]):
-        name, joined, inside = word.partition("=")
+    for name, given in typed:
         if option(name.strip("-")) == named:
-            shown = f"{named} {_validate.cut(inside if joined else following)}"
+            shown = f"{named} {_validate.cut(given)}"
     told = re.sub(r"\b([a-z]\w*)=", lambda it: f"{option(it[1])} " if it[1] in names else it[0], begun[3])
     if "/" not in told:  # no path
         told = re.sub(r"\b\w+_\w+\b", lambda found: found[0].replace("_", "-"), told)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Options besides protocol and randomizer for which a learning rate is tuned.
 _TUNED = "chosen by accuracies on this public data"
 _STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
+# Values of --mechanism whose messages the trainer draws.
+TRAINED = ("any", "l2", "one-bit")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -126,7 +128,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
         try:
             return PrivateRun(
                 protocol=self.build_protocol(**start),
-                randomizer=self.build_randomizer(L2Mechanism) if given else self._randomizer,
+                randomizer=_drawn(self) if given else self._randomizer,
                 clip_norm=self.clip_norm,
                 simulate=self.simulate,
                 delta=self.delta,
@@ -305,8 +307,7 @@ class AuditCommand(RunOptions, JsonOption):
             if self.data_dir is not None:
                 raise UsageError("--data-dir is for the audit of a run: give RUN_DIR")
             delta = own.pop("delta", PrivateRun.delta)
-            randomizer = self.build_randomizer(L2Mechanism)
-            return PrivateRun(protocol=self.build_protocol(), randomizer=randomizer, **own), None, delta
+            return PrivateRun(protocol=self.build_protocol(), randomizer=_drawn(self), **own), None, delta
         from checkin_jax.training.examples import data
         from checkin_jax.training.reports import recorded
 
@@ -319,6 +320,15 @@ class AuditCommand(RunOptions, JsonOption):
         elif found.about.get("dataset") == "digits":
             training = _trained(found, data.digits())
         return found.run, training, found.run.delta
+
+
+def _drawn(options: RunOptions) -> Randomizer:
+    """The randomizer of the options; UsageError for one whose messages the trainer does not draw."""
+    if options.mechanism not in (None, *TRAINED):
+        raise UsageError(
+            f"--mechanism {options.mechanism}: expected one that the trainer draws, of {', '.join(TRAINED)}"
+        )
+    return options.build_randomizer(L2Mechanism)
 
 
 def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:

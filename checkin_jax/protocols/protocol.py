@@ -152,7 +152,11 @@ def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
     """
     if isinstance(check_in_prob, CheckInRates):
         return check_in_prob
-    return _validate.real(0, 1, "(]", check_in_prob=check_in_prob)
+    try:
+        return _validate.real(0, 1, "(]", check_in_prob=check_in_prob)
+    except TypeError:
+        meant = "a real number in (0, 1], Rates or RateLimits"
+        raise _validate.type_error(meant, check_in_prob=check_in_prob) from None
 
 
 def differing(prob: float | CheckInRates) -> CheckInRates | None:

@@ -161,11 +161,12 @@ def check(question: Question, names: Sequence[str]) -> None:
     if question.randomizer is None and free in searched and given:
         raise _validate.error("neither epsilon0 nor noise_multiplier beside it", free=free)
     if question.randomizer is None and free not in searched and not accepted["epsilon0"] and given != 1:
-        raise ValueError("expected exactly one of epsilon0 and noise_multiplier")
+        shown = "..." if given else None
+        raise ValueError(f"epsilon0={shown}: expected exactly one of epsilon0 and noise_multiplier")
     about = f"what={question.what!r} with protocol {question.protocol.__name__}"
     for name, required in accepted.items():
         if required and name not in names:
-            raise ValueError(f"{about} needs {name}")
+            raise ValueError(f"{name}=None: expected a value, which {about} needs")
     for name in names:
         if name not in accepted:
             raise ValueError(f"{name}: no argument of {about}; expected one of {', '.join(accepted)}")

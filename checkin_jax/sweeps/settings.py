@@ -115,14 +115,10 @@ def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
         # Millions of rows would take several times the memory as Python's numbers.
         exact = given.dtype == np.int64 and given.size and max(-int(given.min()), int(given.max())) <= 2**53
         return given if exact and whole else given.astype(np.float64, copy=False)
-    # NumPy treats True as 1.
-    items = np.asarray(given, dtype=object)
-    if items.ndim > 1:
+    found = _validate.array(name, given)
+    if found.ndim > 1:
         raise _validate.type_error("one number or a sequence of numbers", **{name: given})
-    items = items.ravel()
-    if any(isinstance(item, bool | np.bool_ | str | bytes) or item is None for item in items):
-        raise _validate.type_error("numbers", **{name: given})
-    return _validate.array(name, items.tolist())
+    return found.ravel()
 
 
 def _parsed(name: str, text: str, whole: bool) -> np.ndarray:

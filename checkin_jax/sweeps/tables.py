@@ -204,9 +204,9 @@ def load(path: str | Path) -> Sweep:
         except (ValueError, OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise ValueError(f"{str(path)!r}: not a table that can be read ({error})") from error
+            raise ValueError(f"{path}: not a table that can be read ({error})") from error
     if not table.num_columns or not table.num_rows:
-        raise ValueError(f"{str(path)!r}: a table without rows")
+        raise ValueError(f"{path}: a table without rows")
     return of_arrow(table)
 
 

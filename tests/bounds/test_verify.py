@@ -523,6 +523,14 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     shown = capsys.readouterr().out
     good = json.loads(Path("claim.json").read_text())
     assert f"epsilon <= {up(float.fromhex(good['claim']['epsilon']), 5)} " in shown
+
+    def closed(self, protocol, answer):
+        raise BrokenPipeError
+
+    with monkeypatch.context() as pipe:  # as of `checkin epsilon ... | head -1`
+        pipe.setattr("checkin_jax.cli.accounting.Epsilon._print", closed)
+        assert _status([*RUN, "--certificate", "piped.json"]) == 141
+    assert json.loads(Path("piped.json").read_text()) == good
     cli.main(["verify", "claim.json"])
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(

@@ -114,14 +114,20 @@ def test_recipes_are_short():
 MEASURED = re.compile(r"[\d.]+(?=% on the test set| s\))")
 
 
-@pytest.mark.slow
+# Commands of a console that take more than a second or two, or that read what these wrote.
+LONG = ("train", "report", "audit", "figure")
+
+
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if consoles(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_the_commands_of_a_console_print_what_they_say(page, capsys, tmp_path, monkeypatch):
+def test_the_commands_of_a_console_print_what_they_say(page, all_of_them, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     for command, output in consoles(page):
+        if command.startswith(LONG) and not all_of_them:
+            continue
         cli.main(shlex.split(command))
         printed = MEASURED.sub("#", capsys.readouterr().out).splitlines()
         for line in MEASURED.sub("#", output).splitlines():
@@ -153,7 +159,6 @@ def test_the_commands_page_names_every_command():
 OPTIONS = {option(field.name) for kind in cli.COMMANDS.values() for field in dataclasses.fields(kind)}
 
 
-@pytest.mark.slow
 def test_the_training_results_show_todays_epsilon():
     """Of the rounds that each row of docs/results.md tells of; the Gaussian noise is that of epsilon0 = 8."""
     l2 = [cj.L2Mechanism(epsilon0=value) for value in (2.0, 4.0, 4.0)]
@@ -217,8 +222,8 @@ def test_the_linear_models_results_hold_of_its_settings(monkeypatch):
         for view, shown in (("messages", messages), ("aggregate", aggregate)):
             found = cj.account(ran, run.randomizer, delta=1e-6, view=view)
             assert found.lower <= float(shown), (name, view)
-            # As the runs wrote it; the accountant's error terms have moved by parts in a million since.
-            assert found.epsilon <= float(shown) * (1 + 1e-4), (name, view)
+            # As the runs wrote it; the one composition has moved upper ends by parts in ten thousand since.
+            assert found.epsilon <= float(shown) * (1 + 3e-4), (name, view)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -369,6 +374,23 @@ def test_the_glossary_has_the_words_that_the_command_explains():
     )
     assert page.count(place) == 1
     assert all(text.endswith(".") and text.count(". ") == 1 for text in glossary().values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ("noise-multiplier", "noise multiplier"),
+        ("clip norm", "clip norm"),
+        ("--epsilon0", "epsilon0"),
+        ("aggregate", "view"),
+        ("replace-one", "adjacency"),
+        ("Own-Laws", "own-laws"),
+    ],
+)
+def test_words_are_explained_as_options_and_statements_write_them(asked, word, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "keep_compiled", lambda: None)
+    cli.main(["explain", *asked.removeprefix("--").split()])
+    assert capsys.readouterr().out.startswith(f"{word}: ")
 
 
 def test_formulae_are_formulae():

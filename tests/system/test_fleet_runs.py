@@ -82,7 +82,8 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
     assert [line["epsilon"] for line in evaluated] == [accounted("messages", n)[0][2] for n in (4, 8)]
     budget = budget_of(read, FAST)
     assert [tuple(row) for row in budget.by_rate] == accounted("messages")
-    assert str(budget).count(" or less: ") == 3
+    _, _, told = str(budget).partition("  spent in view 'messages':\n  by rate    clients who")
+    assert told.count(" or less: ") == 3
     stated = formats.plain(of_run(read, FAST), attack=False)
     for each in stated["guarantees"]:
         assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])

@@ -129,6 +129,15 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
         (FLEET + TARGET + "[[message]]\nmechanism = 'l3'\n", "mechanism='l3'"),
         (FLEET + TARGET + "[[message]]\nepsilon0 = nan\n", "epsilon0=nan"),
         (FLEET + TARGET + "[[message]]\nepsilon0 = 'one'\n", "epsilon0='one'"),
+        (
+            FLEET + TARGET + "[[message]]\nepsilon0 = 1.0\nnoise_multiplier = 1.0\n",
+            "[[message]] give exactly one of epsilon0 and noise_multiplier",
+        ),
+        (
+            FLEET + TARGET + "[[message]]\nmechanism = 'k-ary'\n",
+            "[[message]] mechanism k-ary needs num_values",
+        ),
+        (FLEET.replace("0.05", "'0.05'") + TARGET + MESSAGES, "check_in_prob='0.05': expected numbers"),
         (FLEET.replace("[2000, 1000]", "2000") + TARGET + MESSAGES, "expected a list of numbers"),
         (FLEET.replace("1000]", "0]") + TARGET + MESSAGES, "row 2"),
         (FLEET.replace("0.05", "[0.05]") + TARGET + MESSAGES, "expected one number, or 2"),

@@ -41,6 +41,8 @@ FILES = {
     "nothing.json": json.dumps(LEDGER | {"ledger": []}),
     "good.toml": FLEET + TARGET,
     "typo.toml": FLEET.replace("available", "availble") + TARGET,
+    "clients.toml": FLEET.replace("available", "num_clients") + TARGET,
+    "half.toml": FLEET.replace("0.05", ".05") + TARGET,
     "cut.toml": FLEET[:9],
     "delta.toml": FLEET + TARGET.replace("1e-5", "2.0"),
     "latin.toml": "# \xe9\n",
@@ -99,6 +101,7 @@ REFUSED = [
     # Words.
     (f"epsilon {RUN} --view server", "--view server: expected one of local, messages, aggregate"),
     (f"epsilon {RUN} --bounds clones,T7", "--bounds clones,T7: expected best, fast, or words"),
+    (f"epsilon {RUN} --bounds=", "--bounds ''"),
     (
         f"epsilon {RUN} --neighboring-relation add-or-remove-one",
         "--neighboring-relation add-or-remove-one: expected",
@@ -153,6 +156,7 @@ REFUSED = [
     ),
     (f"compare {RUN} --delta 1", "--delta 1: expected"),
     (f"compare {RUN} --delta0 2", "--delta0 2: expected"),
+    (f"compare {RUN} --delta0 1e-6", "--delta0 goes with --noise-multiplier"),
     # Check-in rates.
     (
         "epsilon --epsilon0 1 --rates commas.csv",
@@ -162,6 +166,19 @@ REFUSED = [
     (
         "epsilon --epsilon0 1 --rates log.csv",
         "log.csv: line 1 has the columns available, coin: expected rate",
+    ),
+    ("epsilon --epsilon0 1 --rates missing.csv", "checkin: --rates missing.csv: No such file or directory\n"),
+    (
+        "epsilon --epsilon0 1 --rates=./commas.csv",
+        "checkin: --rates commas.csv: line 2: '.1,20,000': expected",
+    ),
+    (
+        "epsilon --epsilon0 1 --rates two.csv --protocol shuffle",
+        "--rates is not an option of --protocol shuffle",
+    ),
+    (
+        "epsilon --epsilon0 1 --largest-rate .1 --expected-check-ins 2 --num-clients 90 --protocol shuffle",
+        "--largest-rate is not an option of --protocol shuffle",
     ),
     ("epsilon --epsilon0 1 --rates two.csv --num-clients 3", "--num-clients 3: expected 2"),
     ("epsilon --epsilon0 1 --rates two.csv --check-in-prob 0.1", "give one of --check-in-prob, --rates"),
@@ -177,10 +194,15 @@ REFUSED = [
     ("sweep --outt a.csv", "--out is needed, not --outt: output file"),
     ("sweep --out --json", "--out without a value: expected a path"),
     ("sweep --out a.csv --num-clients 1e3:1e9:logx --epsilon0 2", "--num-clients 1e3:1e9:logx: expected"),
-    ("sweep --out a.csv --num-clients 1e3 --check-in-prob .1", "exactly one of epsilon0"),
+    ("sweep --out a.csv --num-clients 1e3 --check-in-prob .1", "--epsilon0: expected exactly one of"),
+    (
+        "sweep --out a.csv --check-in-prob .1 --epsilon0 1",
+        "--num-clients: expected a value, which --what 'bracket' with protocol ShuffledCheckIn needs",
+    ),
     ("sweep --out no/a.csv --protocol shuffle --num-clients 9 --epsilon0 2", "folder"),
     ("sweep --out a.csv --protocol shuffle --num-clients 9 --epsilon0 2 --plot a.png", "nothing to draw"),
-    ("sweep --out a.csv --table missing.csv", "missing.csv"),
+    ("sweep --out a.csv --table missing.csv", "checkin: --table missing.csv: No such file or directory\n"),
+    ("sweep --out a.csv --table none.csv", "--table none.csv: a table without rows"),
     # Files that are to be written.
     ("sweep --num-clients 9 --out rows.xls", "--out rows.xls: expected a name ending in .csv or .parquet"),
     (
@@ -228,6 +250,8 @@ REFUSED = [
     (f"ledger add good.json {RUN} --target-epsilon 0", "--target-epsilon 0: expected"),
     ("budget .", "no such file; is this the folder of a run?"),
     ("plan typo.toml", "typo.toml: [fleet] has no availble; did you mean available?"),
+    ("plan clients.toml", "clients.toml: [fleet] has no num_clients; did you mean available?"),
+    ("plan half.toml", "and numbers begin with a digit, as in 0.1"),
     ("plan cut.toml", "cut.toml: Expected '=' after a key"),
     ("plan latin.toml", "latin.toml: expected a text in UTF-8"),
     ("plan unquoted.toml", 'texts stand between quotes, as in view = "messages"'),
@@ -261,6 +285,10 @@ REFUSED = [
     # Other commands.
     ("train digits", "--run-dir is needed"),
     ("train digits --run-dir x --clip-norm 0", "--clip-norm 0: expected"),
+    (
+        "train digits --run-dir x --mechanism laplace --epsilon0 1",
+        "--mechanism laplace: expected one that the trainer draws, of any, l2, one-bit",
+    ),
     ("train digits --run-dir x --epsilon0 0", "--epsilon0 0"),
     ("train digits --run-dir x --delta 1", "--delta 1"),
     ("train digits --run-dir x --microbatch 7", "--microbatch 7"),
@@ -312,6 +340,7 @@ REFUSED = [
     ),
     ("audit --num-clients 9 --data-dir x", "--data-dir is for the audit of a run"),
     (f"audit {RUN} --runs 1", "--runs 1: expected"),
+    (f"audit {RUN} --mechanism rappor", "--mechanism rappor: expected one that the trainer draws"),
     (f"audit {RUN} --confidence 1", "--confidence 1: expected"),
     (
         "flower-check --clipping-norm 0 --sensitivity 1 --epsilon 8 --delta 1e-6",
@@ -358,6 +387,12 @@ def test_an_empty_word_names_nothing(folder, capsys, command):
     out, err = capsys.readouterr()
     assert (stop.value.code, out, err.count("\n")) == (2, "", 1)
     assert "an empty word: expected a value" in err
+
+
+def test_an_empty_value_names_its_option(folder, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*f"epsilon {RUN} --bounds".split(), ""])
+    assert capsys.readouterr().err == "checkin: --bounds '': expected a value\n"
 
 
 def test_what_cannot_be_written_is_named_as_typed(folder, capsys, monkeypatch):

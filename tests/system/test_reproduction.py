@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
+from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,10 @@ def said(text, *values):
         assert f"{value:.4g}" in text, f"{value:.4g}: {text[:60]}"
 
 
+def ends(guarantee, digits):
+    return f"{down(guarantee.lower, digits)} to {up(guarantee.epsilon, digits)}"
+
+
 @pytest.mark.slow
 def test_ldp_sgd():
     setting, rounds = (60_000, 0.1, 2.0), 6_800
@@ -64,8 +69,10 @@ def test_ldp_sgd():
         said(line, run_epsilon(published.theorem_2(*setting, ORDERS), rounds, delta))
         said(line, run_epsilon(published.theorem_3(*setting, ORDERS), rounds, delta))
         run = cj.ShuffledCheckIn(num_clients=60_000, check_in_prob=0.1, num_rounds=rounds)
-        g = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=delta, bounds="fast")
-        said(line, g.lower, g.epsilon)
+        for messages in (cj.L2Mechanism(epsilon0=2.0), cj.PureLDP(epsilon0=2.0)):
+            assert ends(cj.account(run, messages, delta=delta), 5) in line
+    clones = cj.account(run, cj.PureLDP(epsilon0=2.0), delta=1e-6, bounds="clones")
+    assert f"{up(clones.epsilon, 5)} by clones alone" in line
     strong = published.strong_composition(*setting, num_rounds=rounds, delta=1e-6)
     said(row("SCI, the same run by strong composition"), float(strong.value))
 
@@ -79,9 +86,11 @@ def test_gaussian_messages():
     said(line, run_epsilon(base, 2_000, delta))
     run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=1e-4, num_rounds=2_000)
     noise = cj.Gaussian.from_local(epsilon0=8.0, delta0=n**-1.5)
-    assert f"{cj.account(run, noise, delta=delta, bounds='fast').epsilon:.3g} in view `messages`" in line
-    aggregate = cj.account(run, noise, delta=delta, view="aggregate", bounds="fast").epsilon
-    assert f"{aggregate:.3g} in view `aggregate`" in line
+    for view in ("messages", "aggregate"):
+        assert f"{ends(cj.account(run, noise, delta=delta, view=view), 3)} in view `{view}`" in line
+    for bounds in ("profile", "subsampling"):
+        alone = cj.account(run, noise, delta=delta, bounds=bounds).epsilon
+        assert f"by `{bounds}` alone {up(alone, 3)}" in line
     line = row("SCI, the same with shuffling")
     for approach in (published.approach_1, published.approach_2):
         bound = approach(*setting, ORDERS, shuffle_delta=delta, **inner)
@@ -121,8 +130,8 @@ def test_random_check_ins():
         float(published.shuffle(1e4, 1.0, 1e-6).value),
         float(published.shuffle_2019(1e4, 1.0, 1e-6).value),
     )
-    g = cj.account(cj.Shuffle(num_clients=10_000), cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="fast")
-    said(line, g.lower, g.epsilon)
+    g = cj.account(cj.Shuffle(num_clients=10_000), cj.PureLDP(epsilon0=1.0), delta=1e-6)
+    assert ends(g, 4) in line
     line, n, m = row("RCI Table 1"), 100_000, 10_000
     for bound in (
         published.fixed_window(m, 1.0, 1e-6),
@@ -130,12 +139,13 @@ def test_random_check_ins():
         published.shuffle(n, 1.0, 1e-6),
     ):
         said(line, float(bound.value))
-    for protocol in (
-        cj.FixedWindow(num_clients=n, num_slots=m),
-        cj.SlidingWindow(num_clients=n, window=m),
-        cj.Shuffle(num_clients=n),
+    for name, protocol in (
+        ("A_fix at most", cj.FixedWindow(num_clients=n, num_slots=m)),
+        ("A_sldw", cj.SlidingWindow(num_clients=n, window=m)),
+        ("A_avg", cj.AveragedUpdates(num_clients=n, num_slots=m)),
+        ("shuffling", cj.Shuffle(num_clients=n)),
     ):
-        said(line, cj.account(protocol, cj.PureLDP(epsilon0=1.0), delta=1e-6, bounds="fast").epsilon)
+        assert f"{name} {up(cj.account(protocol, cj.PureLDP(epsilon0=1.0), delta=1e-6).epsilon, 4)}" in line
     line = row("RCI, short forms")
     for theorem in (published.fixed_window, published.shuffle):
         said(line, float(theorem(1, 1.0, 0.01).value) / math.sqrt(math.log(100)))

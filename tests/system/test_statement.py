@@ -194,6 +194,9 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
     target = "is met" if values["subject"] == "ledger" else "1 in view messages"
     for form in ("text", "model-card", "html"):
         shown = subjects(*subject, "--format", form)
+        # Each kind of a plan's messages, or entry of a ledger, has one line under this heading.
+        _, _, done = shown.partition("What is done to the data?" if form == "html" else "Mechanism")
+        assert done.partition("Guarantees")[0].count("1-LDP messages") <= (1 if "fleet" in subject[0] else 3)
         for words in (night, "replace-one", "1e-05", "shuffler", "Purpose", target):
             assert words in as_read(shown), (form, words)
         assert form == "html" or "Still blank in [deployment]: Contact (contact), " in shown

@@ -21,6 +21,7 @@ def epsilon(protocol, randomizer, delta, view):
         (RUN, cj.PureLDP, None, 0.4, "messages", 1.002),
         (RUN, cj.Gaussian, None, 0.4, "aggregate", 0.998),
         (RUN, cj.Gaussian, "noise_multiplier", 40.0, "local", 0.998),
+        (RUN, cj.Gaussian, None, 4e5, "local", 0.998),
         (RUN, cj.PureLDP(epsilon0=2.0), "check_in_prob", 0.25, "messages", 1.002),
         (RUN, cj.PureLDP(epsilon0=2.0), "num_rounds", 0.3, "messages", 1.02),
         (RUN, cj.PureLDP(epsilon0=2.0), "num_clients", 0.3, "messages", 0.998),
@@ -43,6 +44,13 @@ def test_the_value_is_feasible_and_the_next_is_not(protocol, randomizer, free, t
     )
     pair = (g.protocol, moved) if owner is g.randomizer else (moved, g.randomizer)
     assert epsilon(*pair, 1e-6, view) > target
+
+
+def test_beyond_the_largest_loss_that_is_followed_moments_are_searched():
+    """As `account` uses them there."""
+    g = cj.calibrate(RUN, cj.Gaussian, target_epsilon=1e9, delta=1e-6, view="local").guarantee
+    assert g.method.endswith("RDP")
+    assert 0.999e9 < g.epsilon <= 1e9
 
 
 @pytest.mark.parametrize(

@@ -163,3 +163,9 @@ def test_rates_count_clients_and_leave_one_out():
 def test_rates_refuse_what_are_none(arguments, message):
     with pytest.raises(ValueError, match=message):
         Rates(*arguments)
+
+
+@pytest.mark.parametrize("values", [["0.1"], [True, 0.5], [None, 0.5], np.array(["0.1"]), "0.1"])
+def test_texts_truth_values_and_none_are_no_numbers(values):
+    with pytest.raises(TypeError, match=r"values=.*: expected numbers"):
+        Rates(values)

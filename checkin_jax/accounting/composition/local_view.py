@@ -26,7 +26,7 @@ _SIZES, _MOST_GAUSSIAN = (64, 512, 2048), 512
 # Losses that are evaluated at once.
 _POINTS = 8
 # The range of mu sqrt(K) in which the Gaussian profile is accurate enough.
-_LEAST_MU, _MOST_MU = 1e-8, 1e3
+_LEAST_MU, _MOST_MU = 1e-8, 1e4
 # The rounding of masses matters below this epsilon0.
 _LEAST_EPSILON0 = 1e-9
 # Relative error of a binomial mass (its logarithm is above -1e3, with relative error 1e-13) and of a Gaussian profile,

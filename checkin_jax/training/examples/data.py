@@ -202,4 +202,5 @@ def _mnist_from_tfds() -> LabelledImages:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip("\"' \n").partition("\n")[0]
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return str(said).strip().partition("\n")[0]

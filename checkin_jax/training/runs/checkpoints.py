@@ -35,6 +35,11 @@ from checkin_jax.training.runs.run_directory import ResumeError
 from checkin_jax.training.server import State
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+# What has no value but a digest, in words.
+_DIGESTS = {
+    "program": "the computation of model, loss and optimizer (program)",
+    "dataset.digest": "the content of the data set (dataset.digest)",
+}
 
 
 class Saved(NamedTuple):
@@ -168,7 +173,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _check_same(self, run: Mapping[str, Any]) -> None:
         if differing := _differing(run, self._run):
             told = "; ".join(
-                f"{name} was {before!r}, is {now!r}" for name, (before, now) in differing.items()
+                f"{_DIGESTS[name]} differs" if name in _DIGESTS else f"{name} was {before!r}, is {now!r}"
+                for name, (before, now) in differing.items()
             )
             raise ResumeError(
                 f"run_dir={str(self._folder.parent)!r}: its checkpoints are those of another run ({told}). Only the "
