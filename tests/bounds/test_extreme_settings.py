@@ -4,6 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
+from conftest import ORACLE_ROUNDING
+from oracles import random_check_ins
+from scipy.special import log_ndtr, logsumexp
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
@@ -68,6 +71,25 @@ def test_account_is_never_above_moments(name, view):
     run, randomizer, delta = SETTINGS[name]
     best = cj.account(run, randomizer, delta=delta, view=view)
     assert best.epsilon <= cj.epsilon_by_rdp(run, randomizer, delta=delta, view=view)[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "prob", "noise", "delta"),
+    [
+        (8, 6, 3.920951023881947e-4, 41.94843177601436, 1.02e-47),
+        (9, 6, 2.7060632830620834e-06, 67.22264702678844, 6.73e-65),
+    ],
+)
+def test_rare_numbers_of_messages_count(n, m, prob, noise, delta):
+    """All others at the other record: the sum of the messages that are shown leaks at most delta at epsilon."""
+    run = cj.FixedWindow(num_clients=n, num_slots=m, check_in_prob=prob, empty_slots="visible")
+    loss = cj.account(run, cj.Gaussian(noise_multiplier=noise), delta=delta).epsilon
+    shown = np.arange(1.0, m + 1.0)
+    law = np.array([float(mass) for mass in random_check_ins.occupancy(n, m, prob)])[1:]
+    mu, there = 2.0 / (noise * np.sqrt(shown)), np.log1p(np.expm1(loss) * n / shown)
+    ahead, back = log_ndtr(mu / 2 - there / mu), there + log_ndtr(-mu / 2 - there / mu)
+    leaked = logsumexp(np.log(law * shown / n) + ahead + np.log(-np.expm1(back - ahead)))
+    assert leaked <= np.log(delta) + ORACLE_ROUNDING
 
 
 def test_epsilon_grows_with_rounds_beyond_the_largest_loss():

@@ -182,7 +182,7 @@ def _bulk(n: int, m: int, prob: float, low: int, high: int) -> np.ndarray:
 def law(
     num_clients: int, num_slots: int, prob: float, neg_log_tail: float, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(values, masses) of a law stochastically above K if `upper`, else below K (the remaining mass is at 0).
+    """(values, masses) of a law stochastically above K if `upper`, else below K.
 
     Args:
       num_clients, num_slots, prob: n, m and the probability p_0 that a client sends.
@@ -221,8 +221,9 @@ def law(
         survival = np.minimum.accumulate(np.append(1.0, np.minimum(above, 1.0)))
         masses = survival[:-1] - survival[1:]
     else:
-        reached = np.minimum.accumulate(np.append(1.0 - np.minimum(under, 1.0), 0.0))
-        masses = reached[:-1] - reached[1:]
+        # Small probabilities are not told from 1 - (1 - probability).
+        every = np.append(0.0, every)
+        masses = np.diff(np.maximum.accumulate(np.minimum(under, 1.0)), prepend=0.0, append=1.0)
     kept = masses > 0
     return _merge(every[kept], masses[kept], upper, size)
 
@@ -331,8 +332,7 @@ def levels(
         return [(0, 1.0)], 0.0
     values, masses = law(num_clients, num_slots, prob, neg_log_tail + 1.0, upper)
     if not upper:
-        # The remaining mass is at 0. Values are negated, so that both directions use the same code.
-        values, masses = np.append(0.0, values), np.append(max(1.0 - float(masses.sum()), 0.0), masses)
+        # Values are negated, so that both directions use the same code.
         values, masses = -values[::-1], masses[::-1]
     beyond = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)
     last = int(np.argmax(beyond <= math.exp(-neg_log_tail)))
@@ -343,9 +343,8 @@ def levels(
         sd = math.sqrt(variance)
         steps = (mean if upper else -mean) + sd * np.asarray(_WIDER if sd > _SPREAD * mean else _STEPS)
         ends = np.unique(np.append(np.clip(np.searchsorted(values, steps, "right") - 1, 0, last), last))
-    reached = np.cumsum(masses)[ends]
-    found = zip(values[ends], np.diff(reached, prepend=0.0))
-    # Masses bound probabilities up to 1e-16 each; the factor covers that.
+    found = zip(values[ends], np.add.reduceat(masses[: last + 1], np.append(0, ends[:-1] + 1)))
+    # The factor covers rounding.
     return [(int(abs(value)), float(mass) * (1.0 + 1e-9)) for value, mass in found], float(beyond[last])
 
 
