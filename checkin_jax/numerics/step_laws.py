@@ -79,12 +79,20 @@ def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return knots * np.max(whole, axis=1), masses / whole
 
 
+def left_epsilon0(epsilon0: float, share: float) -> float:
+    """epsilon0 of eps0-LDP messages without this share of them, dummies of any law that is a record's; share < 1/p."""
+    p_minus_1 = math.expm1(epsilon0)
+    return math.log1p(p_minus_1 / (1.0 - share * (1.0 + p_minus_1))) * (1.0 + 1e-15)
+
+
 class DominatingLaws(Protocol):
     """Laws that together dominate all steps of a mechanism: `randomizers.step_sets`."""
 
     def knots(self, above: np.ndarray) -> np.ndarray: ...
 
     def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray: ...
+
+    def without(self, share: float) -> DominatingLaws: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,6 +116,19 @@ class OwnSteps:
     def idle(self) -> bool:
         """False: the game is always played."""
         return False
+
+    def without(self, share: float) -> OwnSteps:
+        """Steps of messages of which this share are dummies, which are left out; share < 1/p.
+
+        A dummy is a message of the target's first or second record, equally likely [docs/theory_shuffle.md].
+        """
+
+        def profile(losses: np.ndarray) -> np.ndarray:
+            half = 0.5 * share * np.expm1(losses)
+            inner = np.log1p((np.expm1(losses) - 2.0 * half) / (1.0 + half))
+            return (1.0 + half) / (1.0 - share) * np.asarray(self.profile(inner))
+
+        return OwnSteps(left_epsilon0(self.epsilon0, share), self.laws.without(share), profile)
 
     def narrow(self, number: float) -> bool:
         """True if steps vary less than the law A of their total variation, the largest of which are many."""

@@ -183,6 +183,33 @@ class AllCut(CutMessages):
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
 
 
+@dataclasses.dataclass(frozen=True)
+class BesideDummies:
+    """E+: eps0-LDP messages, all clients', a few of which are dummies that depend on no record.
+
+    Every message is a dummy with the same probability, whoever sends it; what is left is a sample of the clients.
+
+    Attributes:
+      hidden: bound on the messages left, in the event that there is a dummy. all_sent: bound if there is none.
+      none_prob: upper bound on the probability of that.
+    """
+
+    hidden: UnitBound
+    all_sent: UnitBound
+    none_prob: float
+    witnesses: tuple[Witness, ...] = ()
+
+    name = "everybody"
+
+    @property
+    def largest_loss(self) -> float:
+        return max(self.hidden.largest_loss, self.all_sent.largest_loss)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        rest = self.none_prob * np.asarray(self.all_sent.upper(loss))
+        return (np.asarray(self.hidden.upper(loss)) + rest) * (1.0 + ROUNDING)
+
+
 @functools.lru_cache(maxsize=32)
 def _all_taking_part(num_clients: int, mu: float, neg_log_tail: float) -> AllCut:
     return AllCut(num_clients, LocalGaussian(1.0, mu), neg_log_tail)

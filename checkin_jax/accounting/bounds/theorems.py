@@ -14,7 +14,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds import profiles
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import AllCut, BesideDummies, HiddenGaussian
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
@@ -25,11 +25,11 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     minimum,
 )
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
+from checkin_jax.accounting.bounds.messages.cover import NotAll, Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutLDP
+from checkin_jax.accounting.bounds.messages.left_out import LeftOut
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -58,12 +58,11 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
-from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
-from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
-from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE, Slots
-from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.step_laws import OwnSteps, left_epsilon0
+from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
+from checkin_jax.randomizers import BINARY, MAX_EPSILON0, OneBit, PureLDP, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
@@ -75,6 +74,8 @@ _RARELY_BEYOND = 0.9
 _MANY_TERMS = 4.0 * MOST_TERMS
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
+# E+: -log of the probability that there is no dummy; most dummies, in units of 1/p.
+_RARELY_ALL, _MOST_DUMMIES = (8.0, 14.0), 0.5
 
 
 def clones(unit: Unit) -> UnitBound | None:
@@ -441,38 +442,41 @@ def e_star(unit: Unit) -> UnitBound | None:
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages, or nearly; all clients send, or may well do so. Messages that adapt cost more.
+    """Needs: eps0-LDP messages; all clients send, or may well do so. One bit depends on no other of its round.
 
     A mechanism that declares the laws of its steps has its own.
     """
-    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None:
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or not unit.epsilon0 or randomizer.kary is not None:
         return None
-    if -cover.num_clients * math.log(cover.rate) > unit.neg_log_tail:
+    return _least_of([_beside_dummies(unit, cover, rarely) for rarely in _RARELY_ALL])
+
+
+def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:
+    """E+ with dummies so rare that there are none with probability exp(-rarely)."""
+    clients, randomizer, mass = cover.num_clients, unit.randomizer, unit.neg_log_tail
+    share = -math.expm1(-rarely / clients - math.log(cover.rate)) * (1.0 + 1e-12)
+    p_minus_1 = math.expm1(randomizer.largest_loss)
+    if share <= 0.0 or share * (1.0 + p_minus_1) > _MOST_DUMMIES:
         return None
-    if unit.epsilon0 is None:
-        return _e_plus_cut(unit, cover.num_clients)
-    link = left_out_clones.pure(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
-    return LeftOutLDP(link) if link.pooled else None
-
-
-def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
-    """E+ for messages that are nearly eps0-LDP."""
-    cut = None if num_clients < 2 or unit.sums_noise else _cut(unit, 1.0)
-    link = None if cut is None else left_out_clones.nearly_private(num_clients, unit.neg_log_tail, *cut)
-    return None if link is None else LeftOutLDP(link)
-
-
-@functools.lru_cache(maxsize=16)
-def _all_sent(randomizer: Randomizer) -> Steps:
-    """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
-    own = _own_steps(randomizer)
-    if randomizer.one_bit is not None:
-        return OneBitMessage(randomizer.largest_loss, randomizer.one_bit)
-    if own is None:
-        return AnyMessage(randomizer.largest_loss)
-    most = math.tanh(0.5 * own.epsilon0)
-    return dataclasses.replace(own, total_variation=min(randomizer.total_variation or most, most))
+    fewer, everybody = NotAll(clients, math.exp(-rarely / clients)), Shuffled(clients, 1.0)
+    differ, own = randomizer.one_bit, _own_steps(randomizer)
+    if differ is None:
+        steps = AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
+    else:
+        # A dummy is a fair bit.
+        epsilon0 = math.log1p(p_minus_1 / (1.0 - share * (1.0 + 0.5 * p_minus_1))) * (1.0 + 1e-15)
+        bits = OneBit(epsilon0=epsilon0, differ=differ)
+        steps = OwnSteps(epsilon0, bits.step_set, bits.profile)
+    if differ is not None and unit.protocol.averaged_slot_choices is None:
+        hidden: UnitBound = OneBitCheckIn(fewer, steps.epsilon0, mass, differ)
+    else:
+        hidden = StagedClones(fewer, steps, mass)
+        if not hidden.gains:
+            return None
+    apart = (randomizer.total_variation or 1.0) / (1.0 - share)
+    all_sent = TotalVariationBound(everybody, steps.epsilon0, min(apart, 1.0), mass)
+    return BesideDummies(hidden, all_sent, math.exp(-rarely))
 
 
 def g4(unit: Unit) -> UnitBound | None:
