@@ -210,6 +210,17 @@ class BesideDummies:
         return (np.asarray(self.hidden.upper(loss)) + rest) * (1.0 + ROUNDING)
 
 
+@dataclasses.dataclass(frozen=True)
+class HiddenBesideDummies(HiddenMessages):
+    """E+ for messages of a known profile: T* for the messages that are no dummies, `profile` being theirs."""
+
+    witnesses = ()
+
+    @property
+    def name(self) -> str:
+        return f"everybody ({self.profile.name} messages)"
+
+
 @functools.lru_cache(maxsize=32)
 def _all_taking_part(num_clients: int, mu: float, neg_log_tail: float) -> AllCut:
     return AllCut(num_clients, LocalGaussian(1.0, mu), neg_log_tail)

@@ -14,7 +14,12 @@ import numpy as np
 
 from checkin_jax.accounting.bounds import profiles
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.full_participation import AllCut, BesideDummies, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import (
+    AllCut,
+    BesideDummies,
+    HiddenBesideDummies,
+    HiddenGaussian,
+)
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
@@ -39,7 +44,14 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     averaged,
 )
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
+from checkin_jax.accounting.bounds.profiles import (
+    MOST_HIDDEN_MU,
+    GaussianProfile,
+    MessageProfile,
+    one_message,
+    profile_of,
+    without_dummies,
+)
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
@@ -74,8 +86,10 @@ _RARELY_BEYOND = 0.9
 _MANY_TERMS = 4.0 * MOST_TERMS
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
-# E+: -log of the probability that there is no dummy; most dummies, in units of 1/p.
-_RARELY_ALL, _MOST_DUMMIES = (8.0, 14.0), 0.5
+# E+: -log of the probability of no dummy, beyond log(n/p); the largest share of dummies, in units of 1/p.
+_FEW_PER_CLONE, _MOST_DUMMIES = 3.0, 0.5
+# The same for messages of a known profile: -log of the probability of no dummy, below neg_log_tail, and its least.
+_COMPOSED, _FEWEST_DUMMIES = 17.0, 6.0
 
 
 def clones(unit: Unit) -> UnitBound | None:
@@ -429,33 +443,53 @@ def g2(unit: Unit) -> UnitBound | None:
 
 
 def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: a profile; all clients send, or may well do so. Messages that depend on others of the round cost more."""
-    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    mu = randomizer.gaussian_mu
-    if cover is None or unit.sums_noise or (mu is None and unit.epsilon0 is not None):
+    """Needs: Gaussian messages, none of which depends on another of its round; all clients send, or may well do so."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
     missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or missed > unit.neg_log_tail or (mu is not None and mu > MOST_HIDDEN_MU):
+    if cover.num_clients < 3 or missed > unit.neg_log_tail or mu > MOST_HIDDEN_MU:
         return None
-    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.neg_log_tail, adaptive)
+    everybody = LeftOut(cover.num_clients, GaussianProfile(mu), unit.neg_log_tail)
     return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages; all clients send, or may well do so. One bit depends on no other of its round.
+    """Needs: a profile; all clients send, or may well do so. One bit depends on no other of its round.
 
     A mechanism that declares the laws of its steps has its own.
     """
     cover, randomizer = unit.cover, unit.randomizer
-    if cover is None or not unit.epsilon0 or randomizer.kary is not None:
+    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None or unit.sums_noise:
         return None
-    return _least_of([_beside_dummies(unit, cover, rarely) for rarely in _RARELY_ALL])
+    if unit.epsilon0 is None:
+        return _least_of([_profile_beside_dummies(unit, cover)])
+    return _beside_dummies(unit, cover, _FEW_PER_CLONE + math.log(cover.num_clients) - unit.epsilon0)
+
+
+def _share(cover: Cover, rarely: float) -> float:
+    """Share of dummies with which a client's message is one, or is not sent, but with probability e^(-rarely / n)."""
+    return -math.expm1(-rarely / cover.num_clients - math.log(cover.rate)) * (1.0 + 1e-12)
+
+
+def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
+    """E+ for messages of a known profile."""
+    mu, clients, mass = unit.randomizer.gaussian_mu, cover.num_clients, unit.neg_log_tail
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None
+    for rarely in (max(mass - _COMPOSED, _FEWEST_DUMMIES), _FEWEST_DUMMIES):
+        share = _share(cover, rarely)
+        left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
+        if left is not None:
+            everybody = AllCut(clients, LocalMessages(1.0, left), mass)
+            return HiddenBesideDummies(clients, math.exp(-rarely / clients), left, mass, everybody)
+    return None
 
 
 def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:
     """E+ with dummies so rare that there are none with probability exp(-rarely)."""
     clients, randomizer, mass = cover.num_clients, unit.randomizer, unit.neg_log_tail
-    share = -math.expm1(-rarely / clients - math.log(cover.rate)) * (1.0 + 1e-12)
+    share = _share(cover, rarely)
     p_minus_1 = math.expm1(randomizer.largest_loss)
     if share <= 0.0 or share * (1.0 + p_minus_1) > _MOST_DUMMIES:
         return None
