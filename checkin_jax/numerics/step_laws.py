@@ -85,6 +85,12 @@ def left_epsilon0(epsilon0: float, share: float) -> float:
     return math.log1p(p_minus_1 / (1.0 - share * (1.0 + p_minus_1))) * (1.0 + 1e-15)
 
 
+def fair_bit_epsilon0(epsilon0: float, share: float) -> float:
+    """The same for one eps0-LDP bit, dummies being fair; share < 2/(p + 1)."""
+    p_minus_1 = math.expm1(epsilon0)
+    return math.log1p(p_minus_1 / (1.0 - share * (1.0 + 0.5 * p_minus_1))) * (1.0 + 1e-15)
+
+
 class DominatingLaws(Protocol):
     """Laws that together dominate all steps of a mechanism: `randomizers.step_sets`."""
 

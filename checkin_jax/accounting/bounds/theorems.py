@@ -72,7 +72,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
 )
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
-from checkin_jax.numerics.step_laws import OwnSteps, left_epsilon0
+from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
 from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, OneBit, PureLDP, Randomizer
 
@@ -450,7 +450,7 @@ def e_star(unit: Unit) -> UnitBound | None:
     missed = -cover.num_clients * math.log(cover.rate)
     if cover.num_clients < 3 or missed > unit.neg_log_tail or mu > MOST_HIDDEN_MU:
         return None
-    everybody = LeftOut(cover.num_clients, GaussianProfile(mu), unit.neg_log_tail)
+    everybody = LeftOut(cover.num_clients, mu, unit.neg_log_tail)
     return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
@@ -463,7 +463,7 @@ def e_plus(unit: Unit) -> UnitBound | None:
     if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None or unit.sums_noise:
         return None
     if unit.epsilon0 is None:
-        return _least_of([_profile_beside_dummies(unit, cover)])
+        return _profile_beside_dummies(unit, cover)
     return _beside_dummies(unit, cover, _FEW_PER_CLONE + math.log(cover.num_clients) - unit.epsilon0)
 
 
@@ -490,8 +490,7 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
     """E+ with dummies so rare that there are none with probability exp(-rarely)."""
     clients, randomizer, mass = cover.num_clients, unit.randomizer, unit.neg_log_tail
     share = _share(cover, rarely)
-    p_minus_1 = math.expm1(randomizer.largest_loss)
-    if share <= 0.0 or share * (1.0 + p_minus_1) > _MOST_DUMMIES:
+    if share <= 0.0 or share * math.exp(randomizer.largest_loss) > _MOST_DUMMIES:
         return None
     fewer, everybody = NotAll(clients, math.exp(-rarely / clients)), Shuffled(clients, 1.0)
     differ, own = randomizer.one_bit, _own_steps(randomizer)
@@ -499,7 +498,7 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
         steps = AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
     else:
         # A dummy is a fair bit.
-        epsilon0 = math.log1p(p_minus_1 / (1.0 - share * (1.0 + 0.5 * p_minus_1))) * (1.0 + 1e-15)
+        epsilon0 = fair_bit_epsilon0(randomizer.largest_loss, share)
         bits = OneBit(epsilon0=epsilon0, differ=differ)
         steps = OwnSteps(epsilon0, bits.step_set, bits.profile)
     if differ is not None and unit.protocol.averaged_slot_choices is None:
