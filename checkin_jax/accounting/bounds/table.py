@@ -247,7 +247,6 @@ BOUNDS: tuple[Bound, ...] = (
         "subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums
     ),
     _row("everybody", "G2", 0.05, theorems.g2),
-    _row("everybody", "E*", 3.0, theorems.e_star, assumes_of=_of_everybody),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_slots),
     _row("profile", "R3 T2r", 0.5, gaussian_slots.r3, assumes_of=_of_rivals),

@@ -31,10 +31,14 @@ from checkin_jax.accounting.bounds.interface import (
     minimum,
 )
 from checkin_jax.accounting.bounds.messages.cover import NotAll, Occupied, Shuffled, StepCover, UniformSlot
-from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.messages.gaussian_cover import (
+    TwoLawBesideDummies,
+    TwoLawGaussian,
+    gains,
+    serves,
+)
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -442,18 +446,6 @@ def g2(unit: Unit) -> UnitBound | None:
     return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
-def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: Gaussian messages, none of which depends on another of its round; all clients send, or may well do so."""
-    cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
-        return None
-    missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or missed > unit.neg_log_tail or mu > MOST_HIDDEN_MU:
-        return None
-    everybody = LeftOut(cover.num_clients, mu, unit.neg_log_tail)
-    return everybody if cover.rate == 1.0 else Minimum((everybody,))
-
-
 def e_plus(unit: Unit) -> UnitBound | None:
     """Needs: a profile; all clients send, or may well do so. One bit depends on no other of its round.
 
@@ -477,12 +469,14 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
     mu, clients, mass = unit.randomizer.gaussian_mu, cover.num_clients, unit.neg_log_tail
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
+    fixed = mu is not None and serves(clients, mu) and unit.protocol.averaged_slot_choices is None
     for rarely in (max(mass - _COMPOSED, _FEWEST_DUMMIES), _FEWEST_DUMMIES):
         share = _share(cover, rarely)
         left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
         if left is not None:
             everybody = AllCut(clients, LocalMessages(1.0, left), mass)
-            return HiddenBesideDummies(clients, math.exp(-rarely / clients), left, mass, everybody)
+            hidden = TwoLawBesideDummies if fixed else HiddenBesideDummies
+            return hidden(clients, math.exp(-rarely / clients), left, mass, everybody)
     return None
 
 
