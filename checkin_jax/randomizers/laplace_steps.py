@@ -168,7 +168,7 @@ class LaplaceSteps(StepSet):
         return found
 
     def _places(self, c: float) -> np.ndarray:
-        """Knots from -c (p - 1) to p - 1, p the largest ratio, at which chords of the two ends' laws are close; [knots]."""
+        """Knots from -c to 1 times `_most` at which chords of the two ends' laws are close; [knots]."""
         top, rest = self._most, -math.expm1(-self.epsilon0)
         records = np.array([[0.0, 0.0], [self.epsilon0, self.epsilon0], [0.0, self.epsilon0]])[:, :, None]
 

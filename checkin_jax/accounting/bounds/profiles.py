@@ -29,9 +29,9 @@ MOST_HIDDEN_MU = 16.0
 
 # Bits of a smaller epsilon0 tell hardly less in sums than in messages.
 _WEAK_BIT = 0.1
-# Losses of the table of `WithoutDummies`, and the number of s; s'/s, and the largest mass of dummies that is cut.
-_NEAREST, _FARTHEST, _PLACES, _CUTS = 1e-4, MAX_LOSS, 500, 40
-_WITHIN, _MOST_CUT = 0.7, 0.1
+# Losses of the table of `WithoutDummies`, and the number of s; s'/s.
+_NEAREST, _FARTHEST, _PLACES, _CUTS = 1e-3, MAX_LOSS, 2400, 40
+_WITHIN = 0.7
 # The largest mu of a Gaussian profile.
 MOST_SHIFT = 40.0
 
@@ -172,12 +172,11 @@ def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDumm
     most = np.geomspace(1.1, 1e12, 2000)
     # P[law > s message] (1 - s'/s) <= D_0(s') for each message, at s' = _WITHIN s.
     cut = (clients + 1.0) * dummy.delta(np.log(np.maximum(_WITHIN * most, 1.0))) / (1.0 - _WITHIN)
-    enough = np.flatnonzero(cut <= _MOST_CUT)
-    if not enough.size:
+    dense = share / np.where(cut < 0.9, 1.0 - cut, 1e-300) * (1.0 + 1e-12)
+    best = int(np.argmin(most * dense))
+    if most[best] * dense[best] > 0.5:
         return None
-    dense = share / (1.0 - float(cut[enough[0]])) * (1.0 + 1e-12)
-    largest = float(most[enough[0]])
-    return WithoutDummies(profile, dummy, share, dense, largest) if largest * dense <= 0.5 else None
+    return WithoutDummies(profile, dummy, share, float(dense[best]), float(most[best]))
 
 
 def counted_bits(number: int, epsilon0: float, neg_log_tail: float) -> SummedMessages:

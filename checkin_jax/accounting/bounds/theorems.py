@@ -50,8 +50,8 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
-    GaussianProfile,
     MessageProfile,
+    Profile,
     one_message,
     profile_of,
     without_dummies,
@@ -313,7 +313,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as `hexagon`."""
-    cut = _cut(unit, _MOST_CUT)
+    cut = _cut(unit, profile_of(unit.randomizer))
     if cut is None:
         return None
     epsilon0, delta0 = cut
@@ -327,21 +327,16 @@ def t_delta(unit: Unit) -> UnitBound | None:
     return _least_of(found)
 
 
-def _cut(unit: Unit, most: float) -> tuple[float, float] | None:
-    """(eps0, delta0) of nearly eps0-LDP messages with a profile near the worst one; None for other messages.
-
-    most: share of delta that all records shown with certainty may have.
-    """
-    randomizer = unit.randomizer
-    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+def _cut(unit: Unit, message: Profile) -> tuple[float, float] | None:
+    """(eps0, delta0) of nearly eps0-LDP messages with this profile, near the worst one; None for other messages."""
+    if unit.worst_of_its_kind or unit.randomizer.gaussian_mu is not None or unit.view == "local":
         return None
-    message = profile_of(randomizer)
     apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
     # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
     share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
     one = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
     epsilon0 = one.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
-    if certain > most * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+    if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
         return None
     # Else the bounds on eps0-LDP messages serve.
     if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
@@ -474,9 +469,13 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
         share = _share(cover, rarely)
         left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
         if left is not None:
-            everybody = AllCut(clients, LocalMessages(1.0, left), mass)
+            rate, everybody = math.exp(-rarely / clients), AllCut(clients, LocalMessages(1.0, left), mass)
+            if (cut := _cut(unit, left)) is not None:
+                pure = StagedClones(NotAll(clients, rate), AnyMessage(cut[0]), mass)
+                if pure.gains:
+                    return BesideDummies(CutRatios(pure, *cut, 1.0), everybody, math.exp(-rarely))
             hidden = TwoLawBesideDummies if fixed else HiddenBesideDummies
-            return hidden(clients, math.exp(-rarely / clients), left, mass, everybody)
+            return hidden(clients, rate, left, mass, everybody)
     return None
 
 
@@ -488,8 +487,10 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
         return None
     fewer, everybody = NotAll(clients, math.exp(-rarely / clients)), Shuffled(clients, 1.0)
     differ, own = randomizer.one_bit, _own_steps(randomizer)
+    if own is not None and not own.narrow(math.inf):
+        return None  # A is as good
     if differ is None:
-        steps = AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
+        steps: Steps = AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
     else:
         # A dummy is a fair bit.
         epsilon0 = fair_bit_epsilon0(randomizer.largest_loss, share)
