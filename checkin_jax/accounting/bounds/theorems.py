@@ -456,7 +456,8 @@ def e_plus(unit: Unit) -> UnitBound | None:
 
 def _share(cover: Cover, rarely: float) -> float:
     """Share of dummies with which a client's message is one, or is not sent, but with probability e^(-rarely / n)."""
-    return -math.expm1(-rarely / cover.num_clients - math.log(cover.rate)) * (1.0 + 1e-12)
+    left = rarely / cover.num_clients + math.log(cover.rate)
+    return -math.expm1(-left) * (1.0 + 1e-12) if left > 0.0 else 0.0
 
 
 def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
