@@ -9,8 +9,8 @@ from oracles.t_star import channel_profile
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.messages.cover import NotAll
 from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.messages.cover import NotAll
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, without_dummies
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -60,11 +60,12 @@ def test_all_messages_tell_at_most_as_much_as_those_that_are_no_dummies(seed):
                 fewer = [krr.histogram_law([*rest, x], left.tolist(), 1.0 - share) for x in target]
                 same = [krr.histogram_law([*rest, x], channel.tolist(), 1.0 - share) for x in target]
                 for c in cs:
-                    truth, above, plain = (
-                        float(krr.hockey_stick(*each, c)) for each in (laws, fewer, same)
-                    )
+                    truth, above, plain = (float(krr.hockey_stick(*each, c)) for each in (laws, fewer, same))
                     assert truth <= above + 1e-12
-                    tight, wrong = max(tight, truth / max(above, 1e-12)), max(wrong, truth / max(plain, 1e-12))
+                    tight, wrong = (
+                        max(tight, truth / max(above, 1e-12)),
+                        max(wrong, truth / max(plain, 1e-12)),
+                    )
     assert tight > 0.9
     assert wrong > 1.02
 
@@ -82,7 +83,9 @@ def test_e_plus_is_above_all_rounds_of_few_clients(seed):
         found = np.full(losses.shape, math.inf)
         for part in (0.1, 0.3, 0.5):
             rarely = -clients * math.log1p(-part / math.exp(mechanism.largest_loss))
-            bound = theorems._beside_dummies(unit(mechanism, clients), Cover(clients, 1.0), rarely * (1 - 1e-9))
+            bound = theorems._beside_dummies(
+                unit(mechanism, clients), Cover(clients, 1.0), rarely * (1 - 1e-9)
+            )
             if bound is None:
                 continue
             value = np.asarray(bound.upper(losses))
@@ -170,7 +173,7 @@ def test_a_step_without_dummies_is_below_the_step_itself_at_a_larger_scale(seed)
 
 @pytest.mark.parametrize(("mu", "clients", "share"), [(1.0, 200, 0.01), (2.0, 10_000, 1e-3)])
 def test_the_profile_without_dummies_is_above_gaussian_ones(mu, clients, share):
-    """Dummies are noise alone, cut where s_A times some record's density is less; records in the ball of radius mu/2."""
+    """Dummies are noise alone, cut where s_A times some record's density is less."""
     left = without_dummies(GaussianProfile(mu), clients, share)
     assert left is not None
     w = np.linspace(-14.0, 14.0, 200_001)
@@ -224,6 +227,8 @@ def test_staged_steps_at_the_mechanisms_own_scale_are_exceeded():
     p, losses = math.exp(epsilon0), np.array([0.0, 0.2])
     rest = np.array([math.comb(59, k) * (p ** (59 - k)) / (1 + p) ** 59 for k in range(60)])
     one, two = (np.append(rest * (1 - q), 0) + np.append(0, rest * q) for q in (p / (1 + p), 1 / (1 + p)))
-    truth = np.array([max(np.maximum(a - math.exp(x) * b, 0).sum() for a, b in ((one, two), (two, one))) for x in losses])
+    truth = np.array(
+        [max(np.maximum(a - math.exp(x) * b, 0).sum() for a, b in ((one, two), (two, one))) for x in losses]
+    )
     assert (np.asarray(right.upper(losses)) >= truth).all()
     assert (np.asarray(fewer.upper(losses)) < truth).any()

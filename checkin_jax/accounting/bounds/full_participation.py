@@ -1,6 +1,6 @@
-"""everybody for messages of a known profile (G2): all clients send, one record is replaced.
+"""everybody: all clients send, one record is replaced; by cut laws (G2), or with a few dummies (E+).
 
-Proofs: docs/theory_gaussian.md.
+Proofs: docs/theory_gaussian.md, docs/theory_shuffle.md.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ class BesideDummies:
 class HiddenBesideDummies(HiddenMessages):
     """E+ for messages of a known profile: T* for the messages that are no dummies, `profile` being theirs."""
 
-    witnesses = ()
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return ()
 
     @property
     def name(self) -> str:

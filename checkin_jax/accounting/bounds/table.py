@@ -168,7 +168,10 @@ def _only_subsampling(unit: Unit) -> str:
 
 def _of_everybody(unit: Unit) -> tuple[str, ...]:
     """Two laws serve one bit and Gaussian messages, unless slots are averaged; the ball is that of noise alone."""
-    adaptive, gaussian = unit.protocol.averaged_slot_choices is not None, unit.randomizer.gaussian_mu is not None
+    adaptive, gaussian = (
+        unit.protocol.averaged_slot_choices is not None,
+        unit.randomizer.gaussian_mu is not None,
+    )
     if gaussian:
         return (_BALL,) if adaptive else (_SAME_BALL,)
     return () if adaptive or unit.randomizer.one_bit is None else (_NOT_ADAPTIVE,)

@@ -313,7 +313,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as `hexagon`."""
-    cut = _cut(unit, profile_of(unit.randomizer))
+    cut = _cut(unit)
     if cut is None:
         return None
     epsilon0, delta0 = cut
@@ -327,10 +327,14 @@ def t_delta(unit: Unit) -> UnitBound | None:
     return _least_of(found)
 
 
-def _cut(unit: Unit, message: Profile) -> tuple[float, float] | None:
-    """(eps0, delta0) of nearly eps0-LDP messages with this profile, near the worst one; None for other messages."""
+def _cut(unit: Unit, left: Profile | None = None) -> tuple[float, float] | None:
+    """(eps0, delta0) of nearly eps0-LDP messages with a profile near the worst one; None for other messages.
+
+    left: profile of the messages without dummies, if these are left out.
+    """
     if unit.worst_of_its_kind or unit.randomizer.gaussian_mu is not None or unit.view == "local":
         return None
+    message = profile_of(unit.randomizer) if left is None else left
     apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
     # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
     share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
@@ -491,7 +495,9 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
     if own is not None and not own.narrow(math.inf):
         return None  # A is as good
     if differ is None:
-        steps: Steps = AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
+        steps: Steps = (
+            AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
+        )
     else:
         # A dummy is a fair bit.
         epsilon0 = fair_bit_epsilon0(randomizer.largest_loss, share)

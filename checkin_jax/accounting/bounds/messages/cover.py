@@ -172,7 +172,9 @@ class Shuffled(_OneRate):
 class NotAll(Shuffled):
     """`Shuffled` in the event that not all clients take part; the rest is counted apart."""
 
-    everybody = 0.0
+    @property
+    def everybody(self) -> float:
+        return 0.0
 
 
 class _InSlots(_OneRate):

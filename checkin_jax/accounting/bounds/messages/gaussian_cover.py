@@ -137,11 +137,11 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
 class TwoLawBesideDummies(_TwoLaws, HiddenBesideDummies):
     """`HiddenBesideDummies` of Gaussian noise by T** where that is smaller than T*; arguments that `serves` allows.
 
-    No message may depend on another of its round. The step of a message without dummies, taken with probability 1 - b,
-    is below 1/(1 - s_A b') times that of the message [docs/theory_shuffle.md].
+    No message may depend on another of its round. The stop-loss transforms of the step of a message without dummies, at
+    k, are at most 1/(1 - b) times those of the message's step at (1 - s_A b') k [docs/theory_shuffle.md].
     """
 
-    profile: WithoutDummies
+    profile: WithoutDummies  # type: ignore[assignment]
 
     @property
     def _mu(self) -> float:
@@ -157,7 +157,9 @@ class TwoLawBesideDummies(_TwoLaws, HiddenBesideDummies):
         knots, found = np.asarray(laws.knots_of(self._mu, self.knot_range)), []
         nearer = knots * (1.0 - self.profile.most * self.profile.dense) * (1.0 - 1e-14)
         for both in super()._laws(c):
-            moved = (np.apply_along_axis(lambda row: np.interp(nearer, knots, row), -1, side) for side in both)
+            moved = (
+                np.apply_along_axis(lambda row: np.interp(nearer, knots, row), -1, side) for side in both
+            )
             right, left = (host(each / (1.0 - self.profile.share) * (1.0 + 1e-12)) for each in moved)
             found.append((right, left))
         return found
