@@ -70,8 +70,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "docs/theory_gaussian.md",
     ),
     "everybody": (
-        "if all clients send, every message is, with a small probability, a dummy that depends on no record, and what "
-        "is left is a sample of the clients; or the laws of messages are cut where the likelihood ratio is large",
+        "if all clients send, a few messages count as dummies that depend on no record, and the others as a sample of "
+        "the clients; or the laws of messages are cut where the likelihood ratio is large",
         "docs/theory_gaussian.md, docs/theory_shuffle.md; compare [BBGN19], Section 5",
     ),
     "subsampling": (
