@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages.likelihood_polytopes import ONE_BIT, Game, Message, OwnLaws, own_game
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, OwnLaws, own_game
 
 # Relative error of transforms (ensured by the caller) and of their differences.
 _MARGIN = 1e-11
@@ -109,14 +109,11 @@ class OwnSteps:
       epsilon0: nats, in (0, 50]. laws: the step set.
       profile: upper bound on the divergence of one message at losses in nats, with relative error below
         5e-12.
-      total_variation: upper bound beta on that of any two records' messages, where all clients send; t*_beta, which is
-        above all steps, is then the last law.
     """
 
     epsilon0: float
     laws: DominatingLaws
     profile: Callable[[np.ndarray], np.ndarray]
-    total_variation: float | None = None
 
     @property
     def idle(self) -> bool:
@@ -152,22 +149,7 @@ class OwnSteps:
         alone = np.asarray(self.profile(losses)) * (1.0 + _MARGIN)
         places, masses = _placed(values, knots)
         places = places / math.expm1(self.epsilon0)
-        if self.total_variation is not None:
-            places, masses = self._with_blanket(above, places, masses)
         return OwnLaws(host(places), host(masses), host(alone))
-
-    def _with_blanket(
-        self, above: np.ndarray, places: np.ndarray, masses: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Places and laws with t*_beta for the last law."""
-        assert self.total_variation is not None
-        unit = math.expm1(self.epsilon0)
-        differ = min(self.total_variation * (unit + 2.0) / unit, 1.0)
-        message = Message(host(self.epsilon0), host(differ))
-        beside, law = np.asarray(ONE_BIT.places(host(above), message)), np.asarray(ONE_BIT.laws(message)[-1])
-        masses = np.pad(masses, ((0, 0), (0, 0), (0, law.size)))
-        masses[:, -1] = np.concatenate([np.zeros(places.shape[1]), law])
-        return np.concatenate([places, beside], axis=1), masses
 
     @functools.cached_property
     def variance(self) -> float:
