@@ -118,12 +118,6 @@ EQUIVALENT = {
         "(step_counts.whole - least)",
     ): "the mean only chooses a number of nodes, whose error is counted",
     (
-        "accounting/bounds/messages/left_out_chain.py",
-        "return float(losses[enough[0]]) if enough.size else math.inf",
-        "0",
-        "(-1)",
-    ): "a larger loss than needed is where the profile ends",
-    (
         "kernels/composition/pld.py",
         "epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round",
         "64.0 * UNIT",
@@ -184,30 +178,6 @@ EQUIVALENT = {
         "(5e-05)",
     ): "further nodes; chords between any nodes are above the profile",
     (
-        "numerics/left_out_clones.py",
-        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "(z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "((z * omega / kappa - q * u) / (1.0 + 1e-12))",
-    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
-    (
-        "numerics/left_out_clones.py",
-        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "(z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "(z * omega / kappa - q * u)",
-    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
-    (
-        "numerics/left_out_clones.py",
-        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "1.0 + 1e-12",
-        "(1.0 - 1e-12)",
-    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
-    (
-        "numerics/left_out_clones.py",
-        "beyond = (z * omega / kappa - q * u) * (1.0 + 1e-12)",
-        "1.0 + 1e-12",
-        "(1.0)",
-    ): "numbers of steps are rounded up by this margin once more; both together are above rounding",
-    (
         "kernels/clones.py",
         "return xp.where(total > 0, part / xp.where(total > 0, total, 1.0), 0.0)",
         "1.0",
@@ -225,18 +195,6 @@ EQUIVALENT = {
         "60",
         "(59)",
     ): "a halving fewer leaves the rate lower by 2^-59 of the mean, which the margin of 1e-9 contains",
-    (
-        "numerics/left_out_clones.py",
-        "variances = float(np.max(each[:-1])), float(each[-1])",
-        "1",
-        "(2)",
-    ): "forecasts how many clients are best left out, and a scale of knots; every choice gives a bound",
-    (
-        "accounting/bounds/messages/left_out_chain.py",
-        "((0.02, 0.05, 0.1, 0.2, 0.4, 0.7), (0.15, 0.5)),",
-        "0.4",
-        "(0.2)",
-    ): "shares that are tried; each of them gives a bound",
 }
 
 

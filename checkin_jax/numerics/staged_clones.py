@@ -18,7 +18,7 @@ from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.messages import staged_games, weighted_clones
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, ONE_BIT, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
 from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.step_laws import OwnSteps
@@ -84,24 +84,6 @@ class AnyMessage:
     def rules(self, message: Message) -> Game:
         del message
         return HEXAGON
-
-
-@dataclasses.dataclass(frozen=True)
-class OneBitMessage(AnyMessage):
-    """Steps of one-bit messages with public coins, every client sending.
-
-    Attributes: differ: upper bound in (0, 1] on the probability that the bits of two records differ.
-    """
-
-    differ: float
-
-    def message(self, losses: Array) -> Message:
-        del losses
-        return Message(host(self.epsilon0), host(self.differ))
-
-    def rules(self, message: Message) -> Game:
-        del message
-        return ONE_BIT
 
 
 # Laws of one message's step, among which the adversary chooses.

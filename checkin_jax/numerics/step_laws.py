@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages.likelihood_polytopes import ONE_BIT, Game, Message, OwnLaws, own_game
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message, OwnLaws, own_game
 
 # Relative error of transforms (ensured by the caller) and of their differences.
 _MARGIN = 1e-11
@@ -79,12 +79,26 @@ def _placed(values: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return knots * np.max(whole, axis=1), masses / whole
 
 
+def left_epsilon0(epsilon0: float, share: float) -> float:
+    """epsilon0 of eps0-LDP messages without this share of them, dummies of any law that is a record's; share < 1/p."""
+    p_minus_1 = math.expm1(epsilon0)
+    return math.log1p(p_minus_1 / (1.0 - share * (1.0 + p_minus_1))) * (1.0 + 1e-15)
+
+
+def fair_bit_epsilon0(epsilon0: float, share: float) -> float:
+    """The same for one eps0-LDP bit, dummies being fair; share < 2/(p + 1)."""
+    p_minus_1 = math.expm1(epsilon0)
+    return math.log1p(p_minus_1 / (1.0 - share * (1.0 + 0.5 * p_minus_1))) * (1.0 + 1e-15)
+
+
 class DominatingLaws(Protocol):
     """Laws that together dominate all steps of a mechanism: `randomizers.step_sets`."""
 
     def knots(self, above: np.ndarray) -> np.ndarray: ...
 
     def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray: ...
+
+    def without(self, share: float) -> DominatingLaws: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,19 +109,29 @@ class OwnSteps:
       epsilon0: nats, in (0, 50]. laws: the step set.
       profile: upper bound on the divergence of one message at losses in nats, with relative error below
         5e-12.
-      total_variation: upper bound beta on that of any two records' messages, where all clients send; t*_beta, which is
-        above all steps, is then the last law.
     """
 
     epsilon0: float
     laws: DominatingLaws
     profile: Callable[[np.ndarray], np.ndarray]
-    total_variation: float | None = None
 
     @property
     def idle(self) -> bool:
         """False: the game is always played."""
         return False
+
+    def without(self, share: float) -> OwnSteps:
+        """Steps of messages of which this share are dummies, which are left out; share < 1/p.
+
+        A dummy is a message of the target's first or second record, equally likely [docs/theory_shuffle.md].
+        """
+
+        def profile(losses: np.ndarray) -> np.ndarray:
+            half = 0.5 * share * np.expm1(losses)
+            inner = np.log1p((np.expm1(losses) - 2.0 * half) / (1.0 + half))
+            return (1.0 + half) / (1.0 - share) * np.asarray(self.profile(inner))
+
+        return OwnSteps(left_epsilon0(self.epsilon0, share), self.laws.without(share), profile)
 
     def narrow(self, number: float) -> bool:
         """True if steps vary less than the law A of their total variation, the largest of which are many."""
@@ -125,22 +149,7 @@ class OwnSteps:
         alone = np.asarray(self.profile(losses)) * (1.0 + _MARGIN)
         places, masses = _placed(values, knots)
         places = places / math.expm1(self.epsilon0)
-        if self.total_variation is not None:
-            places, masses = self._with_blanket(above, places, masses)
         return OwnLaws(host(places), host(masses), host(alone))
-
-    def _with_blanket(
-        self, above: np.ndarray, places: np.ndarray, masses: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Places and laws with t*_beta for the last law."""
-        assert self.total_variation is not None
-        unit = math.expm1(self.epsilon0)
-        differ = min(self.total_variation * (unit + 2.0) / unit, 1.0)
-        message = Message(host(self.epsilon0), host(differ))
-        beside, law = np.asarray(ONE_BIT.places(host(above), message)), np.asarray(ONE_BIT.laws(message)[-1])
-        masses = np.pad(masses, ((0, 0), (0, 0), (0, law.size)))
-        masses[:, -1] = np.concatenate([np.zeros(places.shape[1]), law])
-        return np.concatenate([places, beside], axis=1), masses
 
     @functools.cached_property
     def variance(self) -> float:

@@ -75,10 +75,21 @@ class LaplaceSteps(StepSet):
 
     Attributes:
       epsilon0: nats, in [SHORTEST, LONGEST]. cells: of the grid, at least 3.
+      dummies: share of dummies that is left out, as in `StepSet.without`.
     """
 
     epsilon0: float
     cells: int
+    dummies: float = 0.0
+
+    def without(self, share: float) -> LaplaceSteps:
+        return dataclasses.replace(self, dummies=share)
+
+    @property
+    def _most(self) -> float:
+        """The largest likelihood ratio, less one."""
+        p_minus_1 = math.expm1(self.epsilon0)
+        return p_minus_1 / (1.0 - self.dummies * (1.0 + p_minus_1)) * (1.0 + _OUTWARDS)
 
     @property
     def _width(self) -> float:
@@ -136,24 +147,29 @@ class LaplaceSteps(StepSet):
         x, other, y = np.where(ends, 1.0, 1.0 - rest).T[:, :, None]
         inside = ~ends.T[:, :, None]
         kappa = knots + 1.0 - c
+        # a - c b + (c - 1) h - k h, where of a, b and h the dummies are left out; the rest has mass 1 - dummies.
+        half = 0.5 * self.dummies * knots
+        first, second = 1.0 + half, c - half
         side = np.where(knots < 0.0, -1.0, 1.0)
-        weights = np.stack(np.broadcast_arrays(side * x, -side * c * other, -side * kappa * y))
+        weights = np.stack(np.broadcast_arrays(side * first * x, -side * second * other, -side * kappa * y))
         found = positive_part(records.T[:, :, None], weights)
         # Every term with a positive sign gets its remainder.
-        found += rest * np.where(knots < 0.0, c * inside[1], inside[0])
-        found += rest * inside[2] * np.maximum(-side * kappa, 0.0)
+        signed = [(side * first, inside[0]), (-side * second, inside[1]), (-side * kappa, inside[2])]
+        for weight, cell in signed:
+            found += rest * cell * np.maximum(weight, 0.0)
+        found /= 1.0 - self.dummies
         # Bounds the steps of all records within one cell.
         apart = np.abs(records[:, :2] - records[:, 2:]) + 2.0 * self._width
-        (most, other_most), (least, other_least) = np.exp(apart).T, np.exp(-apart).T
-        high, low = most - c * other_least + c - 1.0, least - c * other_most + c - 1.0
-        far = (knots[None, :] > high[:, None]) | (knots[None, :] < low[:, None])
-        found = np.where(far, 0.0, found)
+        (most, other_most), (least, other_least) = (np.exp(sign * apart).T[..., None] for sign in (1.0, -1.0))
+        high = np.maximum(first * most, first * least) - np.minimum(second * other_least, second * other_most)
+        low = np.minimum(first * most, first * least) - np.maximum(second * other_least, second * other_most)
+        found = np.where(np.where(knots < 0.0, low > kappa, high < kappa), 0.0, found)
         found[:, [0, -1]] = 0.0
         return found
 
     def _places(self, c: float) -> np.ndarray:
-        """Knots from -c (p - 1) to p - 1 at which chords of the two ends' laws are close; [knots]."""
-        top, rest = math.expm1(self.epsilon0) * (1.0 + _OUTWARDS), -math.expm1(-self.epsilon0)
+        """Knots from -c to 1 times `_most` at which chords of the two ends' laws are close; [knots]."""
+        top, rest = self._most, -math.expm1(-self.epsilon0)
         records = np.array([[0.0, 0.0], [self.epsilon0, self.epsilon0], [0.0, self.epsilon0]])[:, :, None]
 
         def side(sign: float, far: float, atom: float, count: int) -> np.ndarray:
@@ -177,7 +193,7 @@ class LaplaceSteps(StepSet):
     @functools.cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(c - 1, knots, transforms) of laws above all triples; [nodes], [nodes, knots], [nodes, laws, knots]."""
-        above = math.expm1(self.epsilon0) * _ABOVE
+        above = self._most * _ABOVE
         knots = np.stack([self._places(1.0 + each) for each in above])
         values = np.stack([self._values(1.0 + each, at) for each, at in zip(above, knots, strict=True)])
         listed, pairs = self._listed

@@ -17,8 +17,9 @@ import numpy as np
 
 # Sizes of the common places of a step set; laws with more places are spread (in convex order) onto the largest size.
 _KNOTS = (16, 32)
-# Relative error of a place: expm1, conversion, a product, a difference, and the division by expm1(epsilon0).
-_ROUNDING = 8.0 * 2.0**-53
+# Relative error of a place: expm1, conversion, leaving dummies out, a product, a difference, and the division by
+# expm1(epsilon0).
+_ROUNDING = 16.0 * 2.0**-53
 # Places closer than this share of their span count as one place.
 _TWINS = 1e-9
 
@@ -36,6 +37,13 @@ class StepSet(abc.ABC):
     @abc.abstractmethod
     def transforms(self, above: np.ndarray, knots: np.ndarray) -> np.ndarray:
         """Upper bounds on E(d - k)_+ at k >= 0, and on E(k - d)_+ at k < 0; [losses, laws, knots]."""
+
+    @abc.abstractmethod
+    def without(self, share: float) -> StepSet:
+        """Steps of what is left of the messages without the dummies, which are `share` of them, a number below 1/p.
+
+        A dummy is a message of the target's first or second record, equally likely [docs/theory_shuffle.md].
+        """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,6 +85,11 @@ class FiniteSteps(StepSet):
             part = np.where(beyond > -error, np.maximum(beyond, 0.0) + error, 0.0)
             found += self.masses[None, :, atom, None] * part
         return found
+
+    def without(self, share: float) -> FiniteSteps:
+        # 1 - share (z + z') / 2
+        left = 1.0 - share * (1.0 + self.other + 0.5 * self.apart)
+        return FiniteSteps(self.apart / left, self.other / left, self.masses * left / (1.0 - share))
 
 
 def steps_of(*laws: Sequence[tuple[float, float, float]]) -> FiniteSteps:

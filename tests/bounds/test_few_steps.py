@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy
 from oracles import exact_rounds as exact
-from oracles import krr, spared_pure
+from oracles import game as game_oracle
+from oracles import krr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
@@ -46,7 +47,7 @@ def test_the_lattice_is_above_the_game_itself(epsilon0, number):
     few = of_number(epsilon0, number, clients)
     for share in (0.0, 1e-4, 0.01, 0.05, 0.2, 0.6):
         above = share * (p - 1.0)
-        value = spared_pure.game((1.0,) * number, p, 1.0 + above)
+        value = game_oracle.game((1.0,) * number, p, 1.0 + above)
         # The game's steps are not centred: each has mean 1 - c.
         truth = value((number - clients) * above) / clients
         found = at_start(few, above) * (p - 1.0) / clients
@@ -79,7 +80,7 @@ def test_shorter_steps_and_fewer_laws_are_exceeded():
     p, number = math.exp(2.0), 3
     few = of_number(2.0, number)
     at, laws = few._laws(few._message(0.1), 0.1)
-    truth = spared_pure.game((1.0,) * number, p, 1.1)((number - 1.0) * 0.1) / (p - 1.0)
+    truth = game_oracle.game((1.0,) * number, p, 1.1)((number - 1.0) * 0.1) / (p - 1.0)
     assert at_start(few, 0.1) >= truth * (1.0 - 1e-9)
     lattice = few.lattice(0.1)
     nearest = np.sign(at) * np.floor(np.abs(at) / lattice.spacing) * lattice.spacing
@@ -156,7 +157,7 @@ def test_weighted_steps_are_above_the_game_in_every_order(epsilon0, counts):
         # The oracle's steps have means 1 - c times their weights.
         rest = (slots - sum(weights)) * above
         orders = {*permutations(weights)}
-        truth = max(spared_pure.game(order, p, 1.0 + above)(-rest) for order in orders) / (p - 1.0)
+        truth = max(game_oracle.game(order, p, 1.0 + above)(-rest) for order in orders) / (p - 1.0)
         found = at_start(few, above)
         assert found >= truth * (1.0 - 1e-9)
         assert found <= 1.05 * truth + 1e-9

@@ -1,6 +1,6 @@
-"""everybody for messages of a known profile (G2): all clients send, one record is replaced.
+"""everybody: all clients send, one record is replaced; by cut laws (G2), or with a few dummies (E+).
 
-Proofs: docs/theory_gaussian.md.
+Proofs: docs/theory_gaussian.md, docs/theory_shuffle.md.
 """
 
 from __future__ import annotations
@@ -181,6 +181,46 @@ class AllCut(CutMessages):
         mean = np.exp(gaussian_profile.log_profile(self.alone.mu / math.sqrt(self.num_clients), losses))
         cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
         return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
+
+
+@dataclasses.dataclass(frozen=True)
+class BesideDummies:
+    """E+: eps0-LDP messages, all clients', a few of which are dummies that depend on no record.
+
+    Every message is a dummy with the same probability, whoever sends it; what is left is a sample of the clients.
+
+    Attributes:
+      hidden: bound on the messages left, in the event that there is a dummy. all_sent: bound if there is none.
+      none_prob: upper bound on the probability of that.
+    """
+
+    hidden: UnitBound
+    all_sent: UnitBound
+    none_prob: float
+    witnesses: tuple[Witness, ...] = ()
+
+    name = "everybody"
+
+    @property
+    def largest_loss(self) -> float:
+        return max(self.hidden.largest_loss, self.all_sent.largest_loss)
+
+    def upper(self, loss: np.ndarray) -> np.ndarray:
+        rest = self.none_prob * np.asarray(self.all_sent.upper(loss))
+        return (np.asarray(self.hidden.upper(loss)) + rest) * (1.0 + ROUNDING)
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenBesideDummies(HiddenMessages):
+    """E+ for messages of a known profile: T* for the messages that are no dummies, `profile` being theirs."""
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return ()
+
+    @property
+    def name(self) -> str:
+        return f"everybody ({self.profile.name} messages)"
 
 
 @functools.lru_cache(maxsize=32)

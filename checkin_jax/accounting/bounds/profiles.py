@@ -29,6 +29,9 @@ MOST_HIDDEN_MU = 16.0
 
 # Bits of a smaller epsilon0 tell hardly less in sums than in messages.
 _WEAK_BIT = 0.1
+# Losses of the table of `WithoutDummies`, and the number of s; s'/s.
+_NEAREST, _FARTHEST, _PLACES, _CUTS = 1e-3, MAX_LOSS, 2400, 40
+_WITHIN = 0.7
 # The largest mu of a Gaussian profile.
 MOST_SHIFT = 40.0
 
@@ -114,6 +117,66 @@ class SummedMessages:
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         return convex.chords(*self.table(*self.arguments), np.asarray(loss, dtype=np.float64)) + TINY
+
+
+@dataclasses.dataclass(frozen=True)
+class WithoutDummies:
+    """Profile of messages without their dummies: the least of the chords of bounds at a table of losses.
+
+    With b the share of dummies, which are draws of one law, cut where it exceeds s_A times some client's, b' = b / (1 -
+    r), r the mass cut, D_0 a bound on the divergence of that law from a message, and any 1 <= s <= s_A, c >= 1,
+
+        D(1 + (c - 1) (1 - s b')) / (1 - b) + (c - 1) b' D_0(s) / (1 - b) ,
+
+    without the second term at s_A [docs/theory_shuffle.md, 3].
+
+    Attributes:
+      profile, dummy: D and D_0. share: b. dense: b'. most: s_A < 1/b'.
+    """
+
+    profile: Profile
+    dummy: Profile
+    share: float
+    dense: float
+    most: float
+
+    largest_loss = math.inf
+
+    @property
+    def name(self) -> str:
+        return self.profile.name
+
+    @functools.cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        losses = np.concatenate([[0.0], np.geomspace(_NEAREST, _FARTHEST, _PLACES)])
+        above, value = np.expm1(losses), np.full(losses.shape, math.inf)
+        for s in np.geomspace(1.0, self.most, _CUTS):
+            found = self.profile.delta(np.log1p(above * (1.0 - s * self.dense)) * (1.0 - 1e-14))
+            if s < self.most * (1.0 - 1e-9):
+                found = found + above * self.dense * self.dummy.delta(np.log(np.array([s])))
+            value = np.minimum(value, found)
+        value = np.minimum(value / (1.0 - self.share) * (1.0 + 1e-11), 1.0)
+        kept = convex.hull(above, np.minimum.accumulate(value))
+        return losses[kept], value[kept]
+
+    def delta(self, loss: np.ndarray) -> np.ndarray:
+        return convex.held_chords(*self._table, np.asarray(loss, dtype=np.float64))
+
+
+def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDummies | None:
+    """Profile of messages without a share of dummies; None if they do not leave half of some message.
+
+    A dummy is a draw of the law of noise alone if messages are Gaussian, of a record's law else.
+    """
+    dummy = GaussianProfile(0.5 * profile.mu) if isinstance(profile, GaussianProfile) else profile
+    most = np.geomspace(1.1, 1e12, 2000)
+    # P[law > s message] (1 - s'/s) <= D_0(s') for each message, at s' = _WITHIN s.
+    cut = (clients + 1.0) * dummy.delta(np.log(np.maximum(_WITHIN * most, 1.0))) / (1.0 - _WITHIN)
+    dense = share / np.where(cut < 0.9, 1.0 - cut, 1e-300) * (1.0 + 1e-12)
+    best = int(np.argmin(most * dense))
+    if most[best] * dense[best] > 0.5:
+        return None
+    return WithoutDummies(profile, dummy, share, float(dense[best]), float(most[best]))
 
 
 def counted_bits(number: int, epsilon0: float, neg_log_tail: float) -> SummedMessages:

@@ -14,7 +14,12 @@ import numpy as np
 
 from checkin_jax.accounting.bounds import profiles
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.full_participation import AllCut, HiddenGaussian
+from checkin_jax.accounting.bounds.full_participation import (
+    AllCut,
+    BesideDummies,
+    HiddenBesideDummies,
+    HiddenGaussian,
+)
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
@@ -25,11 +30,15 @@ from checkin_jax.accounting.bounds.interface import (
     UnitBound,
     minimum,
 )
-from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
-from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, gains
+from checkin_jax.accounting.bounds.messages.cover import NotAll, Occupied, Shuffled, StepCover, UniformSlot
+from checkin_jax.accounting.bounds.messages.gaussian_cover import (
+    TwoLawBesideDummies,
+    TwoLawGaussian,
+    gains,
+    serves,
+)
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
-from checkin_jax.accounting.bounds.messages.left_out import LeftOut, LeftOutLDP
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -39,7 +48,14 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     averaged,
 )
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, MessageProfile, one_message, profile_of
+from checkin_jax.accounting.bounds.profiles import (
+    MOST_HIDDEN_MU,
+    MessageProfile,
+    Profile,
+    one_message,
+    profile_of,
+    without_dummies,
+)
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
@@ -58,12 +74,11 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
-from checkin_jax.numerics import left_out_clones
 from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
-from checkin_jax.numerics.staged_clones import AnyMessage, OneBitMessage, Steps
-from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import ADD_OR_REMOVE, Slots
-from checkin_jax.randomizers import BINARY, MAX_EPSILON0, PureLDP, Randomizer
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
+from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
+from checkin_jax.randomizers import BINARY, MAX_EPSILON0, OneBit, PureLDP, Randomizer
 
 # G2 is tried separately from this rate on; below, T* includes it.
 _NEARLY_ALL = 0.5
@@ -75,6 +90,10 @@ _RARELY_BEYOND = 0.9
 _MANY_TERMS = 4.0 * MOST_TERMS
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
+# E+: -log of the probability of no dummy, beyond log(n/p); the largest share of dummies, in units of 1/p.
+_FEW_PER_CLONE, _MOST_DUMMIES = 3.0, 0.5
+# The same for messages of a known profile: -log of the probability of no dummy, below neg_log_tail, and its least.
+_COMPOSED, _FEWEST_DUMMIES = 17.0, 6.0
 
 
 def clones(unit: Unit) -> UnitBound | None:
@@ -294,7 +313,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
 
 def t_delta(unit: Unit) -> UnitBound | None:
     """Needs: messages that are nearly eps0-LDP, with a profile near the worst for this eps0; as `hexagon`."""
-    cut = _cut(unit, _MOST_CUT)
+    cut = _cut(unit)
     if cut is None:
         return None
     epsilon0, delta0 = cut
@@ -308,21 +327,20 @@ def t_delta(unit: Unit) -> UnitBound | None:
     return _least_of(found)
 
 
-def _cut(unit: Unit, most: float) -> tuple[float, float] | None:
+def _cut(unit: Unit, left: Profile | None = None) -> tuple[float, float] | None:
     """(eps0, delta0) of nearly eps0-LDP messages with a profile near the worst one; None for other messages.
 
-    most: share of delta that all records shown with certainty may have.
+    left: profile of the messages without dummies, if these are left out.
     """
-    randomizer = unit.randomizer
-    if unit.worst_of_its_kind or randomizer.gaussian_mu is not None or unit.view == "local":
+    if unit.worst_of_its_kind or unit.randomizer.gaussian_mu is not None or unit.view == "local":
         return None
-    message = profile_of(randomizer)
+    message = profile_of(unit.randomizer) if left is None else left
     apart, certain = message.delta(np.array([0.0, MAX_EPSILON0]))
     # The cost over all units is then a small share of delta, or a moderate one if messages show their record.
     share = math.exp(17.0 - unit.neg_log_tail) / unit.rate
     one = AllCut(1, LocalMessages(1.0, message), unit.neg_log_tail)
     epsilon0 = one.cut(-math.log(max(_CUT * share, (1.0 + 1e-6) * certain)))
-    if certain > most * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
+    if certain > _MOST_CUT * share or epsilon0 is None or apart < _NEAR_WORST * math.tanh(0.5 * epsilon0):
         return None
     # Else the bounds on eps0-LDP messages serve.
     if unit.epsilon0 is not None and epsilon0 > _RARELY_BEYOND * unit.epsilon0:
@@ -427,52 +445,73 @@ def g2(unit: Unit) -> UnitBound | None:
     return everybody if cover.rate == 1.0 else Minimum((everybody,))
 
 
-def e_star(unit: Unit) -> UnitBound | None:
-    """Needs: a profile; all clients send, or may well do so. Messages that depend on others of the round cost more."""
-    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    mu = randomizer.gaussian_mu
-    if cover is None or unit.sums_noise or (mu is None and unit.epsilon0 is not None):
-        return None
-    missed = -cover.num_clients * math.log(cover.rate)
-    if cover.num_clients < 3 or missed > unit.neg_log_tail or (mu is not None and mu > MOST_HIDDEN_MU):
-        return None
-    everybody = LeftOut(cover.num_clients, profile_of(randomizer), unit.neg_log_tail, adaptive)
-    return everybody if cover.rate == 1.0 else Minimum((everybody,))
-
-
 def e_plus(unit: Unit) -> UnitBound | None:
-    """Needs: eps0-LDP messages, or nearly; all clients send, or may well do so. Messages that adapt cost more.
+    """Needs: a profile; all clients send, or may well do so. One bit depends on no other of its round.
 
     A mechanism that declares the laws of its steps has its own.
     """
-    cover, randomizer, adaptive = unit.cover, unit.randomizer, unit.protocol.averaged_slot_choices is not None
-    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None:
-        return None
-    if -cover.num_clients * math.log(cover.rate) > unit.neg_log_tail:
+    cover, randomizer = unit.cover, unit.randomizer
+    if cover is None or unit.epsilon0 == 0.0 or randomizer.kary is not None or unit.sums_noise:
         return None
     if unit.epsilon0 is None:
-        return _e_plus_cut(unit, cover.num_clients)
-    link = left_out_clones.pure(cover.num_clients, unit.neg_log_tail, _all_sent(randomizer), adaptive)
-    return LeftOutLDP(link) if link.pooled else None
+        return _profile_beside_dummies(unit, cover)
+    return _beside_dummies(unit, cover, _FEW_PER_CLONE + math.log(cover.num_clients) - unit.epsilon0)
 
 
-def _e_plus_cut(unit: Unit, num_clients: int) -> UnitBound | None:
-    """E+ for messages that are nearly eps0-LDP."""
-    cut = None if num_clients < 2 or unit.sums_noise else _cut(unit, 1.0)
-    link = None if cut is None else left_out_clones.nearly_private(num_clients, unit.neg_log_tail, *cut)
-    return None if link is None else LeftOutLDP(link)
+def _share(cover: Cover, rarely: float) -> float:
+    """Share of dummies with which a client's message is one, or is not sent, but with probability e^(-rarely / n)."""
+    left = rarely / cover.num_clients + math.log(cover.rate)
+    return -math.expm1(-left) * (1.0 + 1e-12) if left > 0.0 else 0.0
 
 
-@functools.lru_cache(maxsize=16)
-def _all_sent(randomizer: Randomizer) -> Steps:
-    """Steps for E+: the mechanism's own steps, those of one-bit messages, or those of any eps0-LDP message."""
-    own = _own_steps(randomizer)
-    if randomizer.one_bit is not None:
-        return OneBitMessage(randomizer.largest_loss, randomizer.one_bit)
-    if own is None:
-        return AnyMessage(randomizer.largest_loss)
-    most = math.tanh(0.5 * own.epsilon0)
-    return dataclasses.replace(own, total_variation=min(randomizer.total_variation or most, most))
+def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
+    """E+ for messages of a known profile."""
+    mu, clients, mass = unit.randomizer.gaussian_mu, cover.num_clients, unit.neg_log_tail
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None
+    fixed = mu is not None and serves(clients, mu) and unit.protocol.averaged_slot_choices is None
+    for rarely in (max(mass - _COMPOSED, _FEWEST_DUMMIES), _FEWEST_DUMMIES):
+        share = _share(cover, rarely)
+        left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
+        if left is not None:
+            rate, everybody = math.exp(-rarely / clients), AllCut(clients, LocalMessages(1.0, left), mass)
+            if (cut := _cut(unit, left)) is not None:
+                pure = StagedClones(NotAll(clients, rate), AnyMessage(cut[0]), mass)
+                if pure.gains:
+                    return BesideDummies(CutRatios(pure, *cut, 1.0), everybody, math.exp(-rarely))
+            hidden = TwoLawBesideDummies if fixed else HiddenBesideDummies
+            return hidden(clients, rate, left, mass, everybody)
+    return None
+
+
+def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:
+    """E+ with dummies so rare that there are none with probability exp(-rarely)."""
+    clients, randomizer, mass = cover.num_clients, unit.randomizer, unit.neg_log_tail
+    share = _share(cover, rarely)
+    if share <= 0.0 or share * math.exp(randomizer.largest_loss) > _MOST_DUMMIES:
+        return None
+    fewer, everybody = NotAll(clients, math.exp(-rarely / clients)), Shuffled(clients, 1.0)
+    differ, own = randomizer.one_bit, _own_steps(randomizer)
+    if own is not None and not own.narrow(math.inf):
+        return None  # A is as good
+    if differ is None:
+        steps: Steps = (
+            AnyMessage(left_epsilon0(randomizer.largest_loss, share)) if own is None else own.without(share)
+        )
+    else:
+        # A dummy is a fair bit.
+        epsilon0 = fair_bit_epsilon0(randomizer.largest_loss, share)
+        bits = OneBit(epsilon0=epsilon0, differ=differ)
+        steps = OwnSteps(epsilon0, bits.step_set, bits.profile)
+    if differ is not None and unit.protocol.averaged_slot_choices is None:
+        hidden: UnitBound = OneBitCheckIn(fewer, steps.epsilon0, mass, differ)
+    else:
+        hidden = StagedClones(fewer, steps, mass)
+        if not hidden.gains:
+            return None
+    apart = (randomizer.total_variation or 1.0) / (1.0 - share)
+    all_sent = TotalVariationBound(everybody, steps.epsilon0, min(apart, 1.0), mass)
+    return BesideDummies(hidden, all_sent, math.exp(-rarely))
 
 
 def g4(unit: Unit) -> UnitBound | None:

@@ -144,21 +144,6 @@ def one_bit_laws(message: Message) -> Array:
     return xp.stack([xp.stack(row) for row in rows])
 
 
-@quietly
-def _one_bit_variance(message: Message) -> Array:
-    return message.differ * xp.exp(-message.epsilon0)
-
-
-# One-bit messages with public coins, every client sending: X for all others at x', Y for all others at x.
-ONE_BIT = Game(
-    one_bit_places,
-    one_bit_laws,
-    ((0.5, 0.5), (0.6, 0.4), (0.4, 0.6), (0.75, 0.25), (0.25, 0.75), (0.9, 0.1), (1.0, 0.0), (0.0, 1.0)),
-    _one_bit_variance,
-    10,
-)
-
-
 def _own_candidates(count: int) -> tuple[tuple[float, ...], ...]:
     """Each of the first laws, and mixtures of two and of three of them."""
     first = min(count, 4)

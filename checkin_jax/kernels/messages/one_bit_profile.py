@@ -216,10 +216,12 @@ def profile_upper(
     message: Message,
     losses: Float64[Array, " losses"],
     ceilings: Float64[Array, " losses"],
+    everybody: Float64[Array, ""] | None = None,
 ) -> Float64[Array, " losses"]:
     """Upper bounds on the round's H at e^losses, both directions, 0 <= losses < epsilon0; [losses].
 
-    ceilings: other upper bounds; the maximum over m is not refined above them.
+    ceilings: other upper bounds; the maximum over m is not refined above them. everybody: probability that all clients
+    send, which counts as one message alone; None: rate^clients.
     """
     unit = xp.expm1(message.epsilon0)
 
@@ -229,7 +231,8 @@ def profile_upper(
 
     alone = _alone(message, losses)
     value = by_rows(stop_losses, (losses, ceilings), _ACROSS) * unit / clients
-    value = (value + xp.exp(clients * xp.log(rate)) * alone) * (1.0 + ROUNDING) + FLUSHED
+    all_send = xp.exp(clients * xp.log(rate)) if everybody is None else everybody
+    value = (value + all_send * alone) * (1.0 + ROUNDING) + FLUSHED
     return xp.where(xp.isfinite(value), xp.minimum(value, alone + FLUSHED), alone + FLUSHED)
 
 

@@ -282,20 +282,6 @@ def stage_law(
     return share, xp.where(share[..., -1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
 
 
-def fewer(game: Laws, played: Played, nodes: int) -> tuple[Laws, Played, Array]:
-    """The game at the contour's first nodes, and a bound on the sum of |M_S| / M_S(t) over the others.
-
-    Further steps only lower that sum.
-    """
-    beyond = xp.exp(xp.real(played.total.log_ratio)) + stop_loss.inaccuracy(played.total)
-    few = game._replace(theta=game.theta[..., :nodes], laws=game.laws[..., :nodes])
-    total = played.total._replace(
-        log_ratio=played.total.log_ratio[..., :nodes], drift=played.total.drift[..., :nodes]
-    )
-    left = played._replace(total=total, ratio=played.ratio[..., :nodes])
-    return few, left, xp.sum(beyond[..., nodes:], axis=-1)
-
-
 class Later(NamedTuple):
     """The sum of all steps, its growth and its debt, as in `Played`."""
 

@@ -16,10 +16,13 @@ import math
 
 import numpy as np
 
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages import one_bit_profile
+from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.kernels.round_off import UNIT
-from checkin_jax.numerics import convex, left_out_clones
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.numerics.staged_clones import OneBitMessage
+from checkin_jax.numerics.step_laws import fair_bit_epsilon0
 
 # Runs of numbers of ones; the largest standard deviation of a count that is evaluated so, beyond which E+ serves.
 _RUNS, _WIDEST = 128, 400.0
@@ -49,7 +52,7 @@ def two_counts(num_clients: int, epsilon0: float, neg_log_tail: float) -> tuple[
 def _twice(num_clients: int, epsilon0: float, neg_log_tail: int) -> tuple[np.ndarray, np.ndarray]:
     deviation = _deviation(num_clients, epsilon0)
     if deviation > _WIDEST:
-        one = left_out_clones.pure(num_clients, float(neg_log_tail), OneBitMessage(epsilon0, 1.0)).table
+        one = _many_bits(num_clients, epsilon0, neg_log_tail)
     else:
         one = one_count(num_clients, epsilon0, neg_log_tail)
     losses = _losses(math.sqrt(2.0) * math.tanh(0.5 * epsilon0) / deviation, 2.0 * epsilon0, neg_log_tail)
@@ -69,6 +72,20 @@ def _losses(deviation: float, largest: float, neg_log_tail: float) -> np.ndarray
     far = min(deviation * (math.sqrt(2.0 * neg_log_tail) + 2.0), 0.5 * largest)
     near = np.linspace(0.0, far, 2 + math.ceil(far / (_SPACING * deviation)))
     return np.append(near, np.geomspace(far, largest, _BEYOND)[1:])
+
+
+def _many_bits(num_clients: int, epsilon0: float, neg_log_tail: int) -> tuple[np.ndarray, np.ndarray]:
+    """`one_count` of more bits, by E+ [docs/theory_shuffle.md]: a few of them are dummies."""
+    losses = _losses(math.tanh(0.5 * epsilon0) / _deviation(num_clients, epsilon0), epsilon0, neg_log_tail)
+    rarely = float(neg_log_tail)
+    left = Message(
+        host(fair_bit_epsilon0(epsilon0, -math.expm1(-rarely / num_clients) * (1.0 + 1e-12))), host(1.0)
+    )
+    rate, none = host(math.exp(-rarely / num_clients)), host(math.exp(-rarely))
+    clients, ceilings = host(float(num_clients)), host(np.full(losses.shape, math.inf))
+    found = np.array(one_bit_profile.profile_upper(clients, rate, left, host(losses), ceilings, none))
+    found[-1] = 0.0
+    return losses, found
 
 
 def one_count(num_clients: int, epsilon0: float, neg_log_tail: float) -> tuple[np.ndarray, np.ndarray]:

@@ -152,7 +152,7 @@ class Shuffled(_OneRate):
     ) -> np.ndarray:
         """B0 at these losses; above the ceilings the values need not be sharp."""
         sums = self.sums(neg_log_tail)
-        arguments = sums.clients, sums.rate, message, host(losses), host(ceilings)
+        arguments = sums.clients, sums.rate, message, host(losses), host(ceilings), host(self.everybody)
         return np.asarray(one_bit_profile.profile_upper(*arguments))
 
     def messages(
@@ -166,6 +166,15 @@ class Shuffled(_OneRate):
         """Law of the clones of any eps0-LDP message, or of 3-ary randomized response from below."""
         law = clones.upper_law if upper else clones.lower_law
         return law(host(self.num_clients), host(self.rate), host(epsilon0))
+
+
+@dataclasses.dataclass(frozen=True)
+class NotAll(Shuffled):
+    """`Shuffled` in the event that not all clients take part; the rest is counted apart."""
+
+    @property
+    def everybody(self) -> float:
+        return 0.0
 
 
 class _InSlots(_OneRate):

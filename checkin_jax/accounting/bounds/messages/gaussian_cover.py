@@ -16,10 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import HiddenGaussian, hidden_gaussian
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.full_participation import (
+    HiddenBesideDummies,
+    HiddenGaussian,
+    hidden_gaussian,
+)
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, WithoutDummies
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
@@ -130,15 +134,35 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoLawSlots(_TwoLaws, HiddenSlots):
-    """`HiddenSlots` of Gaussian noise, used = 1, by T** where that is smaller than T*.
+class TwoLawBesideDummies(_TwoLaws, HiddenBesideDummies):
+    """`HiddenBesideDummies` of Gaussian noise by T** where that is smaller than T*; arguments that `serves` allows.
 
-    No message may depend on another of its round.
+    No message may depend on another of its round. The stop-loss transforms of the step of a message without dummies, at
+    k, are at most 1/(1 - b) times those of the message's step at (1 - s_A b') k [docs/theory_shuffle.md].
     """
+
+    profile: WithoutDummies  # type: ignore[assignment]
+
+    @property
+    def _mu(self) -> float:
+        assert isinstance(self.profile.profile, GaussianProfile)
+        return self.profile.profile.mu
 
     @property
     def _star(self) -> HiddenSum:
-        return HiddenSlots(self.slots, self.use_prob, self.profile, self.neg_log_tail, self.failure_prob)
+        known = self.num_clients, self.rate, self.profile, self.neg_log_tail
+        return HiddenBesideDummies(*known, self.everybody)
+
+    def _laws(self, c: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        knots, found = np.asarray(laws.knots_of(self._mu, self.knot_range)), []
+        nearer = knots * (1.0 - self.profile.most * self.profile.dense) * (1.0 - 1e-14)
+        for both in super()._laws(c):
+            moved = (
+                np.apply_along_axis(lambda row: np.interp(nearer, knots, row), -1, side) for side in both
+            )
+            right, left = (host(each / (1.0 - self.profile.share) * (1.0 + 1e-12)) for each in moved)
+            found.append((right, left))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,234 @@
+"""E+: a few of the messages of a round in which all send are dummies; its proof on exact rounds, one-sided."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles import krr
+from oracles.t_star import channel_profile
+
+import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.hexagon import StagedClones
+from checkin_jax.accounting.bounds.messages.cover import NotAll
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, without_dummies
+from checkin_jax.accounting.bounds.unit_facts import Unit
+from checkin_jax.numerics.step_laws import OwnSteps
+from checkin_jax.protocols import REPLACE, Cover
+from checkin_jax.randomizers.laplace_steps import laplace_steps
+
+pytestmark = pytest.mark.usefixtures("x64")
+MASS = 31.0
+
+
+def random_channel(rng: np.random.Generator) -> np.ndarray:
+    """A random randomizer of two or three records and outputs, its laws within a factor of at most six."""
+    records = int(rng.integers(2, 4))
+    rows = np.array(krr.random_extremal_channel(rng, records, math.exp(rng.uniform(0.3, 1.8))), dtype=float)
+    rows = 0.95 * rows[:, rows[0] > 1e-6] + 0.05 / np.sum(rows[0] > 1e-6)
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
+def largest(channel: np.ndarray, clients: int, cs: np.ndarray, prob: float = 1.0) -> np.ndarray:
+    """The largest H_c over all data sets at these c, each client sending with this probability."""
+    pairs = [
+        [float(krr.hockey_stick(*pair, c)) for c in cs]
+        for pair in krr.neighbouring_laws(channel.tolist(), clients, prob)
+    ]
+    return np.max(pairs, axis=0)
+
+
+def unit(randomizer: cj.Randomizer, clients: int, mass: float = MASS) -> Unit:
+    return Unit(cj.Shuffle(num_clients=clients), randomizer, "messages", REPLACE, mass)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.turns(3)
+def test_all_messages_tell_at_most_as_much_as_those_that_are_no_dummies(seed):
+    """Shuffled check-in with the residual randomizer is above; with the randomizer itself it is not."""
+    rng, tight, wrong = np.random.default_rng(seed), 0.0, 0.0
+    for _ in range(8):
+        channel, clients = random_channel(rng), int(rng.integers(2, 5))
+        cs = 1.0 + np.array([0.0, 0.1, 0.4])
+        for target in ((0, 1), (1, 0)):
+            dummy = 0.5 * (channel[0] + channel[1])
+            share = rng.uniform(0.1, 0.8) / float(np.max(dummy / channel))
+            left = (channel - share * dummy) / (1.0 - share)
+            assert left.min() >= 0.0
+            for rest in ([0] * (clients - 1), [1] * (clients - 1), [0, 1, 1, 0][: clients - 1]):
+                laws = [krr.histogram_law([*rest, x], channel.tolist(), 1) for x in target]
+                fewer = [krr.histogram_law([*rest, x], left.tolist(), 1.0 - share) for x in target]
+                same = [krr.histogram_law([*rest, x], channel.tolist(), 1.0 - share) for x in target]
+                for c in cs:
+                    truth, above, plain = (float(krr.hockey_stick(*each, c)) for each in (laws, fewer, same))
+                    assert truth <= above + 1e-12
+                    tight, wrong = (
+                        max(tight, truth / max(above, 1e-12)),
+                        max(wrong, truth / max(plain, 1e-12)),
+                    )
+    assert tight > 0.9
+    assert wrong > 1.02
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.turns(3)
+def test_e_plus_is_above_all_rounds_of_few_clients(seed):
+    """Its value for any probability of no dummy, over all data sets; without that event it is exceeded."""
+    rng, reached, wrong = np.random.default_rng(100 + seed), 0.0, 0.0
+    for _ in range(5):
+        channel, clients = random_channel(rng), int(rng.integers(3, 6))
+        mechanism = cj.FiniteMechanism(probabilities=channel)
+        losses = mechanism.largest_loss * np.array([0.0, 0.05, 0.2, 0.5])
+        truth = largest(channel, clients, np.exp(losses))
+        found = np.full(losses.shape, math.inf)
+        for part in (0.1, 0.3, 0.5):
+            rarely = -clients * math.log1p(-part / math.exp(mechanism.largest_loss))
+            bound = theorems._beside_dummies(
+                unit(mechanism, clients), Cover(clients, 1.0), rarely * (1 - 1e-9)
+            )
+            if bound is None:
+                continue
+            value = np.asarray(bound.upper(losses))
+            assert (value >= truth - 1e-12).all()
+            found = np.minimum(found, value)
+            wrong = max(wrong, float(np.max(truth - np.asarray(bound.hidden.upper(losses)))))
+        reached = max(reached, float(np.max(truth / found)))
+    assert reached > 0.8
+    assert wrong > 1e-3
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_steps_without_dummies_are_those_of_the_residual_randomizer(share):
+    rng = np.random.default_rng(5)
+    channel = random_channel(rng)
+    x, other = 0, 1
+    dummy = 0.5 * (channel[x] + channel[other])
+    left = (channel - share * dummy) / (1.0 - share)
+    steps = cj.FiniteMechanism(probabilities=channel).step_set
+    above = np.array([0.0, 0.2, 0.7])
+    knots = np.linspace(-2.0, 2.0, 9)[None] * np.ones((3, 1))
+    found = steps.without(share).transforms(above, knots)
+    side = np.where(knots < 0.0, -1.0, 1.0)
+    for record in left:
+        d = (left[x] - (1.0 + above[:, None]) * left[other]) / record + above[:, None]
+        each = np.maximum(side[:, None, :] * (d[:, :, None] - knots[:, None, :]), 0.0)
+        exact = np.einsum("a,cak->ck", record, each)
+        apart = np.abs(found - exact[:, None]).max(axis=(0, 2))
+        assert apart.min() < 1e-9
+
+
+@pytest.mark.parametrize(("epsilon0", "share"), [(0.5, 0.05), (2.0, 0.02), (4.0, 0.004)])
+def test_steps_of_laplace_noise_without_dummies_by_integration(epsilon0, share):
+    """Ends of the interval, and records between, against sums over a fine grid; with dummies they are smaller."""
+    steps, plain = laplace_steps(epsilon0).without(share), laplace_steps(epsilon0)
+    w = np.linspace(-30.0, epsilon0 + 30.0, 400_001)
+    step = w[1] - w[0]
+
+    def density(record: float) -> np.ndarray:
+        return 0.5 * np.exp(-np.abs(w - record))
+
+    above = np.array([0.0, 0.1 * math.expm1(epsilon0)])
+    knots = steps.knots(above)
+    found, other = steps.transforms(above, knots), plain.transforms(above, plain.knots(above))
+    near, wrong = False, False
+    for x, x_other, y in ((0, 1, 0), (0, 1, 1), (1, 0, 0), (0, 1, 0.4), (0.2, 0.9, 0.6)):
+        a, b, h = (density(epsilon0 * each) for each in (x, x_other, y))
+        dummy = 0.5 * share * (a + b)
+        for i, (each, at) in enumerate(zip(above, knots)):
+            d = (a - (1.0 + each) * b + each * dummy) / (h - dummy) + each
+            side = np.where(at < 0.0, -1.0, 1.0)
+            exact = np.array(
+                [np.sum((h - dummy) * np.maximum(s * (d - k), 0.0)) for s, k in zip(side, at)]
+            ) * (step / (1.0 - share))
+            # One mixture of the laws is above; the largest of them at every knot is, too.
+            assert (found[i].max(axis=0)[1:-1] >= exact[1:-1] * (1.0 - 1e-4) - 1e-9).all()
+            near |= bool((found[i].max(axis=0)[1:-1] < 1.1 * exact[1:-1]).any())
+            own = np.interp(at, plain.knots(above)[i], other[i].max(axis=0))
+            wrong |= bool((exact > own * (1.0 + 1e-3))[1:-1].any())
+    assert near
+    assert wrong
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_without_dummies_is_below_the_step_itself_at_a_larger_scale(seed):
+    """Taken with probability 1 - b: stop-loss transforms of both sides; half of the scale's excess is too little."""
+    rng, wrong = np.random.default_rng(seed), 0.0
+    for _ in range(50):
+        a, b, h, dummy = rng.dirichlet(np.ones(5), 4) * 0.9 + 0.02
+        theta = rng.uniform(0.05, 0.5)
+        share = theta / float(np.max(dummy / h))
+        c = 1.0 + rng.uniform(0.0, 1.0)
+        left = [(each - share * dummy) / (1.0 - share) for each in (a, b, h)]
+        before, after = ((p - c * q) / r + c - 1.0 for p, q, r in ((a, b, h), left))
+        for k in np.linspace(-2.0, 2.0, 21):
+            side = -1.0 if k < 0.0 else 1.0
+            ours = (1.0 - share) * float(left[2] @ np.maximum(side * (after - k), 0.0))
+            scaled, less = (
+                float(h @ np.maximum(side * (before - k * (1.0 - t)), 0.0)) for t in (theta, 0.2 * theta)
+            )
+            assert ours <= scaled + 1e-12
+            wrong = max(wrong, ours - less)
+    assert wrong > 1e-4
+
+
+@pytest.mark.parametrize(("mu", "clients", "share"), [(1.0, 200, 0.01), (2.0, 10_000, 1e-3)])
+def test_the_profile_without_dummies_is_above_gaussian_ones(mu, clients, share):
+    """Dummies are noise alone, cut where s_A times some record's density is less."""
+    left = without_dummies(GaussianProfile(mu), clients, share)
+    assert left is not None
+    w = np.linspace(-14.0, 14.0, 200_001)
+    step = w[1] - w[0]
+
+    def density(record: float) -> np.ndarray:
+        return np.exp(-0.5 * (w - record) ** 2) / math.sqrt(2.0 * math.pi)
+
+    records = 0.5 * mu * np.array([-1.0, 0.0, 0.3, 1.0])
+    allowed = np.all([density(0.0) <= left.most * density(each) for each in records], axis=0)
+    dummy = np.where(allowed, density(0.0), 0.0)
+    dummy /= dummy.sum() * step
+    assert (share * dummy <= left.dense * density(0.0) * (1.0 + 1e-6)).all()
+    losses = np.array([0.0, 0.05, 0.3, 1.0, 2.0, 4.0])
+    value, reached = left.delta(losses), 0.0
+    for first in records:
+        for second in records:
+            one, two = ((density(each) - share * dummy) / (1.0 - share) for each in (first, second))
+            assert min(one.min(), two.min()) >= -1e-12
+            told = np.array([np.maximum(one - math.exp(x) * two, 0.0).sum() * step for x in losses])
+            assert (told <= value + 1e-7).all()
+            reached = max(reached, float(np.max(told[:4] / value[:4])))
+    assert reached > 0.9
+    # Dummies that are not left out tell less.
+    assert (GaussianProfile(mu).delta(losses)[1:4] < value[1:4]).all()
+
+
+def test_the_profile_without_dummies_is_above_those_of_finite_randomizers():
+    rng = np.random.default_rng(7)
+    for _ in range(10):
+        channel = random_channel(rng)
+        mechanism = cj.FiniteMechanism(probabilities=channel)
+        share = 0.2 / math.exp(mechanism.largest_loss)
+        left = without_dummies(MessageProfile(mechanism), 50, share)
+        assert left is not None
+        rest = (channel - share * channel[0]) / (1.0 - share)
+        losses = np.linspace(0.0, mechanism.largest_loss, 7)
+        exact = channel_profile(rest)(np.exp(losses))
+        assert (left.delta(losses) >= exact - 1e-12).all()
+
+
+def test_staged_steps_at_the_mechanisms_own_scale_are_exceeded():
+    """Whoever forgets that dummies are left out: many dummies, the mechanism's own steps."""
+    clients, epsilon0 = 60, 1.0
+    bits = cj.OneBit(epsilon0=epsilon0)
+    rarely = 10.0
+    share = -math.expm1(-rarely / clients)
+    steps = OwnSteps(epsilon0, bits.step_set, bits.profile)
+    fewer = StagedClones(NotAll(clients, 1.0 - share), steps, MASS)
+    right = theorems._beside_dummies(unit(bits, clients), Cover(clients, 1.0), rarely)
+    p, losses = math.exp(epsilon0), np.array([0.0, 0.2])
+    rest = np.array([math.comb(59, k) * (p ** (59 - k)) / (1 + p) ** 59 for k in range(60)])
+    one, two = (np.append(rest * (1 - q), 0) + np.append(0, rest * q) for q in (p / (1 + p), 1 / (1 + p)))
+    truth = np.array(
+        [max(np.maximum(a - math.exp(x) * b, 0).sum() for a, b in ((one, two), (two, one))) for x in losses]
+    )
+    assert (np.asarray(right.upper(losses)) >= truth).all()
+    assert (np.asarray(fewer.upper(losses)) < truth).any()
