@@ -32,6 +32,8 @@ from checkin_jax.numerics.staged_clones import Steps
 _SPACING, _COARSER, _MANY, _REACH, _BEYOND = 0.05, 2.4, 16.0, 6.0, 1.5
 # Most points of the lattice, most products for one c, and up to which a game is played though it could be staged.
 _POINTS, _WORK, _CHEAP = 1 << 12, 1.5e8, 6e7
+# Time of one step besides its products, in products.
+_OVERHEAD = 5e4
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
 # A compiled program: the most messages, and losses that are evaluated at once.
@@ -186,7 +188,8 @@ class FewSteps:
         lattice, kinds = self.lattice(0.0), len(self.weights)
         plays = kinds * (math.comb(self._most + kinds, kinds) - 1)
         moves = lattice.moves(at, laws)[0].size
-        return float(lattice.size * plays * moves * len(laws)) if lattice.size < _POINTS else math.inf
+        each = float(lattice.size * moves * len(laws)) + _OVERHEAD
+        return plays * each if lattice.size < _POINTS else math.inf
 
     @property
     def affordable(self) -> bool:

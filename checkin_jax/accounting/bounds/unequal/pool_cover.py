@@ -135,10 +135,9 @@ class ClientPool:
         return np.asarray(one_bit_profile.pooled_upper(self._steps, message, host(losses)))
 
     def many(self, neg_log_tail: float) -> bool:
-        """True if there are enough messages for a staged game."""
-        return (
-            staged_clones.pool_stages(self.size.sizes, self.size.masses, self.theta, neg_log_tail) is not None
-        )
+        """True if there are enough messages for a staged game, in a pool of the mean size."""
+        usual = np.floor([self.size.mean])
+        return staged_clones.pool_stages(usual, np.ones(1), self.theta, neg_log_tail) is not None
 
     def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
         """The game of these steps, played where they are few, else staged; None if there is neither."""
