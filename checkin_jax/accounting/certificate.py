@@ -32,6 +32,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, most_total_variation
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.select import whole_run
+from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalScores
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.laws import sides_above
 from checkin_jax.accounting.composition.search import SHRINK, Found
@@ -201,7 +202,12 @@ def _below(units: Units, g: Guarantee) -> tuple[float, dict[str, Any]]:
     found, reverse = compose.knots_below(witnesses, g.delta)
     if _places(found) > _MOST_PLACES:
         witnesses = [
-            (dataclasses.replace(one, follows_outcomes=False) if isinstance(one, LabelSum) else one, count)
+            (
+                dataclasses.replace(one, follows_outcomes=False)
+                if isinstance(one, LabelSum | UnequalScores)
+                else one,
+                count,
+            )
             for one, count in witnesses
         ]
         found, reverse = compose.knots_below(witnesses, g.delta)

@@ -53,7 +53,7 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne
+from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne, unequal_labels
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.contention import win_prob
@@ -474,7 +474,7 @@ def _of_law(unit: Unit, law: LabelLaws) -> list[Witness]:
     mass, profile = unit.neg_log_tail, LabelProfile(law)
     population, step_cover = populations.covering_population(unit), _step_cover(unit)
     if population is not None:
-        return [UnequalMessagesOfOne(population.rate, population.theirs, mass, law)]
+        return [unequal_labels(population.rate, population.theirs, mass, law)]
     if isinstance(step_cover, Shuffled):
         messages = HiddenMessages(step_cover.num_clients, step_cover.rate, profile, mass)
         return _also_by_scores(LabelsAtOneRecord(messages, law))

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +27,13 @@ from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
-# Spacing of the lattice in standard deviations of a step; its reach beyond the start and zero in standard deviations
-# of the sum, and in units of p - 1.
-_SPACING, _REACH, _BEYOND = 0.05, 6.0, 1.5
+# Spacing of the lattice in standard deviations of a step, the most by which it is coarser, and from so many messages
+# on; its reach beyond the start and zero in standard deviations of the sum, and in units of p - 1.
+_SPACING, _COARSER, _MANY, _REACH, _BEYOND = 0.05, 2.4, 16.0, 6.0, 1.5
 # Most points of the lattice, most products for one c, and up to which a game is played though it could be staged.
 _POINTS, _WORK, _CHEAP = 1 << 12, 1.5e8, 6e7
+# Time of one step besides its products, in products.
+_OVERHEAD = 5e4
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
 # A compiled program: the most messages, and losses that are evaluated at once.
@@ -55,6 +57,10 @@ class _Lattice:
         length = 2.0 * reach - start
         spacing = max(spacing, length / _POINTS)
         return cls(start, spacing, math.ceil(reach / spacing), math.ceil(length / spacing) + 1)
+
+    def at(self, value: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """A convex function's values at places of the lattice's range, from above: chords between its points."""
+        return np.interp((places - self.start) / self.spacing + self.before, np.arange(self.size), value)
 
     def nothing(self) -> np.ndarray:
         """V_0 at all points."""
@@ -102,6 +108,7 @@ class FewSteps:
       weights: of the kinds of messages, times n. counts: numbers of messages of each kind, [cases, kinds].
       mean: upper bound on the mean of a value given for each case.
       square: approximate sum of the squared weights; only the losses and the lattice depend on it.
+      starts: places at which cases begin, over -(c - 1)/(p - 1), [cases]; None: n, in every case.
     """
 
     clients: float
@@ -112,29 +119,45 @@ class FewSteps:
     counts: np.ndarray
     mean: Callable[[np.ndarray], float]
     square: float
+    starts: np.ndarray | None = None
 
     @property
     def _most(self) -> int:
         """Largest number of messages."""
         return int(self.counts.sum(axis=1).max())
 
+    @functools.cached_property
+    def _cases(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Indices of the cases of each number of messages of every kind."""
+        numbers, which = np.unique(self.counts, axis=0, return_inverse=True)
+        return {tuple(each): np.flatnonzero(which.ravel() == i) for i, each in enumerate(numbers.tolist())}
+
+    @functools.cached_property
+    def _begin(self) -> np.ndarray:
+        """`starts`, in every case."""
+        return np.broadcast_to(self.clients if self.starts is None else self.starts, len(self.counts))
+
     def played(self, lattice: _Lattice, at: np.ndarray, laws: np.ndarray) -> float:
-        """Mean value of the game at the start."""
+        """Mean value of the game; the lattice is around the lowest start."""
         moves = [lattice.moves(weight * at, laws) for weight in self.weights]
-        most = self.counts.max(axis=0)
-        values = {(0,) * len(moves): lattice.nothing()}
-        starts = {played: value[lattice.before] for played, value in values.items()}
-        for _ in range(self._most):
+        places, most = lattice.start * (self._begin / self._begin.max()), self.counts.max(axis=0)
+        values, found = {(0,) * len(moves): lattice.nothing()}, np.zeros(places.size)
+        for number in range(self._most + 1):
+            for played, value in values.items():
+                if played in self._cases:
+                    cases = self._cases[played]
+                    found[cases] = lattice.at(value, places[cases])
+            if number == self._most:
+                break
             longer: dict[tuple[int, ...], np.ndarray] = {}
             for played, value in values.items():
                 for kind, move in enumerate(moves):
                     more = (*played[:kind], played[kind] + 1, *played[kind + 1 :])
                     if more[kind] <= most[kind]:
-                        found = lattice.after(value, *move)
-                        longer[more] = np.maximum(longer[more], found) if more in longer else found
+                        after = lattice.after(value, *move)
+                        longer[more] = np.maximum(longer[more], after) if more in longer else after
             values = longer
-            starts |= {played: value[lattice.before] for played, value in values.items()}
-        return self.mean(np.array([starts[tuple(case)] for case in self.counts.tolist()]))
+        return self.mean(found)
 
     def _message(self, above: float) -> Message:
         """Parameters of a step at c = 1 + above."""
@@ -143,7 +166,8 @@ class FewSteps:
 
     def _laws(self, message: Message, above: float) -> tuple[np.ndarray, np.ndarray]:
         rules = self.steps.rules(message)
-        return np.asarray(rules.places(host(above), message)), np.asarray(rules.laws(message))[:-1]
+        laws = np.unique(np.asarray(rules.laws(message))[:-1], axis=0)
+        return np.asarray(rules.places(host(above), message)), laws
 
     @property
     def deviation(self) -> float:
@@ -151,18 +175,21 @@ class FewSteps:
         return math.sqrt(self.square * self.steps.variance)
 
     def lattice(self, above: float) -> _Lattice:
-        start = -self.clients * above / math.expm1(self.steps.epsilon0)
-        # The largest step is a lattice point.
-        spacing = 1.0 / math.ceil(1.0 / (_SPACING * math.sqrt(self.steps.variance)))
+        start = -float(self._begin.max()) * above / math.expm1(self.steps.epsilon0)
+        # Kinks of the value are smoothed by many messages. The largest step is a lattice point.
+        coarser = min(max(math.sqrt(self.square / _MANY), 1.0), _COARSER)
+        spacing = 1.0 / math.ceil(1.0 / (coarser * _SPACING * math.sqrt(self.steps.variance)))
         return _Lattice.around(start, _REACH * self.deviation + _BEYOND, spacing)
 
     @functools.cached_property
     def _work(self) -> float:
         """Number of products for one c; infinity if the lattice is too large."""
         at, laws = self._laws(self._message(0.0), 0.0)
-        size, kinds = self.lattice(0.0).size, len(self.weights)
+        lattice, kinds = self.lattice(0.0), len(self.weights)
         plays = kinds * (math.comb(self._most + kinds, kinds) - 1)
-        return 2.0 * size * plays * at.size * len(laws) if size < _POINTS else math.inf
+        moves = lattice.moves(at, laws)[0].size
+        each = float(lattice.size * moves * len(laws)) + _OVERHEAD
+        return plays * each if lattice.size < _POINTS else math.inf
 
     @property
     def affordable(self) -> bool:
@@ -200,32 +227,53 @@ def problem(step_counts: StepCounts, steps: Steps, everybody: float, neg_log_tai
     """The game of few messages; None for many or none, or if one dominating law is nearly as good.
 
     Args:
-      step_counts: the law of the number of messages, binomial if step_counts.rate < 1.
+      step_counts: the law of the number of messages, binomial if step_counts.rate < 1; clients is a number, or given
+        for each of the numbers of messages.
       everybody: upper bound on the probability that no other client hides the target.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
     rate, rest = float(step_counts.rate), everybody
     counts, masses = np.asarray(step_counts.counts), np.asarray(step_counts.masses)
-    if steps.idle or everybody >= 1.0:
+    clients = np.broadcast_to(np.asarray(step_counts.clients), counts.shape)
+    if everybody >= 1.0:
         return None
     if rate < 1.0:
-        clients, needed = float(counts[0]), -log_rest(neg_log_tail)
-        last = min(float(chernoff.most(clients, rate, np.array(needed))), clients - 1.0)
+        every, needed = float(counts[0]), -log_rest(neg_log_tail)
+        last = min(float(chernoff.most(every, rate, np.array(needed))), every - 1.0)
         if last > _POINTS:
             return None
-        counts = np.arange(last + 1.0)
-        masses = np.exp(np.asarray(binomial.log_pmf(counts, clients, rate))) * (1.0 + 1e-10)
-        if last < clients - 1.0:
+        counts, clients = np.arange(last + 1.0), np.full(int(last) + 1, every)
+        masses = np.exp(np.asarray(binomial.log_pmf(counts, every, rate))) * (1.0 + 1e-10)
+        if last < every - 1.0:
             rest += math.exp(-needed)
-    order = np.argsort(counts, kind="stable")
-    order = order[masses[order] > 0.0]
-    counts, masses = counts[order], masses[order]
-    if not counts.size or not 1.0 <= counts[-1] <= _POINTS or (counts != np.floor(counts)).any():
+    return _game(_Cases(counts, clients, masses / clients), steps, rest, neg_log_tail)
+
+
+class _Cases(NamedTuple):
+    """Numbers of messages, places at which the game begins over -(c - 1)/(p - 1), and weights; [cases].
+
+    weights: factors of the values in units of p - 1; their sum is about the weight of one message.
+    """
+
+    counts: np.ndarray
+    starts: np.ndarray
+    weights: np.ndarray
+
+
+def _game(cases: _Cases, steps: Steps, rest: float, neg_log_tail: float) -> FewSteps | None:
+    """The game of messages of one weight; None for many or none, or if it is idle."""
+    counts, starts, weights = (part[cases.weights > 0.0] for part in cases)
+    if (
+        steps.idle
+        or not counts.size
+        or not 1.0 <= counts.max() <= _POINTS
+        or (counts != np.floor(counts)).any()
+    ):
         return None
-    known = float(step_counts.clients), steps, neg_log_tail, rest
-    square = float(masses @ counts) / float(masses.sum())
-    cases = counts.astype(int)[:, None]
-    found = FewSteps(*known, (1.0,), cases, lambda values: float(masses @ values), square)
+    clients = 1.0 / float(weights.sum())
+    shares = weights * clients
+    known = clients, steps, neg_log_tail, rest, (1.0,), counts.astype(int)[:, None]
+    found = FewSteps(*known, lambda values: float(shares @ values), float(shares @ counts), starts)
     return found if found.affordable else None
 
 
@@ -234,6 +282,33 @@ def played_or_staged(
 ) -> FewSteps | GameArguments | None:
     """The game as it is to be evaluated: played, which is sharper, if that is cheap or the only way, else staged."""
     return few if few is not None and few.cheap else staged() or few
+
+
+def pool(
+    sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, neg_log_tail: float
+) -> FewSteps | None:
+    """T1h+ for unequal check-in rates: a target hidden in a pool. None as for `problem`.
+
+    Args: as for `staged_clones.pool`, without an order of the rates.
+    """
+    needed = -log_rest(neg_log_tail)
+    rest = rate * float(masses @ np.exp(sizes * math.log(theta))) * (1.0 + 1e-9)
+    # The target's message is one more than those of the pool.
+    last = min(float(chernoff.most(float(sizes.max()), theta, np.array(needed))) + 1.0, float(sizes.max()))
+    if not 1.0 <= last <= _POINTS:
+        return None
+    if last < sizes.max():
+        rest += rate * math.exp(-needed)
+    number, counts = (
+        part.ravel() for part in np.meshgrid(sizes + 1.0, np.arange(1.0, last + 1.0), indexing="ij")
+    )
+    mass, here = np.repeat(masses, int(last)), counts < number
+    number, counts, mass = number[here], counts[here], mass[here]
+    members = np.exp(np.asarray(binomial.log_pmf(counts, number, theta))) * (1.0 + 1e-10)
+    # Rounded down: the bound falls with it.
+    absent = (1.0 - rate) * theta / ((1.0 - theta) * rate)
+    starts = ((number - counts) * absent + counts) * (1.0 - 1e-14)
+    return _game(_Cases(counts, starts, mass * members * rate / (theta * number)), steps, rest, neg_log_tail)
 
 
 def binomial_profile(

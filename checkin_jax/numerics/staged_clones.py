@@ -177,6 +177,18 @@ def nodes_for(mean: float) -> int:
     return staged_games.MANY if mean > _MANY_STEPS else staged_games.USUAL
 
 
+def pool_stages(
+    sizes: np.ndarray, masses: np.ndarray, theta: float, neg_log_tail: float
+) -> staged_games.Stages | None:
+    """Stages for the smallest pool that hides the target; None if there are too few steps."""
+    hiding = sizes[(masses > 0) & (sizes >= 1.0)]
+    if not hiding.size:
+        return None
+    number = float(hiding[0]) + 1.0
+    least = StepCounts(host(number), host(theta), host([number]), host([1.0]))
+    return stages(least, theta ** float(hiding[0]), neg_log_tail)
+
+
 def pool(
     sizes: np.ndarray, masses: np.ndarray, theta: float, rate: float, steps: Steps, neg_log_tail: float
 ) -> GameArguments | None:
@@ -187,16 +199,11 @@ def pool(
       rate: g, the target's rate, in (0, 1]. There is no proof, and the result is None, if g > theta.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
-    kept = (masses > 0) & (sizes >= 1.0)
-    if rate > theta or not kept.any():
+    kept, chosen = (masses > 0) & (sizes >= 1.0), pool_stages(sizes, masses, theta, neg_log_tail)
+    if rate > theta or chosen is None or steps.idle:
         return None
     number, parts = sizes[kept] + 1.0, masses[kept]
-    # Drops a smallest pool of negligible mass, which would allow few early steps.
     everybody = np.exp(sizes[kept] * math.log(theta))
-    least = StepCounts(host(number[0]), host(theta), host([number[0]]), host([1.0]))
-    chosen = stages(least, float(everybody[0]), neg_log_tail)
-    if chosen is None or steps.idle:
-        return None
     mean = theta * float(number[-1])
     deviation = rate * math.sqrt(steps.variance / mean) * math.expm1(steps.epsilon0)
     lost = rate * float(parts @ everybody + masses[~kept].sum()) * (1.0 + 1e-9)

@@ -34,10 +34,12 @@ class Slots(NamedTuple):
       shown: probability that the server outputs the slot that a client picks.
       hidden: True if an empty slot shows a dummy that is indistinguishable from a message.
       total: number of slots that a unit shows. minibatch: number of successive slots summed in the view "aggregate".
-      contested: True if exactly `num_rivals` clients may be in each slot, independently and each with probability
-        exactly `rival_prob`, and the slot shows a uniformly drawn one of its clients.
+      contested: True if the others choose their slots independently, each in one at most, and a slot shows a uniformly
+        drawn one of its clients.
       empty_prob: upper bound on the probability that the others leave a slot empty, for a behaviour for which
         `use_prob_lower` is a bound, too; below 1 only if they choose their slots independently.
+      fewest: (N, q), where contested: the others in a slot are stochastically at least Bin(N, q); None: that of exactly
+        `num_rivals` clients, each with probability exactly `rival_prob`.
     """
 
     number: int
@@ -51,6 +53,14 @@ class Slots(NamedTuple):
     minibatch: int
     contested: bool = False
     empty_prob: float = 1.0
+    fewest: tuple[int, float] | None = None
+
+    @property
+    def loads(self) -> tuple[int, float]:
+        """N and q of a law Bin(N, q) stochastically below the number of others in a slot; (0, 0): none is known."""
+        if not self.contested:
+            return 0, 0.0
+        return (self.num_rivals, self.rival_prob) if self.fewest is None else self.fewest
 
 
 class KnownSlots(NamedTuple):

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Literal
 
+import numpy as np
+
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
@@ -212,7 +214,31 @@ class FixedWindow(CommonSlots):
         rivals, hidden = self.rate / m, self.empty_slots == "dummy"
         # The mean of log(1 - a_j) is at most the logarithm at the mean.
         empty = left_empty(n - 1, total / (m * (n - 1.0))) if n > 1 else 1.0
-        return Slots(m, prob, seen, n - 1, rivals, 1.0, hidden, m, self.minibatch, common, empty)
+        fewest = None if common else self._fewest(prob)
+        contested = common or (fewest is not None and fewest[0] > 0)
+        return Slots(m, prob, seen, n - 1, rivals, 1.0, hidden, m, self.minibatch, contested, empty, fewest)
+
+    def _fewest(self, prob: float) -> tuple[int, float] | None:
+        """N and q, for unequal rates: the others of a client of this rate that are in a slot are at least Bin(N, q).
+
+        Clients are put together until -log of the probability that none of them is in the slot reaches a limit.
+        """
+        unequal_rates, m = self.unequal_rates, float(self.num_slots)
+        if isinstance(unequal_rates, RateLimits):
+            most, total = unequal_rates.largest, unequal_rates.expected_check_ins / m
+        else:
+            others = unequal_rates.others(prob) if isinstance(unequal_rates, Rates) else None
+            if others is None:
+                return None
+            most, total = others.largest, 0.0
+            if most < m:
+                total = -float(others.counts @ np.log1p(-others.values / m))
+        if not most < m:
+            return None
+        # Put together, one client may be too many; the more are, the larger is the variance that is lost.
+        one = -math.log1p(-most / m)
+        limit = one * max(round(math.sqrt(2.0 / one)), 1)
+        return math.floor(total * (1.0 - 1e-12) / (limit + one)), -math.expm1(-limit) * (1.0 - 1e-12)
 
     def _others(self, prob: float) -> tuple[float, float]:
         """Largest rate and sum of the rates of the others of a client of this rate; (0, 0) if there are none.

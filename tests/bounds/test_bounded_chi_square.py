@@ -14,12 +14,16 @@ from conftest import ORACLE_ROUNDING
 from oracles import exact_rounds
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds import theorems
+from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.composition import compose, search
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.numerics.counts import pools
 
 MASS = 40.0
 ORDERS = np.array([1.0, 1.5, 2.0, 4.0, 10.0, 40.0])
@@ -213,7 +217,7 @@ def test_rounds_of_either_pair_in_any_numbers_are_below():
 def test_units_without_a_bound_have_none():
     run = cj.ShuffledCheckIn(num_clients=50, check_in_prob=cj.Rates([0.1] * 25 + [0.2] * 25), num_rounds=3)
     with float64():
-        bound = unit_bound(run, cj.OneBit(epsilon0=1.0), "messages", 3.0, 1e-6).bound
+        bound = unit_bound(run, cj.Gaussian(noise_multiplier=1.0), "messages", 3.0, 1e-6).bound
         composer = compose._Composer([(bound, 3)], 1e-6)
     assert composer.chi_squares is None
     assert search.Search.chi_squares is None
@@ -226,3 +230,26 @@ def test_a_chi_square_where_all_slots_may_show_the_least_likely_message_is_not_r
         found = UniformSlot(7, 1.0, 1.0).chi_square(epsilon0, np.exp(-epsilon0), MASS)
     p = np.exp(epsilon0)
     assert found == pytest.approx((p - 1.0) ** 2 / 7.0, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_chi_square_at_unequal_rates_is_below_the_bound(seed):
+    """Of pools of rates below and above the target's; a pool of all others at the largest rate is not enough."""
+    rng = np.random.default_rng(seed)
+    channel = rng.dirichlet(np.ones(3) * 2.0, 3) * 0.9 + 0.1 / 3.0
+    mechanism = cj.FiniteMechanism(probabilities=channel)
+    others, rate = rng.uniform(0.02, 0.6, 3), float(rng.uniform(0.02, 1.0))
+    worst = max(chi_square(*pair) for pair in exact_rounds.rounds(channel, [*others.tolist(), rate]))
+    for theta in (float(others.max()), float(others.min()), 0.5):
+        size = pools.sum_of(pools.weights(others, theta), np.ones(3), MASS)
+        with float64():
+            bound = StagedClones(ClientPool(rate, theta, size), theorems._own_steps(mechanism), MASS)
+            assert worst <= bound.chi_square * (1.0 + ORACLE_ROUNDING)
+
+
+def test_chi_square_of_a_pool_that_is_too_large_is_too_small():
+    channel, others, rate = np.array([[0.9, 0.1], [0.1, 0.9]]), [0.5, 0.02, 0.02], 0.3
+    worst = max(chi_square(*pair) for pair in exact_rounds.rounds(channel, [*others, rate]))
+    steps = theorems._own_steps(cj.FiniteMechanism(probabilities=channel))
+    with float64():
+        assert StagedClones(ClientPool(rate, 0.5, pools.certain(3.0)), steps, MASS).chi_square < worst

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from oracles import exact_rounds as exact
 from oracles import random_check_ins as brute
 from scipy.stats import binom
 
@@ -244,3 +245,52 @@ def test_a_window_of_far_more_slots_than_messages_leaks_what_its_messages_do():
     shuffled = cj.ShuffledCheckIn(num_clients=5, check_in_prob=1e-4, num_rounds=rounds)
     lower = cj.account(shuffled, mechanism, delta=1.001e-6).lower
     assert cj.account(window, mechanism, delta=1e-6).epsilon >= lower
+
+
+def load_of(rates, slots):
+    """Probabilities that none, one, two, ... of these clients are in a slot."""
+    law = np.ones(1)
+    for rate in rates:
+        law = np.convolve(law, [1.0 - rate / slots, rate / slots])
+    return law
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_loads_of_unequal_rates_are_at_least_those_of_the_law(seed):
+    """A law of the same mean is exceeded: rates that differ vary less."""
+    rng = np.random.default_rng(seed)
+    slots, rates = int(rng.integers(2, 200)), np.exp(rng.uniform(np.log(0.01), 0.0, 400))
+    run = cj.FixedWindow(num_clients=401, num_slots=slots, check_in_prob=cj.Rates([*rates, 0.5]))
+    number, prob = run.slots_of(0.5).loads
+    left = np.sort(np.append(rates, 0.5))
+    left = np.delete(left, np.searchsorted(left, 0.5))
+    least = np.zeros(left.size + 1)
+    least[: number + 1] = load_of(np.full(number, prob * slots), slots)
+    assert number > 0
+    assert (np.cumsum(load_of(left, slots)) <= np.cumsum(least) + 1e-12).all()
+    assert number * prob > 0.6 * left.sum() / slots
+    same = load_of(np.full(left.size, left.mean()), slots)
+    assert (np.cumsum(load_of(left, slots)) > np.cumsum(same) + 1e-9).any()
+
+
+def test_windows_of_unequal_rates_are_below_the_bounds_that_count_rivals():
+    """All dummies' and many others' records."""
+    channel, rates = np.array([[0.8, 0.2], [0.2, 0.8]]), [0.9, 0.8, 0.9, 0.9, 0.7, 0.9, 0.9]
+    run = cj.FixedWindow(num_clients=7, num_slots=2, check_in_prob=cj.Rates(rates))
+    mechanism = cj.FiniteMechanism(probabilities=channel)
+    losses = np.linspace(0.0, 1.2, 7)
+    truth = np.zeros(losses.size)
+    for held in ((0,) * 6, (1,) * 6, (0, 1) * 3):
+        for dummy in (0, 1):
+            laws = [exact.window(channel, (x, *held), rates, [(0, 1)] * 7, (0, 1), dummy) for x in (0, 1)]
+            for pair in (laws, laws[::-1]):
+                truth = np.maximum(truth, exact.leak(*pair, np.exp(losses)))
+    shown = Unit(run, mechanism, "messages", "replace-one", MASS).slots
+    (number, prob), facts = shown.loads, (shown.number, shown.use_prob, 0.5 * shown.use_prob)
+    assert number >= 1
+
+    def upper(cover):
+        return np.asarray(Clones(cover, math.log(4.0), MASS).upper(losses))
+
+    assert (upper(Contested(*facts, number, prob)) >= truth).all()
+    assert (upper(Contested(*facts, number, prob)) < upper(UniformSlot(*facts))).any()

@@ -17,8 +17,10 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
 from checkin_jax.numerics import few_steps
+from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage
 from checkin_jax.sweeps import brackets
@@ -113,6 +115,51 @@ def test_own_laws_are_above_rounds_of_few_clients(seed):
     upper = bound.upper(losses)
     assert (upper >= truth * (1.0 - 1e-9)).all()
     assert (truth / upper).max() > 0.7
+
+
+def pool_of(others: list[float], rate: float, theta: float) -> ClientPool:
+    members = pools.weights(np.array(others), theta)
+    return ClientPool(rate, theta, pools.sum_of(members, np.ones(len(others)), MASS))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_own_laws_are_above_rounds_at_unequal_rates(seed):
+    """Every data set, every pair of the target's records; pools of rates below and above the target's."""
+    rng = np.random.default_rng(seed)
+    channel = random_channel(rng)
+    channel = channel[:, channel.min(axis=0) > 1e-6]
+    mechanism = cj.FiniteMechanism(probabilities=channel / channel.sum(axis=1, keepdims=True))
+    if not mechanism.epsilon0 > 1e-3:
+        return
+    others, rate = rng.uniform(0.05, 0.9, int(rng.integers(2, 5))).tolist(), float(rng.uniform(0.05, 1.0))
+    losses = mechanism.epsilon0 * np.array([0.0, 0.02, 0.1, 0.25, 0.5, 0.8])
+    truth = exact.most(exact.rounds(np.array(mechanism.probabilities), [*others, rate]), np.exp(losses))
+    least = np.ones(losses.size)
+    for theta in (max(others), min(others), 0.5):
+        bound = StagedClones(pool_of(others, rate, theta), theorems._own_steps(mechanism), MASS)
+        assert isinstance(bound._problem, FewSteps)
+        upper = bound.upper(losses)
+        assert (upper >= truth * (1.0 - 1e-9)).all()
+        least = np.minimum(least, upper)
+    assert (truth / least).max() > 0.6
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.0])
+def test_neither_slow_members_nor_the_place_of_a_pool_may_be_mistaken(rate):
+    """The wrong neighbours: a pool of all others at the largest rate, and a game that begins too low."""
+    channel, others, theta = np.array(krr.krr_channel(2, 9.0)), [0.6, 0.05, 0.05], 0.6
+    steps, losses = (
+        theorems._own_steps(cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)),
+        np.linspace(0, 1.8, 9),
+    )
+    truth = exact.most(exact.rounds(channel, [*others, rate]), np.exp(losses))
+    right = pool_of(others, rate, theta)
+    assert (StagedClones(right, steps, MASS).upper(losses) >= truth * (1.0 - 1e-9)).all()
+    wrong = dataclasses.replace(right, size=pools.certain(3.0))
+    assert (StagedClones(wrong, steps, MASS).upper(losses) < truth).any()
+    few = few_steps.pool(*right.size, theta, rate, steps, MASS)
+    low = dataclasses.replace(few, starts=few.starts + 1.0, rest=0.0)
+    assert (np.array([low.value(each) for each in np.expm1(losses)]) < truth).any()
 
 
 def test_the_event_that_all_clients_send_is_not_free():

@@ -6,11 +6,12 @@ A sum of scores is a post-processing of the messages, so no other argument about
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,25 +51,33 @@ _LARGE = 300.0
 _TILT_STEP, _WIDTH, _FAR, _GROWTH = 2.0, 4.0, 60.0, 1.0
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LabelSum:
-    """Witness: the sum of whole scores of all labels.
+class ScoreSum(abc.ABC):
+    """Witness: a sum of whole scores of labels.
 
-    Each of `draws` draws is sent with probability `rate`. With probability `used` one of them is the target's, whose
-    label has the law `target` or `other`; all others have the law `others`. follows_outcomes: False for grids that do
-    not follow the losses of few outcomes, which have fewer places.
+    The target's label has the law `target` or `other`, all others' the law `others`.
+
+    Attributes of subclasses:
+      name: of the witness. laws: of labels. neg_log_tail: -log of the negligible mass.
+      expected: number of messages, approximately. places: of the law of a sum.
     """
 
     name: str
-    draws: int
-    rate: float
-    used: float
     laws: LabelLaws
     neg_log_tail: float
-    follows_outcomes: bool = True
+    follows_outcomes: bool
+    places: ClassVar[int] = _PLACES
 
     symmetric = False
     below_grid_bound = True
+
+    @property
+    @abc.abstractmethod
+    def expected(self) -> float: ...
+
+    @property
+    @abc.abstractmethod
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Masses of outcomes under Q, P - Q, and bounds on their errors, [outcomes], and on the mass elsewhere."""
 
     @property
     def grid_bound(self) -> UnitBound:
@@ -85,7 +94,7 @@ class LabelSum:
         The sum of few messages' scores then tells all labels apart.
         """
         apart, others = self.laws.difference, self._others
-        few = self.laws.others is not None and self.draws * self.rate < _FEW
+        few = self.laws.others is not None and self.expected < _FEW
         numerator = apart + (_MIXED * (apart + 2.0 * (np.asarray(self.laws.other) - others)) if few else 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(numerator == 0.0, 0.0, numerator / others)
@@ -99,35 +108,28 @@ class LabelSum:
             return np.rint(multiples).astype(np.int64)
         most = float(size[np.isfinite(size)].max())
         ratio = np.clip(ratio, -2.0 * most, 2.0 * most)
-        deviation = math.sqrt(self.draws * self.rate * float(np.sum(others * np.square(ratio))))
-        scale = max(_PLACES / (_DEVIATIONS * deviation + _MOST_SCORES * most), 1.0 / most)
+        deviation = math.sqrt(self.expected * float(np.sum(others * np.square(ratio))))
+        scale = max(self.places / (_DEVIATIONS * deviation + _MOST_SCORES * most), 1.0 / most)
         return np.rint(ratio * scale).astype(np.int64)
 
     @property
     def has_rare_steps(self) -> bool:
         """True if one of few messages may move the sum by more than _RARE standard deviations, which contours miss."""
-        few = self.draws * self.rate <= _MANY
-        return few and float(np.abs(self.scores).max()) > _RARE * self.spread
+        return self.expected <= _MANY and float(np.abs(self.scores).max()) > _RARE * self.spread
 
     @property
     def spread(self) -> float:
         """Standard deviation of the sum, for others."""
-        return math.sqrt(self.draws * self.rate * float(np.sum(self._others * np.square(self.scores))))
+        return math.sqrt(self.expected * float(np.sum(self._others * np.square(self.scores))))
 
     @functools.cached_property
-    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Masses of the sum under Q, P - Q, and bounds on their rounding, [places], and on the mass elsewhere."""
-        scores, low = self.scores, min(int(self.scores.min()), 0)
-        size = max(int(scores.max()), 0) - low + 1
-        others = np.bincount(scores - low, self.rate * self._others, size)
-        others[-low] += 1.0 - self.rate
-        apart = np.bincount(scores - low, self.rate * self.used * self.laws.difference, size)
-        second = np.bincount(scores - low, self.rate * np.asarray(self.laws.other), size)
-        second[-low] += 1.0 - self.rate
-        second = self.used * second + (1.0 - self.used) * others
-        rest, noise, beyond = _power(others, self.draws - 1, self.neg_log_tail)
-        both = np.abs(apart) + second
-        return _convolved(rest, second), _convolved(rest, apart), _convolved(noise, both), beyond
+    def scored(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """The least score, at most 0, and the laws by scores of `others`, `target` - `other` and `other`, [scores]."""
+        low = min(int(self.scores.min()), 0)
+        size = max(int(self.scores.max()), 0) - low + 1
+        parts = self._others, self.laws.difference, np.asarray(self.laws.other)
+        others, apart, other = (np.bincount(self.scores - low, part, size) for part in parts)
+        return low, others, apart, other
 
     @functools.cached_property
     def _events(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
@@ -165,6 +167,38 @@ class LabelSum:
 
         forward, backward = (lines(*each) for each in self._events)
         return forward, backward
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelSum(ScoreSum):
+    """Witness: the sum of whole scores of all labels.
+
+    Each of `draws` draws is sent with probability `rate`. With probability `used` one of them is the target's.
+    follows_outcomes: False for grids that do not follow the losses of few outcomes, which have fewer places.
+    """
+
+    name: str
+    draws: int
+    rate: float
+    used: float
+    laws: LabelLaws
+    neg_log_tail: float
+    follows_outcomes: bool = True
+
+    @property
+    def expected(self) -> float:
+        return self.draws * self.rate
+
+    @functools.cached_property
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:  # type: ignore[override]
+        low, *parts = self.scored
+        others, apart, second = (self.rate * part for part in parts)
+        others[-low] += 1.0 - self.rate
+        second[-low] += 1.0 - self.rate
+        apart, second = self.used * apart, self.used * second + (1.0 - self.used) * others
+        rest, noise, beyond = _power(others, self.draws - 1, self.neg_log_tail)
+        both = np.abs(apart) + second
+        return _convolved(rest, second), _convolved(rest, apart), _convolved(noise, both), beyond
 
     def model(self, reverse: bool) -> dict[str, Any]:
         """Description of the pair, or of (Q, P), for verify."""
@@ -281,13 +315,16 @@ def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> 
     return _Tilted(order, count * log_one, tilted, count * mean, math.sqrt(count * variance), size)
 
 
+def told(laws: LabelLaws) -> bool:
+    """True if scores tell the labels apart; False where some mass is missing, which is of equal odds."""
+    whole = max(abs(float(np.sum(law)) - 1.0) for law in laws[:2]) <= _WHOLE
+    return whole and not laws.revealed and bool(np.any(laws.difference))
+
+
 def label_sum(witness: Witness, neg_log_tail: float) -> LabelSum | None:
     """The witness as a sum of scores; None where it is none of equal draws, of few labels or of few enough draws."""
     laws, drawn = _laws_of(witness), _drawn_of(witness)
-    if laws is None or drawn is None or laws.revealed or not np.any(laws.difference):
-        return None
-    if max(abs(float(np.sum(law)) - 1.0) for law in laws[:2]) > _WHOLE:
-        # Some mass is missing, which is of equal odds.
+    if laws is None or drawn is None or not told(laws):
         return None
     found = LabelSum(witness.name, *drawn, laws, neg_log_tail)
     return found if found.spread * _DEVIATIONS < _MOST_PLACES else None

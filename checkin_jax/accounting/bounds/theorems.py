@@ -207,9 +207,7 @@ def _step_covers(unit: Unit, *kinds: type) -> list[StepCover]:
 
 def _slot_cover(shown: Slots) -> UniformSlot:
     """Cover of one message a slot, where the target may not be drawn against its rivals."""
-    if shown.contested and shown.num_rivals:
-        return Contested(*shown[:3], shown.num_rivals, shown.rival_prob)
-    return UniformSlot(*shown[:3])
+    return Contested(*shown[:3], *shown.loads) if shown.loads[0] else UniformSlot(*shown[:3])
 
 
 def _each(unit: Unit, made: Callable[[StepCover], UnitBound]) -> UnitBound | None:
@@ -283,12 +281,11 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         window = unit.protocol.sliding_window
         beside = WeightedSlots(*facts, window=window, colluding=known.colluding)
         return beside if beside.gains else None
-    if shown is None or not shown.hidden or not shown.contested or not shown.num_rivals:
-        return None
-    if shown.num_rivals * shown.rival_prob > 2.0 * (1.0 - shown.rival_prob):
+    rivals, chance = (0, 0.0) if shown is None else shown.loads
+    if shown is None or not shown.hidden or not 0.0 < rivals * chance <= 2.0 * (1.0 - chance):
         return None
     window = unit.protocol.sliding_window
-    facts = *shown[:2], steps, unit.neg_log_tail, shown.num_rivals, shown.rival_prob
+    facts = *shown[:2], steps, unit.neg_log_tail, rivals, chance
     found = [WeightedSlots(*facts), *([WeightedSlots(*facts, window)] if window else [])]
     found = [each for each in found if each.gains]
     least = min((each.variance for each in found), default=0.0)

@@ -9,6 +9,7 @@ the divergence.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,8 @@ from checkin_jax.kernels import binomial, host
 from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.numerics.counts.poisson_binomial import SumLaw
 
-# Most values of n', the first of which is 0.
-PARTS = 8
-# The other values, in standard deviations from the mean, above the least value that matters.
-_PLACES = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2)
+# Values of n' besides 0 and the least that matters, in standard deviations from the mean; more where they cost little.
+PLACES, FINER = (-3.1, -1.9, -1.1, -0.4, 0.3, 1.2), tuple(np.linspace(-4.0, 4.0, 41).tolist())
 # Factor that rounds computed weights down.
 _DOWN = 1.0 - 1e-15
 
@@ -43,14 +42,19 @@ def weights(rates: np.ndarray, theta: float) -> np.ndarray:
     return np.where(rates == theta, 1.0, np.clip(members * _DOWN, 0.0, 1.0))
 
 
-def sum_of(members: np.ndarray, counts: np.ndarray | None, neg_log_tail: float) -> PoolSizes:
+def sum_of(
+    members: np.ndarray,
+    counts: np.ndarray | None,
+    neg_log_tail: float,
+    places: Sequence[float] = PLACES,
+) -> PoolSizes:
     """Lower law of the number of independent events that occur, with these probabilities, `counts` times
     each.
     """
     of = poisson_binomial.trials(members, counts)
     if of.number == 0:
         return certain(of.sure)
-    return cut(poisson_binomial.law(of, neg_log_tail), of.mean, of.variance)
+    return cut(poisson_binomial.law(of, neg_log_tail), of.mean, of.variance, places=places)
 
 
 def certain(size: float) -> PoolSizes:
@@ -58,7 +62,7 @@ def certain(size: float) -> PoolSizes:
     return PoolSizes(np.array([float(size)]), np.ones(1))
 
 
-def limited(weight: float, neg_log_tail: float) -> PoolSizes:
+def limited(weight: float, neg_log_tail: float, places: Sequence[float] = PLACES) -> PoolSizes:
     """Law below n' if only a lower bound `weight` on the sum of the others' weights w_j is known.
 
     n' is stochastically at least min(Poisson(weight), floor(weight)) [Hoeffding 1956, Theorem 4].
@@ -67,23 +71,30 @@ def limited(weight: float, neg_log_tail: float) -> PoolSizes:
     if weight < 1.0:
         return certain(0.0)
     law = poisson_binomial.poisson_law(weight, neg_log_tail)
-    return cut(law, weight, weight, math.floor(weight))
+    return cut(law, weight, weight, math.floor(weight), places)
 
 
-def cut(law: SumLaw, mean: float, variance: float, most: float = math.inf) -> PoolSizes:
-    """Law on at most PARTS values stochastically below the given one: every value moves to the next lower selected
-    value.
+def cut(
+    law: SumLaw,
+    mean: float,
+    variance: float,
+    most: float = math.inf,
+    places: Sequence[float] = PLACES,
+) -> PoolSizes:
+    """Law on few values stochastically below the given one: every value moves to the next lower selected value.
+
+    places: of the values selected, in standard deviations from the mean.
     """
     index = np.arange(law.values.size)
     usable = index[law.values <= most]
     if usable.size == 0:
         return certain(0.0)
-    if usable.size < PARTS and law.stride == 1.0:
+    if usable.size < len(places) + 2 and law.stride == 1.0:
         kept = usable
     else:
-        wanted = mean + math.sqrt(variance) * np.asarray(_PLACES)
-        places = np.searchsorted(law.values[usable], wanted)
-        kept = np.unique(np.concatenate([[0], np.clip(places, 0, usable.size - 1)]))
+        wanted = mean + math.sqrt(variance) * np.asarray(places)
+        at = np.searchsorted(law.values[usable], wanted)
+        kept = np.unique(np.concatenate([[0], np.clip(at, 0, usable.size - 1)]))
     # Pr[n' < value], rounded up; the top run of the law is not needed.
     under = np.concatenate([[law.below], law.below + np.cumsum(law.run_upper)])[kept]
     under = np.minimum(np.append(under, 1.0), 1.0)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
+from checkin_jax.accounting.bounds.unequal.pool_cover import LISTED, ClientPool
 from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
@@ -29,8 +29,6 @@ from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
 BUCKETS, _KNOWN_BUCKETS = 256, 16
-# Most numbers of messages that are listed for the chi-square divergence.
-_LISTED = 1 << 12
 _occupied = functools.lru_cache(maxsize=16)(occupancy.law)
 
 
@@ -84,7 +82,7 @@ class _OneRate(abc.ABC):
             # More messages than this are rare; the messages of all clients are counted apart.
             most = min(float(chernoff.most(clients, rate, np.array(neg_log_tail))), clients - 1.0)
             numbers, masses = np.array([most]), np.array([clients * rate / max(most, 1.0)])
-            if most <= _LISTED:
+            if most <= LISTED:
                 numbers = np.arange(most + 1.0)
                 masses = np.exp(np.asarray(binomial.log_pmf(numbers, clients, rate)))
             if most < clients - 1.0:

@@ -235,11 +235,7 @@ class OccupiedGame(OccupiedShares, StagedBound):
         clients = number[usual] / chance[usual] * (1.0 - 1e-15)
         sums = StepCounts(host(clients), host(1.0), host(number[usual]), host(masses[usual]))
         given = self.steps, lost, self.neg_log_tail
-        # Few steps have one weight, the largest: the bound is convex in the weight, and zero at zero.
-        same = sums._replace(
-            clients=host(clients.min()), masses=host(masses[usual] * clients.min() / clients)
-        )
-        few = few_steps.problem(same, *given)
+        few = few_steps.problem(sums, *given)
         return few_steps.played_or_staged(few, lambda: staged_clones.parts(sums, *given))
 
 

@@ -12,16 +12,19 @@ import math
 
 import numpy as np
 
-from checkin_jax.kernels import binary_response, clones, host, mixture_profiles
+from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import poisson_binomial, pools
+from checkin_jax.numerics import few_steps, staged_clones
+from checkin_jax.numerics.counts import chernoff, poisson_binomial, pools
 from checkin_jax.numerics.counts.pools import PoolSizes
+from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
 
 # Runs of the number of labels, and of messages, in witnesses.
 RUNS = 128
+# Most numbers of messages that are listed for the chi-square divergence.
+LISTED = 1 << 12
 # Buckets of the number of labels for each value of n', and for one value; least spread of the absent that is resolved.
 _FINEST, _ALL = 64, 256
 _SPREAD = 1e-4
@@ -90,9 +93,24 @@ class ClientPool:
         return clones.pool_law(host(sizes), host(masses), *map(host, (self.theta, self.rate, epsilon0)))
 
     def chi_square(self, epsilon0: float, variance: float, neg_log_tail: float) -> float:
-        """Infinity: no bound on the chi-square divergence is proved."""
-        del epsilon0, variance, neg_log_tail
-        return math.inf
+        """As for covers of one rate; infinity for many messages."""
+        sizes, masses = self.size
+        largest = float(sizes.max())
+        if self.theta == 1.0 or largest < 1.0:
+            return math.inf
+        most = float(chernoff.most(largest, self.theta, np.array(neg_log_tail)))
+        if most > LISTED:
+            return math.inf
+        unit, numbers = math.expm1(epsilon0), np.arange(1.0, min(most + 1.0, largest) + 1.0)
+        # The probability of k messages, the target's among them, times q/k / (1 - q (1 - 1/p)).
+        others = np.where(numbers <= sizes[:, None], numbers - 1.0, 0.0)
+        chances = np.exp(np.asarray(binomial.log_pmf(others, sizes[:, None], self.theta)))
+        absent = (1.0 - self.rate) * self.theta / ((1.0 - self.theta) * self.rate)
+        left = np.maximum(sizes[:, None] + 1.0 - numbers, 0.0) * absent + numbers / (unit + 1.0)
+        each = np.where(numbers <= sizes[:, None], self.rate * chances / left, 0.0)
+        alone = self.rate * (float(masses @ self.theta**sizes) + math.exp(-neg_log_tail))
+        found = variance * unit**2 * float(masses @ each.sum(axis=1))
+        return (found + alone * unit**2 / (unit + 1.0)) * (1.0 + 1e-9)
 
     def sums(self, neg_log_tail: float) -> equal_steps.StepCounts:
         """Sums of n members at rate theta, whose range of losses is about that of steps beta times as large."""
@@ -117,14 +135,15 @@ class ClientPool:
         return np.asarray(one_bit_profile.pooled_upper(self._steps, message, host(losses)))
 
     def many(self, neg_log_tail: float) -> bool:
-        """True: there is no game of few messages."""
-        del neg_log_tail
-        return True
+        """True if there are enough messages for a staged game, in a pool of the mean size."""
+        usual = np.floor([self.size.mean])
+        return staged_clones.pool_stages(usual, np.ones(1), self.theta, neg_log_tail) is not None
 
-    def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | None:
-        return staged_clones.pool(
-            self.size.sizes, self.size.masses, self.theta, self.rate, steps, neg_log_tail
-        )
+    def game(self, steps: Steps, neg_log_tail: float) -> GameArguments | FewSteps | None:
+        """The game of these steps; None if there is no such bound."""
+        known = self.size.sizes, self.size.masses, self.theta, self.rate, steps, neg_log_tail
+        few = few_steps.pool(*known)
+        return few_steps.played_or_staged(few, lambda: staged_clones.pool(*known))
 
     def draws(self, neg_log_tail: float) -> None:
         """None: the others' draws are not of one rate."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
+from checkin_jax.numerics import few_steps
 from checkin_jax.numerics.counts import occupancy, pools, redrawn
 from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.numerics.staged_clones import Steps
@@ -71,11 +72,11 @@ class Population:
         counts[np.argmax(np.where(rates <= self.rate, members, -1.0))] -= 1.0
         return members, counts
 
-    def pool(self, theta: float) -> PoolSizes:
-        """Law of the pool's size n', stochastically from below."""
+    def pool(self, theta: float, places: Sequence[float] = pools.PLACES) -> PoolSizes:
+        """Law of the pool's size n', stochastically from below; places: as in `pools.cut`."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins / theta, self.neg_log_tail)
-        return pools.sum_of(*self.weights(theta), self.neg_log_tail)
+            return pools.limited(self.limits.expected_check_ins / theta, self.neg_log_tail, places)
+        return pools.sum_of(*self.weights(theta), self.neg_log_tail, places)
 
     def present(self) -> PoolSizes:
         """Law of the number of other participants, stochastically from below."""
@@ -195,7 +196,12 @@ def widest_pool(unit: Unit) -> ClientPool | None:
     if found is None or not found.thetas:
         return None
     theta = max(found.thetas[0], found.rate)
-    return ClientPool(found.rate, theta, found.pool(theta), found.theirs) if theta < 1.0 else None
+    if theta == 1.0:
+        return None
+    # The played game costs the same for any number of sizes.
+    few = float(found.theirs.trials.mean) <= few_steps.MOST
+    size = found.pool(theta, pools.FINER if few else pools.PLACES)
+    return ClientPool(found.rate, theta, size, found.theirs)
 
 
 def s(unit: Unit) -> UnitBound | None:

@@ -176,10 +176,11 @@ def _removed(unit: Unit) -> UnitBound | None:
     shown = unit.slots
     if shown is None or not shown.hidden or unit.randomizer.gaussian_mu is not None or unit.epsilon0 == 0.0:
         return None
-    rivals = (shown.num_rivals, shown.rival_prob) if shown.contested else (0, 0.0)
     common = unit.protocol.used_slot_choices is not None
     coin = fair_coin(unit.randomizer) if shown.contested else 0.0
-    return RemovedClient(*shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *rivals, common, coin)
+    return RemovedClient(
+        *shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *shown.loads, common, coin
+    )
 
 
 def _rivals(unit: Unit) -> bool:
@@ -188,7 +189,7 @@ def _rivals(unit: Unit) -> bool:
     The mechanism's own laws are sharper where enough messages show each label.
     """
     slots, randomizer = unit.slots, unit.randomizer
-    if slots is None or not (slots.hidden and slots.contested and slots.num_rivals):
+    if slots is None or not (slots.hidden and slots.loads[0]):
         return False
     if randomizer.kary is not None:
         return unit.protocol.used_slot_choices is None and slots.number < _EACH_LABEL * randomizer.kary
@@ -217,7 +218,7 @@ def _hidden_slots(unit: Unit, way: Reduction, profile: Profile) -> UnitBound:
     if (way.number, way.use_prob, way.failure_prob) != (slots.number, slots.use_prob, 0.0):
         return whole
     window = unit.protocol.sliding_window
-    events = rivalled(slots.number, slots.num_rivals, slots.rival_prob, neg_log_tail, window)
+    events = rivalled(slots.number, *slots.loads, neg_log_tail, window)
     return in_weighted_slots(slots.number, way.use_prob, events, profile, neg_log_tail)
 
 
