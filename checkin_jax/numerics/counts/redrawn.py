@@ -31,9 +31,9 @@ _LEVELS = (0.7, 1.2, 2.0, 3.2, 5.0, 8.0, 12.0, 18.0, 26.0)
 # Without colluders: levels, the first one with its mean kept. In units of the mean share over sqrt(m): deviations of
 # shares, places of their scale, its least value, and what is usual at most and at least. Cells of the mean share, and
 # the exponent of a normal law at which choices are compared.
-_KEPT_LEVELS = (6.0, 7.0, 8.0, 10.0, 12.0, 15.0, 18.0, 22.0, 26.0)
+_KEPT_LEVELS = (6.0, 7.0, 9.0, 12.0, 16.0, 21.0, 27.0)
 _DEVIATIONS = np.append(1e-9, np.geomspace(0.02, 12.0, 90))
-_PLACES = np.append(np.linspace(-1.6, 1.6, 17), np.geomspace(1.9, 14.0, 14))
+_PLACES = np.array([-1.0, -0.4, 0.0, 0.4, 0.8, 1.4, 2.2, 3.4, 5.5, 9.0])
 _LEAST_SCALES, _USUAL = (0.8, 1.8, 2.5), ((3.0, 3.0), (4.0, 3.0), (4.0, 4.0), (6.0, 6.0))
 _CELLS, _TYPICAL = 64, 6.0
 # Mean excesses allowed, in units of m^(-1/2); numbers of bounds on a share.
