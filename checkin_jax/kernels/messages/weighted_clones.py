@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from checkin_jax.kernels import host, stop_loss
+from checkin_jax.kernels import ROUNDING, host, stop_loss
 from checkin_jax.kernels.messages import staged_games
 from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.kernels.messages.staged_games import Later, Stages
@@ -96,7 +96,10 @@ def weighted(
                 value(total * starts, first, ends[1].more(part - stages[1].before))
                 for total, part in zip(totals, parts)
             ]
-            found = found + mass * np.max(cells, axis=0) * unit / clients
+            level = np.max(cells, axis=0) * unit / clients
+            # Rare levels begin far from the usual place, for which the contour is chosen.
+            most = alone * (whole + step_counts.weight * parts.max()) / clients * (1.0 + ROUNDING)
+            found = found + mass * np.where(level >= 0.0, np.minimum(level, most), most)
         else:
             found = found + mass * alone
     return staged_games.clipped(found, alone)

@@ -9,11 +9,12 @@ negative association [docs/theory_hexagon.md, section 5]. NumPy float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff, occupancy
 
 # Error of a logarithm of a moment, at most, for each of the factors.
@@ -27,12 +28,20 @@ _AWAY = np.append(np.linspace(-0.1, 2.5, 40), np.linspace(2.7, 12.0, 30))
 _STEEPEST = 0.298426
 # Levels: -log of the mass beyond.
 _LEVELS = (0.7, 1.2, 2.0, 3.2, 5.0, 8.0, 12.0, 18.0, 26.0)
+# Without colluders: levels, the first one with its mean kept. In units of the mean share over sqrt(m): deviations of
+# shares, places of their scale, its least value, and what is usual at most and at least. Cells of the mean share, and
+# the exponent of a normal law at which choices are compared.
+_KEPT_LEVELS = (6.0, 7.0, 9.0, 12.0, 16.0, 21.0, 27.0)
+_DEVIATIONS = np.append(1e-9, np.geomspace(0.02, 12.0, 90))
+_PLACES = np.array([-1.0, -0.4, 0.0, 0.4, 0.8, 1.4, 2.2, 3.4, 5.5, 9.0])
+_LEAST_SCALES, _USUAL = (0.8, 1.8, 2.5), ((3.0, 3.0), (4.0, 3.0), (4.0, 4.0), (6.0, 6.0))
+_CELLS, _TYPICAL = 64, 6.0
 # Mean excesses allowed, in units of m^(-1/2); numbers of bounds on a share.
 _EXCESS, _SHARES = np.geomspace(0.01, 2.0, 24), 1500
-# Fewest heavy slots, whose steps have stages; the least T of a level.
-_FEWEST, _LEAST_TOTAL = 34.0, 0.3
-# Fewest slots for which the tails are small.
-SMALLEST = 250
+# Fewest heavy slots, whose steps have stages; the least T of a level beside colluders, and without them.
+_FEWEST, _LEAST_TOTAL, _ANY_TOTAL = 34.0, 0.3, 1e-3
+# Fewest slots for which the tails are small, without colluders and beside them.
+SMALLEST, SMALLEST_BESIDE = 150, 250
 # Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
 _MOST_LOAD = 20.0
 
@@ -41,8 +50,8 @@ class Redrawn(NamedTuple):
     """Levels: masses of the labels; the target's share is `heavy` in `whole` slots, `share` in others, else 0.
 
     A level is as large as the largest of its cells: T from below and the number of slots of this share, from above,
-    both [levels, cells]. heavy, whole: [levels]; without colluders `heavy` is 1. lost: mass of the labels at no level,
-    times the largest sum of shares that it may have.
+    both [levels, cells]. heavy, whole: [levels]. lost: mass of the labels at no level, times the largest sum of shares
+    that it may have. Without colluders a level has one cell; shares are over T, and masses include it.
     """
 
     masses: np.ndarray
@@ -82,6 +91,16 @@ class _Tails(NamedTuple):
     most: np.ndarray
     low: np.ndarray
     high: np.ndarray
+
+    def shares(self, clients: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """W_s from above and below, by tails of the number of clients and of the keys with these exponents.
+
+        A client's sum over its window without one slot is within one of that without another.
+        """
+        at, then = np.searchsorted(self.x, clients), np.searchsorted(self.x, keys)
+        high = _share(np.maximum(self.fewest[at], 1e-9) / (2.0 + self.high[then])) * (1.0 + 1e-13)
+        low = _share(self.most[at] / np.maximum(self.low[then] - 1.0, 1e-9)) * (1.0 - 1e-9)
+        return np.minimum(high, 1.0), low
 
 
 def _tails(window: int, largest: float, colluding: int = 0) -> _Tails | None:
@@ -192,30 +211,172 @@ def _bounded(shares: np.ndarray, means: np.ndarray, size: float, masses: np.ndar
     return np.where(enough.any(axis=1), shares[np.argmax(enough, axis=1)], np.nan)
 
 
-def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding: int = 0) -> Redrawn | None:
+def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
     """Levels for `slots` successive slots of a window, all other clients being there; None for small windows.
 
+    neg_log_tail: the lost mass is about exp(-neg_log_tail).
+    """
+    longest = 2.0 * np.log(window) + neg_log_tail + 20.0
+    tails = _tails(window, longest) if window >= SMALLEST else None
+    if tails is None:
+        return None
+    exponents, number = chernoff.levels(_KEPT_LEVELS, neg_log_tail), float(slots)
+    # Each of five events of a level has this probability, those of all slots and of all clients together.
+    seldom = exponents + np.log(5.0)
+    high, low = tails.shares(seldom + np.log(number), seldom + np.log(2.0 * window))
+    keys = _largest(_key_sum(number, (window - 1.0) / window), number, seldom) / number
+    shapes = _Labels(slots, float(window), high, low, keys)
+    usable = np.count_nonzero(np.logical_and.accumulate(shapes.totals(low) >= _ANY_TOTAL))
+    if not usable:
+        return None
+    shapes = shapes._replace(high=high[:usable], low=low[:usable], keys=keys[:usable])
+    beyond = np.exp(-exponents[:usable])
+    return min((_leveled(shapes, beyond, kept) for kept in _kept_means(shapes)), key=_typical(shapes))
+
+
+class _Labels(NamedTuple):
+    """Numbers of the target's shown slots and of a window's; and bounds on every W_s and on the mean key, [levels]."""
+
+    slots: int
+    window: float
+    high: np.ndarray
+    low: np.ndarray
+    keys: np.ndarray
+
+    @property
+    def middle(self) -> float:
+        """Mean of a key, and of a share, rounded up."""
+        return (1.0 - _left(self.window, self.window - 1.0)) * (1.0 + 1e-13)
+
+    def totals(self, share: np.ndarray) -> np.ndarray:
+        """T, from below, at these means of W_s, [..., levels]: not less than their sum over m."""
+        part = self.slots / self.window
+        return np.maximum(1.0 + part * (share - self.keys), part * share) - 1e-12
+
+
+class _KeptMean(NamedTuple):
+    """Law of w/T at the first level, w the scale of shares; these are below w (1 + e) and w (1 - e'), of mean w.
+
+    above, below: 1 + e and 1 - e'. at, bounds: places k and E(w - k T)_+ from above.
+    """
+
+    above: float
+    below: float
+    at: np.ndarray
+    bounds: np.ndarray
+
+
+def _kept_means(labels: _Labels) -> Iterator[_KeptMean]:
+    """Choices for the first level."""
+    slots, m, middle = float(labels.slots), labels.window, labels.middle
+    unit = middle / np.sqrt(m)
+    high, low = middle + _DEVIATIONS * unit, (middle - _DEVIATIONS * unit)[::-1]
+    high, low = high[high < 1.0], low[low > 0.0]
+    excess, shortfall = excesses(int(m), 0, high), shortfalls(int(m), 0, low)
+    t = _TILTS / np.sqrt(slots)
+    rise = _key_sum(slots, (m - 1.0) / m)(t) + slots * _ERROR
+    fall = _key_sum(slots, -m * np.log1p(-1.0 / m))(-t) + slots * _ERROR
+
+    def over(key: np.ndarray) -> np.ndarray:
+        """E(mean key - key)_+."""
+        return _stop_loss(rise, t, slots * key) / slots
+
+    at = middle + _PLACES * unit
+    at = at[(at > 0.0) & (at < m / slots)]
+    # W - k T = (1 - kv/m)(W - a) + (kv/m)(mean key - b), for any a.
+    k = at[:, None]
+    each = k * (slots / m)
+    above = (1.0 - each) * excess + each * over((k - (1.0 - each) * high) / each)
+    under = _stop_loss(fall, t, -slots * (k - (1.0 - each) * low) / each) / slots
+    below = middle - k + (1.0 - each) * shortfall + each * under
+    bounds = np.minimum(above.min(axis=1), below.min(axis=1))
+    for least in middle - np.array(_LEAST_SCALES) * unit:
+        raised = np.interp(least, low, shortfall)
+        rare = (each * (over((k + each * low - least) / each) + shortfall)).min(axis=1)
+        kept = np.append(middle + raised, bounds + np.minimum(rare, raised))
+        for most, fewest in _USUAL:
+            top, bottom = middle + most * unit, middle - fewest * unit
+            if bottom > 0.0:
+                part = bottom / top
+                moved = np.interp(bottom, low, shortfall) + part * np.interp(top, high, excess)
+                yield _KeptMean(
+                    float(labels.high[0] / least) * (1.0 + 1e-12),
+                    part * (1.0 - 1e-12),
+                    np.append(0.0, at),
+                    (kept + moved / (1.0 - part)) * (1.0 + 1e-12),
+                )
+
+
+def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn:
+    """Levels of one choice; beyond: mass beyond each level."""
+    apart, between = 1.0 - kept.below, (kept.above - kept.below) * (1.0 - 1e-12)
+    # The mean share is in one of the cells; w and w/T there.
+    edges = np.linspace(labels.low, labels.high, _CELLS + 1)
+    over = edges[1:] - labels.low
+    wide = over * labels.high / (apart * (labels.high - labels.low) + kept.below * over)
+    scale = np.maximum(np.maximum(wide, edges[1:]), labels.high / kept.above)
+    totals = labels.totals(edges[:-1])
+    ratio = np.maximum.accumulate((scale / totals).max(axis=0) * (1.0 + 1e-12))
+    # The law that has chords between places for its transform.
+    used = kept.at < ratio[0]
+    at, bounds = np.append(kept.at[used], ratio[0]), np.append(kept.bounds[used], 0.0)
+    corners = convex.hull(at, bounds)
+    at, bounds = at[corners], bounds[corners]
+    usual = np.diff(np.append(np.diff(bounds) / np.diff(at), 0.0)) + 1e-14 / np.diff(at).min()
+    rare = -np.diff(beyond) * np.maximum.accumulate(totals.max(axis=0))[1:]
+    ratios = np.append(at[1:], ratio[1:])
+    ones = np.ones((ratios.size, 1))
+    return Redrawn(
+        np.append(usual, rare),
+        ratios * kept.below,
+        ones,
+        np.ceil(labels.slots * (kept.above - 1.0) / between) * ones,
+        ratios * kept.above,
+        np.full(ratios.size, max(np.ceil(labels.slots * apart / between), _FEWEST)),
+        float(beyond[-1]),
+    )
+
+
+def _typical(labels: _Labels) -> Callable[[Redrawn], float]:
+    """About the mean of normal laws' excesses over _TYPICAL, relative to equal shares."""
+
+    def size(found: Redrawn) -> float:
+        ratio = _squares(found)[:, 0] / (labels.slots * labels.middle**2)
+        return float(found.masses @ (np.sqrt(ratio) * np.exp(_TYPICAL * (1.0 - 1.0 / ratio))))
+
+    return size
+
+
+def _key_sum(slots: float, rate: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Log moment of the sum of so many keys, each the smaller of 1 and an exponential variable of this rate."""
+    return lambda t: slots * (t + _key_left(-t, rate))
+
+
+def beside_colluders(
+    slots: int, window: int, neg_log_tail: float, cells: int, colluding: int
+) -> Redrawn | None:
+    """`redrawn` beside colluders.
+
     Args:
-      neg_log_tail: the lost mass is about exp(-neg_log_tail). cells: of each level.
+      cells: of each level.
       colluding: number of all colluders, from above. One may be in each of these slots; none of them hides anybody,
         wherever it is.
     """
     tails = (
-        _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0, colluding) if window >= SMALLEST else None
+        _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0, colluding)
+        if window >= SMALLEST_BESIDE
+        else None
     )
     if tails is None:
         return None
     m, use, known = float(window), slots / window, min(colluding, slots)
     others, honest = slots - known, m - 1.0 - colluding
     exponents = chernoff.levels(_LEVELS, neg_log_tail)
-    # Each event of a level has this probability.
-    events = 7.0 if known else 3.0
+    # Each of seven events of a level has this probability.
+    events = 7.0
     seldom, unit = np.exp(-exponents) / events, 1.0 / np.sqrt(m)
 
-    def keys(t: np.ndarray) -> np.ndarray:
-        return slots * (t + _key_left(-t, honest / m))
-
-    drawn = _largest(keys, float(slots), exponents + np.log(events)) / slots
+    drawn = _largest(_key_sum(float(slots), honest / m), float(slots), exponents + np.log(events)) / slots
     beside = _shown_beside(tails, known, window, honest, exponents + np.log(events))
     middle = -np.expm1(-honest / m) / (honest / m)
     away = np.geomspace(0.01 * unit, middle, _SHARES)
@@ -237,9 +398,9 @@ def redrawn(slots: int, window: int, neg_log_tail: float, cells: int, colluding:
         enough = (totals.min(axis=1) >= _LEAST_TOTAL) & (others * ones <= 0.5 * slots)
         # Labels beyond the last level at which all bounds are known are at no level.
         last = np.count_nonzero(np.logical_and.accumulate(enough & np.isfinite(beside.share)))
-        if last < (1 if known else exponents.size):
+        if not last:
             continue
-        lost = float(beyond[last]) * (1.0 + float(beside.share[last - 1]) if known else 1.0)
+        lost = float(beyond[last]) * (1.0 + float(beside.share[last - 1]))
         found = Redrawn(
             -np.diff(beyond[: last + 1]),
             share[:last],
@@ -314,8 +475,6 @@ def _shown_beside(
     tails: _Tails, known: int, window: int, honest: float, exponents: np.ndarray
 ) -> _ShownBeside:
     """Bounds each of which fails with probability e^-exponent at most; known: number of slots with a colluder."""
-    if not known:
-        return _ShownBeside(0.0 * exponents, np.ones(exponents.size), 0.0 * exponents)
     m = float(window)
     often, seldom = (-np.expm1(n * np.log1p(-1.0 / m)) for n in (m, honest))
     most = _largest(lambda t: known * np.log1p(often * np.expm1(t)), float(known), exponents)
@@ -334,6 +493,10 @@ def _shown_beside(
 
 def spread(found: Redrawn, slots: int) -> float:
     """Variance of the sum of the steps over that of `slots` of weight one, in units of T."""
-    whole = np.square(found.heavy) * found.whole
-    squares = whole[:, None] + np.square(found.shares)[:, None] * found.numbers
-    return float(found.masses @ (squares / np.square(found.totals)).max(axis=1)) / slots + found.lost
+    squares = (_squares(found) / np.square(found.totals)).max(axis=1)
+    return float(found.masses @ squares) / slots + found.lost
+
+
+def _squares(found: Redrawn) -> np.ndarray:
+    """Sums of the squared shares, [levels, cells]."""
+    return (np.square(found.heavy) * found.whole)[:, None] + np.square(found.shares)[:, None] * found.numbers

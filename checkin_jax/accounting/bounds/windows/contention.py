@@ -33,7 +33,7 @@ LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
 _SMALLER = np.array([3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0])
 _LOADED = (1.4, 3.2, 9.0)
-# Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d.
+# Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d beside colluders.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 _CELLS = 16
 # Factor of the variance below which weights of labels drawn anew are smaller in the tail, too.
@@ -99,7 +99,7 @@ def rivalled(
         *(independent_weights(slots, num_rivals, rival_prob, neg_log_tail, loads) for loads in LOADS),
     ]
     least = min(ways, key=_variance)
-    levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail, 1)
+    levels = None if window is None else redrawn.redrawn(slots, window, neg_log_tail)
     if levels is not None:
         drawn = redrawn_weights(slots, levels)
         # Rare levels have much larger weights.
@@ -271,19 +271,22 @@ class WeightedSlots(StagedBound):
         if self.window is None:
             facts = self.num_rivals, self.slots, self.use_prob, self.neg_log_tail, self.colluding
             levels = redrawn.in_common_slots(*facts)
+        elif self.colluding:
+            facts = self.slots, self.window, self.neg_log_tail, _CELLS, self.colluding
+            levels = redrawn.beside_colluders(*facts)
         else:
-            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail, _CELLS, self.colluding)
+            levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail)
         if levels is None:
             return None
         weight = float(levels.shares[0] / levels.heavy[0])
         larger = np.maximum(levels.heavy, levels.shares / weight) * (1.0 + 1e-15)
         scale = self.slots / self.use_prob * (1.0 - 1e-13)
-        # The labels at no level are a last one: of weights 1, or beside colluders with the message alone.
+        # The labels at no level are a last one, with the message alone.
         last = np.ones((1, levels.totals.shape[1]))
         found = (
             scale / np.append(larger, 1.0),
             np.concatenate([levels.totals, last]),
-            np.append(levels.whole, 0.0 if self.colluding else float(self.slots)),
+            np.append(levels.whole, 0.0),
             np.concatenate([levels.numbers, 0.0 * last]),
             np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,
