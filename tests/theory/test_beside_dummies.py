@@ -173,7 +173,7 @@ def test_a_step_without_dummies_is_below_the_step_itself_at_a_larger_scale(seed)
 
 @pytest.mark.parametrize(("mu", "clients", "share"), [(1.0, 200, 0.01), (2.0, 10_000, 1e-3)])
 def test_the_profile_without_dummies_is_above_gaussian_ones(mu, clients, share):
-    """Dummies are noise alone, cut where s_A times some record's density is less."""
+    """Dummies are noise alone, cut down to s_A times the density of each record."""
     left = without_dummies(GaussianProfile(mu), clients, share)
     assert left is not None
     w = np.linspace(-14.0, 14.0, 200_001)
@@ -183,8 +183,8 @@ def test_the_profile_without_dummies_is_above_gaussian_ones(mu, clients, share):
         return np.exp(-0.5 * (w - record) ** 2) / math.sqrt(2.0 * math.pi)
 
     records = 0.5 * mu * np.array([-1.0, 0.0, 0.3, 1.0])
-    allowed = np.all([density(0.0) <= left.most * density(each) for each in records], axis=0)
-    dummy = np.where(allowed, density(0.0), 0.0)
+    dummy = np.min([density(0.0), *(left.most * density(each) for each in records)], axis=0)
+    assert 1.0 - dummy.sum() * step <= 1.0 - share / left.dense + 1e-9
     dummy /= dummy.sum() * step
     assert (share * dummy <= left.dense * density(0.0) * (1.0 + 1e-6)).all()
     losses = np.array([0.0, 0.05, 0.3, 1.0, 2.0, 4.0])
@@ -213,6 +213,15 @@ def test_the_profile_without_dummies_is_above_those_of_finite_randomizers():
         losses = np.linspace(0.0, mechanism.largest_loss, 7)
         exact = channel_profile(rest)(np.exp(losses))
         assert (left.delta(losses) >= exact - 1e-12).all()
+
+
+@pytest.mark.parametrize(("clients", "gamma"), [(10**3, 1.0), (10**12, 1.0), (10**12, 1.0 - 1e-12)])
+def test_the_probability_of_no_dummy_is_rounded_up_for_many_clients(clients, gamma):
+    share, rate, none_prob = theorems._Dummies.of(Cover(clients, gamma), 14.0)
+    # All messages but dummies arrive at this rate or less; 1 - rate is exact.
+    assert gamma * (1.0 - share) <= rate
+    assert none_prob >= math.exp(clients * math.log1p(rate - 1.0))
+    assert none_prob == pytest.approx(math.exp(-14.0), rel=1e-4)
 
 
 def test_staged_steps_at_the_mechanisms_own_scale_are_exceeded():

@@ -29,9 +29,8 @@ MOST_HIDDEN_MU = 16.0
 
 # Bits of a smaller epsilon0 tell hardly less in sums than in messages.
 _WEAK_BIT = 0.1
-# Losses of the table of `WithoutDummies`, and the number of s; s'/s.
+# Losses of the table of `WithoutDummies`, and the number of s.
 _NEAREST, _FARTHEST, _PLACES, _CUTS = 1e-3, MAX_LOSS, 2400, 40
-_WITHIN = 0.7
 # The largest mu of a Gaussian profile.
 MOST_SHIFT = 40.0
 
@@ -123,8 +122,8 @@ class SummedMessages:
 class WithoutDummies:
     """Profile of messages without their dummies: the least of the chords of bounds at a table of losses.
 
-    With b the share of dummies, which are draws of one law, cut where it exceeds s_A times some client's, b' = b / (1 -
-    r), r the mass cut, D_0 a bound on the divergence of that law from a message, and any 1 <= s <= s_A, c >= 1,
+    With b the share of dummies, which are draws of one law, cut down to s_A times each client's, b' = b / (1 - r), r
+    the mass cut off, D_0 a bound on the divergence of that law from a message, and any 1 <= s <= s_A, c >= 1,
 
         D(1 + (c - 1) (1 - s b')) / (1 - b) + (c - 1) b' D_0(s) / (1 - b) ,
 
@@ -169,10 +168,9 @@ def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDumm
     A dummy is a draw of the law of noise alone if messages are Gaussian, of a record's law else.
     """
     dummy = GaussianProfile(0.5 * profile.mu) if isinstance(profile, GaussianProfile) else profile
-    most = np.geomspace(1.1, 1e12, 2000)
-    # P[law > s message] (1 - s'/s) <= D_0(s') for each message, at s' = _WITHIN s.
-    cut = (clients + 1.0) * dummy.delta(np.log(np.maximum(_WITHIN * most, 1.0))) / (1.0 - _WITHIN)
-    dense = share / np.where(cut < 0.9, 1.0 - cut, 1e-300) * (1.0 + 1e-12)
+    most = np.geomspace(1.01, 1e12, 2000)
+    cut = (clients + 1.0) * dummy.delta(np.log(most) * (1.0 - 1e-14)) * (1.0 + 1e-12)
+    dense = share / np.where(cut < 0.9, 1.0 - cut, 1e-200) * (1.0 + 1e-12)
     best = int(np.argmin(most * dense))
     if most[best] * dense[best] > 0.5:
         return None

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -455,10 +456,26 @@ def e_plus(unit: Unit) -> UnitBound | None:
     return _beside_dummies(unit, cover, _FEW_PER_CLONE + math.log(cover.num_clients) - unit.epsilon0)
 
 
-def _share(cover: Cover, rarely: float) -> float:
-    """Share of dummies with which a client's message is one, or is not sent, but with probability e^(-rarely / n)."""
-    left = rarely / cover.num_clients + math.log(cover.rate)
-    return -math.expm1(-left) * (1.0 + 1e-12) if left > 0.0 else 0.0
+class _Dummies(NamedTuple):
+    """Dummies among the messages of a cover.
+
+    share: of a client's messages. rate: probability that a client sends a message that is none. none_prob: of none at
+    all and all clients sending.
+    """
+
+    share: float
+    rate: float
+    none_prob: float
+
+    @classmethod
+    def of(cls, cover: Cover, rarely: float) -> _Dummies:
+        """So many that there are none, and all clients send, with probability e^-rarely; share 0 if none are needed."""
+        # The rounded rate decides, as it is raised to the number of clients.
+        rate = math.exp(-rarely / cover.num_clients)
+        none_prob = math.exp(cover.num_clients * math.log(rate))
+        return cls(
+            max((cover.rate - rate) / cover.rate, 0.0) * (1.0 + 1e-12), rate, none_prob * (1.0 + 1e-12)
+        )
 
 
 def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
@@ -468,14 +485,14 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
         return None
     fixed = mu is not None and serves(clients, mu) and unit.protocol.averaged_slot_choices is None
     for rarely in (max(mass - _COMPOSED, _FEWEST_DUMMIES), _FEWEST_DUMMIES):
-        share = _share(cover, rarely)
+        share, rate, none_prob = _Dummies.of(cover, rarely)
         left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
         if left is not None:
-            rate, everybody = math.exp(-rarely / clients), AllCut(clients, LocalMessages(1.0, left), mass)
+            everybody = AllCut(clients, LocalMessages(1.0, left), mass)
             if (cut := _cut(unit, left)) is not None:
                 pure = StagedClones(NotAll(clients, rate), AnyMessage(cut[0]), mass)
                 if pure.gains:
-                    return BesideDummies(CutRatios(pure, *cut, 1.0), everybody, math.exp(-rarely))
+                    return BesideDummies(CutRatios(pure, *cut, 1.0), everybody, none_prob)
             hidden = TwoLawBesideDummies if fixed else HiddenBesideDummies
             return hidden(clients, rate, left, mass, everybody)
     return None
@@ -484,10 +501,10 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
 def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:
     """E+ with dummies so rare that there are none with probability exp(-rarely)."""
     clients, randomizer, mass = cover.num_clients, unit.randomizer, unit.neg_log_tail
-    share = _share(cover, rarely)
+    share, rate, none_prob = _Dummies.of(cover, rarely)
     if share <= 0.0 or share * math.exp(randomizer.largest_loss) > _MOST_DUMMIES:
         return None
-    fewer, everybody = NotAll(clients, math.exp(-rarely / clients)), Shuffled(clients, 1.0)
+    fewer, everybody = NotAll(clients, rate), Shuffled(clients, 1.0)
     differ, own = randomizer.one_bit, _own_steps(randomizer)
     if own is not None and not own.narrow(math.inf):
         return None  # A is as good
@@ -508,7 +525,7 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
             return None
     apart = (randomizer.total_variation or 1.0) / (1.0 - share)
     all_sent = TotalVariationBound(everybody, steps.epsilon0, min(apart, 1.0), mass)
-    return BesideDummies(hidden, all_sent, math.exp(-rarely))
+    return BesideDummies(hidden, all_sent, none_prob)
 
 
 def g4(unit: Unit) -> UnitBound | None:
