@@ -126,6 +126,14 @@ def test_events_of_a_sum_are_below_the_pair_and_near_it(name, draws, rate, used)
             assert value >= exact * (1 - 1e-9) - 1e-12
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_transform_near_zero_keeps_its_digits():
+    step = np.array([-1.0, -1.0 + 1e-9j, -1.0 + 3e-12, -0.6 + 0.7j, 1e-17 + 1e-12j, 0.3])
+    for count in (1, 2, 7):
+        truth = [complex(mp.power(1 + mp.mpc(each), count)) for each in step.tolist()]
+        np.testing.assert_allclose(label_pairs._power_of(step, count), truth, rtol=1e-4, atol=1e-15)
+
+
 def test_a_law_whose_mass_is_missing_is_no_sum():
     """It would be made a law of larger masses."""
     laws = LAWS["at one of the two records"]

@@ -276,8 +276,11 @@ def _power(law: np.ndarray, count: int, neg_log_tail: float) -> tuple[np.ndarray
 def _power_of(step: np.ndarray, count: int) -> np.ndarray:
     """(1 + step)^count for complex steps, its logarithm relative to the step: NumPy's is relative to one."""
     along, across = np.real(step), np.imag(step)
-    log_size = 0.5 * np.log1p(2.0 * along + np.square(along) + np.square(across))
-    return np.exp(count * (log_size + 1j * np.arctan2(across, 1.0 + along)))
+    size, near = np.hypot(1.0 + along, across), np.abs(step) < 0.5
+    moved = np.where(near, 2.0 * along + np.square(along) + np.square(across), 0.0)
+    # Far from one nothing is lost, and near zero the square would be.
+    log_size = np.where(near, 0.5 * np.log1p(moved), np.log(np.where(size > 0.0, size, 1.0)))
+    return np.where(size > 0.0, np.exp(count * (log_size + 1j * np.arctan2(across, 1.0 + along))), 0.0)
 
 
 class _Tilted(NamedTuple):
