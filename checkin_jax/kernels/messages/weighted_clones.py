@@ -97,7 +97,7 @@ def weighted(
                 for total, part in zip(totals, parts)
             ]
             level = np.max(cells, axis=0) * unit / clients
-            # Rare levels begin far from the usual place, for which the contour is chosen.
+            # One message alone times the sum of its shares, which rare levels' contour may miss.
             most = alone * (whole + step_counts.weight * parts.max()) / clients * (1.0 + ROUNDING)
             found = found + mass * np.where(level >= 0.0, np.minimum(level, most), most)
         else:

@@ -231,7 +231,8 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
         return None
     shapes = shapes._replace(high=high[:usable], low=low[:usable], keys=keys[:usable])
     beyond = np.exp(-exponents[:usable])
-    return min((_leveled(shapes, beyond, kept) for kept in _kept_means(shapes)), key=_typical(shapes))
+    choices = [_leveled(shapes, beyond, kept) for kept in _kept_means(shapes)]
+    return min((each for each in choices if each is not None), key=_typical(shapes), default=None)
 
 
 class _Labels(NamedTuple):
@@ -255,9 +256,9 @@ class _Labels(NamedTuple):
 
 
 class _KeptMean(NamedTuple):
-    """Law of w/T at the first level, w the scale of shares; these are below w (1 + e) and w (1 - e'), of mean w.
+    """Law of omega/T at the first level; shares are majorized by omega (1 + e) and omega (1 - e').
 
-    above, below: 1 + e and 1 - e'. at, bounds: places k and E(w - k T)_+ from above.
+    above, below: 1 + e and 1 - e'. at, bounds: places k and E(omega - k T)_+ from above.
     """
 
     above: float
@@ -307,8 +308,8 @@ def _kept_means(labels: _Labels) -> Iterator[_KeptMean]:
                 )
 
 
-def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn:
-    """Levels of one choice; beyond: mass beyond each level."""
+def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn | None:
+    """Levels of one choice; None if shares of the first may sum up to more than one. beyond: mass beyond each."""
     apart, between = 1.0 - kept.below, (kept.above - kept.below) * (1.0 - 1e-12)
     # The mean share is in one of the cells; w and w/T there.
     edges = np.linspace(labels.low, labels.high, _CELLS + 1)
@@ -326,13 +327,17 @@ def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn:
     rare = -np.diff(beyond) * np.maximum.accumulate(totals.max(axis=0))[1:]
     ratios = np.append(at[1:], ratio[1:])
     ones = np.ones((ratios.size, 1))
+    light = np.ceil(labels.slots * (kept.above - 1.0) / between)
+    whole = max(np.ceil(labels.slots * apart / between), _FEWEST)
+    if ratio[0] * (kept.above * whole + kept.below * light) > labels.window * (1.0 - 1e-12):
+        return None
     return Redrawn(
         np.append(usual, rare),
         ratios * kept.below,
         ones,
-        np.ceil(labels.slots * (kept.above - 1.0) / between) * ones,
+        light * ones,
         ratios * kept.above,
-        np.full(ratios.size, max(np.ceil(labels.slots * apart / between), _FEWEST)),
+        np.full(ratios.size, whole),
         float(beyond[-1]),
     )
 
