@@ -469,7 +469,7 @@ def test_scales_of_drawn_labels_are_below_the_levels(samples, window, shown):
         )
         assert truth <= bound
     assert scales.mean() > 0.94 * levels.masses @ ratios
-    assert levels.masses.sum() == pytest.approx(1.0, abs=0.01)
+    assert levels.masses.sum() == pytest.approx(1.0, abs=0.02)
 
 
 def in_worst_order(found: list, p: float, c: float, scale: float = 1.0) -> float:
