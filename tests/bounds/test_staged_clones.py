@@ -108,7 +108,8 @@ def test_above_the_game_with_hundreds_of_messages(p, step):
     game = np.array([oracle.lattice_profile(1000, 0.3, p, 1 + x, counts, masses) for x in far])
     assert (ours >= game * (1 - ORACLE_ROUNDING)).all()
     assert ours[0] <= 1.025 * game[0]
-    assert (ours <= 1.4 * game).all()
+    # So many messages are played where that is cheap; far out, chords between its losses are up to twice as large.
+    assert (ours <= 2.2 * game).all()
 
 
 def check_ins(n, rate):

@@ -244,7 +244,7 @@ def test_calibration_and_sweep_take_a_client():
     assert (np.diff(table["epsilon"][:2]) > 0).all()
     assert "client_rate=0.4: expected a number in (0, 0.3]" in table["error"][2]
     assert "expected at most 2999.7" in table["error"][3]
-    with pytest.raises(ValueError, match="needs expected_check_ins"):
+    with pytest.raises(ValueError, match="expected_check_ins=None: expected a value"):
         cj.sweep(num_clients=10, largest_rate=0.3, epsilon0=1.0, delta=DELTA)
 
 

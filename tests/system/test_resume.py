@@ -407,7 +407,7 @@ def test_another_version_machine_data_set_or_precision_is_refused(folder, tmp_pa
         _train(folder, resume=True)
     digits = data.digits()
     other = dataclasses.replace(digits, train_labels=digits.train_labels[::-1].copy())
-    with pytest.raises(ResumeError, match=r"dataset\.digest was"):
+    with pytest.raises(ResumeError, match=r"dataset\.digest\) differs"):
         images.train(_config(), other, folder, resume=True, account_fn=quick_account)
     with monkeypatch.context() as patch:
         patch.setattr("checkin_jax.training.runs.session.__version__", "9.9.9")
