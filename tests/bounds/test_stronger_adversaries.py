@@ -79,7 +79,7 @@ def test_epsilon_grows_with_the_rate(tight):
         assert smaller <= larger * (1 + 1e-6)
     if tight:
         assert found[3] < 0.03
-        # E*.
+        # E+.
         assert found[-1] < 0.0215
 
 

@@ -176,9 +176,9 @@ def begin(game: Laws, first: Array) -> Played:
     return add(game, nothing_played(game), t1_alone(game), first, xp.zeros_like(game.contour.order))
 
 
-def _grid(game: Laws, played: Played, per_node: int = _POINTS) -> Array:
+def _grid(game: Laws, played: Played) -> Array:
     """e^{-t x} (E f(x + d) - f(x)) / M_S(t), f(x) = E(x + S)_+, on one period; [..., laws, points]."""
-    points = per_node * game.theta.shape[-1]
+    points = _POINTS * game.theta.shape[-1]
     ratio = played.ratio * _as_complex(points / game.contour.period)[..., None]
     return irfft(ratio[..., None, :] * game.laws, points)
 
@@ -209,15 +209,12 @@ def _peak(values: Array) -> Array:
     return _larger(inside(values), inside(seam))
 
 
-def _failure(
-    game: Laws, played: Played, grid: Array, share: Array, left_out: Array | float | None = None
-) -> Array:
+def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
     """F with E f(x + d) <= E f(x + w) + F e^{t x} M_S(t) for all x and laws of d; w has the
     mixture `share`.
 
     F is the largest excess on the grid, plus terms for points between (second differences and fourth
-    derivatives), beyond the period (Chernoff), and rounding. left_out: upper bound on the sum of
-    |M_S| / M_S(t) over positive frequencies beyond the nodes; None uses the normal variable alone.
+    derivatives), beyond the nodes (the normal variable alone) and the period (Chernoff), and rounding.
     """
     period, total, nodes, points = game.contour.period, played.total, game.theta.shape[-1], grid.shape[-1]
     size = stop_loss.multiplicity(nodes) * xp.exp(xp.real(total.log_ratio))
@@ -232,8 +229,9 @@ def _failure(
     noise = size * (round_off.of_fft(points) * math.sqrt(points))
     noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
     # Factor 3/2, for second differences of rounded values.
-    left_out = stop_loss.beyond(game.contour, nodes) if left_out is None else left_out
-    unresolved = 3.0 * largest / period * (xp.sum(noise, axis=-1) + 2.0 * left_out)
+    unresolved = (
+        3.0 * largest / period * (xp.sum(noise, axis=-1) + 2.0 * stop_loss.beyond(game.contour, nodes))
+    )
 
     # (u)_+ <= e^{a u} / (e a), a > t, on the left; the same for (u)_- with a < 0 on the right. The window is
     # placed where both bounds are equal.
@@ -269,17 +267,12 @@ def _choose(game: Laws, grid: Array, allowed: Array) -> Array:
     return xp.concatenate([(1.0 - eta) * best, others, eta], axis=-1)
 
 
-def stage_law(
-    game: Laws, played: Played, allowed: Array, per_node: int = _POINTS, left_out: Array | float | None = None
-) -> tuple[Array, Array]:
-    """Law of a stage, [..., laws], and a bound on its failure to dominate; `allowed` only affects sharpness.
-
-    per_node: grid points per node. left_out: as in `_failure`.
-    """
-    grid = _grid(game, played, per_node)
+def stage_law(game: Laws, played: Played, allowed: Array) -> tuple[Array, Array]:
+    """Law of a stage, [..., laws], and a bound on its failure to dominate; `allowed` only affects sharpness."""
+    grid = _grid(game, played)
     share = _choose(game, grid, allowed)
     # T1's law dominates by theorem.
-    return share, xp.where(share[..., -1] >= 1.0, 0.0, _failure(game, played, grid, share, left_out))
+    return share, xp.where(share[..., -1] >= 1.0, 0.0, _failure(game, played, grid, share))
 
 
 class Later(NamedTuple):
