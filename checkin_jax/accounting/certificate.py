@@ -247,8 +247,9 @@ def _knots(units: Units, g: Guarantee) -> tuple[float, list[np.ndarray]] | None:
     if best.method == "total variation":
         # Divergences at loss 0, of which the other knot shows nothing, add up to less than delta.
         return _ANY, [np.arange(2)] * len(units)
-    spacing = float(losses[0][1])
-    indices = [np.rint(at / spacing).astype(np.int64) for at in losses]
+    indices = [np.rint(at / losses[0][1]).astype(np.int64) for at in losses]
+    # Of no last knot below the accountant's, at which the profile may be that of the largest loss, 0.
+    spacing = max(_up(Fraction(at[-1]) / int(index[-1])) for at, index in zip(losses, indices))
     on_grid = all(
         np.allclose(index * spacing, at, rtol=1e-12, atol=0.0) for index, at in zip(indices, losses)
     )
@@ -259,6 +260,12 @@ def _down(exact: Fraction) -> float:
     """Largest float64 that is not above the number."""
     found = float(exact)
     return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+
+
+def _up(exact: Fraction) -> float:
+    """Smallest float64 that is not below the number."""
+    found = float(exact)
+    return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
 
 
 def _profile(losses: np.ndarray, far: Values, lost: float) -> np.ndarray:

@@ -495,6 +495,21 @@ def test_an_epsilon_of_zero_is_verified_and_its_delta_matters(name):
         _checked(certificate)
 
 
+def test_no_mass_is_beyond_a_last_knot_that_is_the_largest_loss():
+    """Rounded down, that knot would leave 3e-20 at infinite loss, 1e-8 of delta for the whole run."""
+    rows = [
+        [0.3052554970597599, 0.22800372626927884, 0.25278217147878757, 0.21395860519217363],
+        [0.2622697154682459, 0.22657048821924683, 0.32850899916142917, 0.18265079715107804],
+        [0.2341648760052041, 0.3504615978507408, 0.19222193934158302, 0.22315158680247207],
+    ]
+    mechanism = cj.FiniteMechanism(probabilities=rows)
+    run = cj.ShuffledCheckIn(num_clients=1_000, check_in_prob=0.000274, num_rounds=738)
+    certificate = cj.certificate(cj.account(run, mechanism, delta=1.35e-9, view="local"))
+    unit = certificate["units"][0]
+    assert float.fromhex(unit["forward"][-1]) < 1e-12 * 1.35e-9
+    _checked(json.loads(json.dumps(certificate)))
+
+
 def test_what_has_no_certificate_is_refused():
     with pytest.raises(TypeError, match="guarantee"):
         cj.certificate(1.0)
