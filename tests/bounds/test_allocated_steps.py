@@ -12,12 +12,19 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as losses_of
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 from oracles import allocation as oracle
-from scipy.stats import hypergeom, laplace, norm
+from scipy.stats import binom, hypergeom, laplace, norm
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.interface import AsymmetricBound, OwnWitness
+from checkin_jax.accounting.bounds.interface import AsymmetricBound, LocalGaussian, OwnWitness
 from checkin_jax.accounting.bounds.windows.one_of_slots import step_in_slots
-from checkin_jax.accounting.interop.allocated_epochs import GivenLosses, coins
+from checkin_jax.accounting.interop.allocated_epochs import (
+    AllocatedStep,
+    CountedSteps,
+    Epoch,
+    GivenLosses,
+    StepProbs,
+    coins,
+)
 from checkin_jax.accounting.interop.central_mechanisms import LaplaceNoise, Sampled
 from checkin_jax.numerics import step_ratios
 
@@ -372,6 +379,90 @@ def test_a_step_that_is_one_of_ours_has_its_exact_bound():
     alone = cj.random_allocation(2.0, 1, sampling_prob=0.05, delta=1e-6, neighboring_relation=ADDED)
     assert first.epsilon == pytest.approx(alone.epsilon, rel=1e-9)
     assert first.lower == pytest.approx(alone.lower, rel=1e-9)
+
+
+NOISES = {
+    "Laplace": (dp_accounting.LaplaceDpEvent(0.8), 1.0),
+    "rare": (dp_accounting.LaplaceDpEvent(0.2), 1.0),
+    "sampled": (dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(0.7)), 0.3),
+}
+
+
+def steps_beyond(probs, steps, selected, finished, used):
+    """Laws of the number of finished steps beyond the threshold, over all choices of the record's steps."""
+    some = hypergeom(steps, finished, selected)
+    laws = []
+    for prob in probs[:2]:
+        law = np.zeros(finished + 1)
+        for own in range(finished + 1):
+            weight = used * some.pmf(own) + (1.0 - used) * (own == 0)
+            both = (
+                binom.pmf(np.arange(finished - own + 1), finished - own, probs.none),
+                binom.pmf(np.arange(own + 1), own, prob),
+            )
+            law += weight * np.convolve(*both)
+        laws.append(law)
+    return laws
+
+
+def counted(name, steps, selected, finished, used, opposite):
+    step = AllocatedStep.of(NOISES[name][0])
+    epoch, probs = Epoch(step, selected, steps, finished, used), StepProbs.of(step, opposite)
+    return CountedSteps(LocalGaussian(1.0, 1.0), epoch, probs, MASS), probs
+
+
+@pytest.mark.parametrize("opposite", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "selected", "finished", "used"), [*EPOCHS, (300, 20, 120, 0.5), (90, 7, 90, 1.0)]
+)
+@pytest.mark.parametrize("name", NOISES)
+def test_lower_ends_by_numbers_of_steps_are_below_and_near_their_law(
+    name, steps, selected, finished, used, opposite
+):
+    witness, probs = counted(name, steps, selected, finished, used, opposite)
+    first, second = steps_beyond(probs, steps, selected, finished, used)
+    more, _ = counted(name, steps + 1, selected + 1, finished, used, opposite)
+    exceeded = False
+    for pair, lines, wrong in zip(
+        ((first, second), (second, first)), witness.lower(LOSSES), more.lower(LOSSES)
+    ):
+        exact = divergence(*pair, LOSSES)
+        shown = lines[0] - np.expm1(LOSSES) * lines[1]
+        assert (shown <= exact + 1e-16).all()
+        seen = exact > 1e-6
+        # Rare numbers of a record's steps count as none, others as the least of a group.
+        assert (shown[seen] >= (0.9 if finished == 120 else 0.998) * exact[seen]).all()
+        exceeded |= bool((wrong[0] - np.expm1(LOSSES) * wrong[1] > exact * 1.01 + 1e-15).any())
+    assert exceeded or finished == 1
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_thresholds_are_of_the_noise(name):
+    event, rate = NOISES[name]
+    for opposite in (False, True):
+        first, second, none = StepProbs.of(AllocatedStep.of(event), opposite)
+        law = (
+            laplace(scale=event.noise_multiplier) if rate == 1.0 else norm(scale=event.event.noise_multiplier)
+        )
+        at = law.isf(none)
+        assert first == pytest.approx(rate * law.sf(at - 1.0) + (1.0 - rate) * none, rel=1e-9)
+        expected = rate * law.sf(at + 1.0) + (1.0 - rate) * none if opposite else none
+        assert second == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("relation", [ADDED, REPLACED])
+@pytest.mark.parametrize("rest", [{}, {"sampling_prob": 0.3}, {"unfinished_steps": 300}])
+def test_epochs_of_laplace_steps_have_both_ends(relation, rest):
+    g = cj.random_allocation(
+        dp_accounting.LaplaceDpEvent(1.5),
+        1_000,
+        num_selected=30,
+        num_epochs=3,
+        delta=1e-6,
+        neighboring_relation=relation,
+        **rest,
+    )
+    assert 0.0 < g.lower <= g.epsilon <= (1.15 if relation == ADDED else 1.7) * g.lower
 
 
 def test_bounds_are_continuous_where_an_epoch_is_almost_whole():

@@ -51,10 +51,11 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     SampledReplaced,
     sampled_sides,
 )
-from checkin_jax.kernels import ROUNDING
+from checkin_jax.kernels import ROUNDING, binomial
 from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
+from checkin_jax.numerics.counts import chernoff
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import KnownProfile
 
@@ -64,6 +65,9 @@ LEAST_NOISE, MOST_NOISE = 1.0 / MOST_LATTICE_MU, 1.0 / LEAST_MU
 MOST_COUNTED, _COUNTED, _KINDS = 10_000, 1e-9, 16
 # Numbers of steps less likely than this count as none in the witness, which has at most so many groups of them.
 _RARE, _GROUPS = 1e-4, 16
+# Most terms of the convolutions of a number of steps, the largest exponent of what is left out of them, and a bound on
+# the relative error of their sums.
+_MOST_TERMS, _MOST_EXPONENT, _PMF = 2e8, 600.0, 5e-10
 # Largest loss that a given privacy loss distribution may have.
 _MOST_LOSS = 600.0
 
@@ -114,8 +118,9 @@ class AllocatedStep:
     pair: UnitBound | None = None
 
     @property
-    def mu(self) -> float | None:
-        return self.noise.shift if isinstance(self.noise, GaussianNoise) else None
+    def sums(self) -> bool:
+        """True if the sum of all steps is Gaussian."""
+        return isinstance(self.noise, GaussianNoise) and self.rate == 1.0
 
     @classmethod
     def of(cls, event: Any) -> AllocatedStep:
@@ -170,8 +175,8 @@ class AllocatedStep:
             return revealed
         assert isinstance(pair, OneOfSlots)
         witnesses: tuple[Witness, ...] = (pair,)
-        if self.mu is not None:
-            shift = self.mu / math.sqrt(steps)
+        if isinstance(self.noise, GaussianNoise):
+            shift = self.noise.shift / math.sqrt(steps)
             opposite = Opposite(revealed, GaussianNoise(shift), used)
             witnesses += (LocalGaussian(1.0, 2.0 * shift) if used == 1.0 else opposite,)
         return minimum([TwoSteps(pair), revealed], witnesses)
@@ -221,21 +226,33 @@ class Epoch:
             return [(one(self.finished, self.used * part, mass), 1)]
         if self.used < 1.0:
             pair = SampledEpoch(self, mass)
-            return [(minimum([TwoSteps(pair)], pair.witnesses) if replaced else pair, 1)]
+            bound = TwoSteps(pair) if replaced else pair
+            return [(minimum([bound], self.witnesses(pair, mass, replaced)), 1)]
         units = [(one(size, prob, mass), count) for size, prob, count in self.blocks]
         if self.selected == self.steps == self.finished:
             return units
-        # The blocks' own pairs are not attained. The sum of all steps is a witness.
+        # The blocks' own pairs are not attained. The sum of all steps is a witness, or a number of steps.
         bare: list[tuple[UnitBound, int]] = [(minimum([unit]), count) for unit, count in units]
-        if step.mu is None or step.rate < 1.0:
+        if step.noise is None:
             return bare
-        if self.finished == self.steps:
+        if step.sums and self.finished == self.steps:
             # It is Gaussian with shift k, or 2 k between opposite records; each of the k units has its share.
-            apart = (2.0 if replaced else 1.0) * step.mu * math.sqrt(self.selected / self.steps)
+            apart = (2.0 if replaced else 1.0) * step.noise.shift * math.sqrt(self.selected / self.steps)
             return [(minimum([unit], (LocalGaussian(1.0, apart),)), count) for unit, count in units]
         (first, count), *others = bare
-        summed = SummedSteps(LocalGaussian(1.0, step.mu * self.number / math.sqrt(self.finished)), self)
-        return [(minimum([first], (summed,)), 1), (first, count - 1), *others]
+        return [(minimum([first], self.witnesses(None, mass, replaced)), 1), (first, count - 1), *others]
+
+    def witnesses(self, grid_bound: UnitBound | None, mass: float, opposite: bool) -> tuple[Witness, ...]:
+        """The witness of the epoch, of noise; `grid_bound`: about that of a Gaussian sum with its shift, if None."""
+        if self.step.noise is None:
+            return ()
+        probs = StepProbs.of(self.step, opposite)
+        unit = self.step.noise.shift if self.step.sums else probs.apart
+        about = grid_bound or LocalGaussian(1.0, unit * self.number / math.sqrt(self.finished))
+        if self.step.sums:
+            return (SummedSteps(about, self),)
+        counted = CountedSteps(about, self, probs, mass)
+        return (counted,) if counted.affordable else ()
 
     @functools.cached_property
     def blocks(self) -> list[Blocks]:
@@ -270,6 +287,17 @@ class Epoch:
         weights = np.exp(np.concatenate([down, [0.0], up]))
         weights /= math.fsum(weights.tolist())
         return list(zip(j.astype(int).tolist(), weights.tolist()))
+
+    @property
+    def groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of a record's finished steps above zero, in few groups, and their probabilities, rounded down.
+
+        Numbers are rounded down within a group, rare ones to zero: events of many steps beyond a place then tell less.
+        """
+        kept = [(j, weight) for j, weight in self.chosen if j > 0 and weight > _RARE]
+        parts = [part for part in np.array_split(np.array(kept), min(_GROUPS, len(kept))) if part.size]
+        weights = self.used * (1.0 - _COUNTED) * np.array([part[:, 1].sum() for part in parts])
+        return np.array([part[0, 0] for part in parts]), weights
 
 
 def coins(total: int, selected: int, finished: int) -> np.ndarray:
@@ -418,11 +446,6 @@ class SampledEpoch(AsymmetricBound):
         ahead, back = (functools.partial(side, each) for each in (curve.upper.forward, curve.upper.backward))
         return sampled_sides(ahead, back, self.epoch.used, loss)
 
-    @property
-    def witnesses(self) -> tuple[Witness, ...]:
-        step = self.epoch.step
-        return (SummedSteps(self, self.epoch),) if step.mu is not None and step.rate == 1.0 else ()
-
 
 @dataclasses.dataclass(frozen=True)
 class SummedSteps:
@@ -436,16 +459,10 @@ class SummedSteps:
 
     @functools.cached_property
     def _mixture(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Shifts and their weights, rounded down, in few groups; and the weight of no shift, rounded up.
-
-        Numbers are rounded down within a group, rare ones to zero: all events of `lower` then tell less.
-        """
-        assert self.epoch.step.mu is not None
-        kept = [(j, weight) for j, weight in self.epoch.chosen if j > 0 and weight > _RARE]
-        groups = [part for part in np.array_split(np.array(kept), min(_GROUPS, len(kept))) if part.size]
-        unit = self.epoch.step.mu / math.sqrt(self.epoch.finished)
-        shifts = unit * np.array([part[0, 0] for part in groups])
-        weights = self.epoch.used * (1.0 - _COUNTED) * np.array([part[:, 1].sum() for part in groups])
+        """Shifts and their weights, rounded down, and the weight of no shift, rounded up."""
+        assert self.epoch.step.noise is not None
+        numbers, weights = self.epoch.groups
+        shifts = self.epoch.step.noise.shift / math.sqrt(self.epoch.finished) * numbers
         return shifts, weights, 1.0 - float(weights.sum())
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
@@ -472,3 +489,106 @@ class SummedSteps:
             np.maximum(less, 0.0),
             mass * (1.0 + ROUNDING),
         )
+
+
+class StepProbs(NamedTuple):
+    """Probabilities that a step is beyond a threshold: with the first record in it, with the second, and without."""
+
+    first: float
+    second: float
+    none: float
+
+    @property
+    def apart(self) -> float:
+        """The records' difference over the standard deviation without them."""
+        return (self.first - self.second) / math.sqrt(self.none * (1.0 - self.none))
+
+    @classmethod
+    def of(cls, step: AllocatedStep, opposite: bool) -> StepProbs:
+        """At the threshold that tells most of one record among many steps; no second record unless opposite."""
+        noise, rate = step.noise, step.rate
+        assert noise is not None
+        places = np.linspace(0.0, noise.shift + 3.0, 97)
+
+        def beyond(shift: float) -> np.ndarray:
+            return rate * noise.tail(places, shift) + (1.0 - rate) * noise.tail(places, 0.0)
+
+        first, none = beyond(noise.shift), beyond(0.0)
+        second = beyond(-noise.shift) if opposite else none
+        best = int(np.argmax(np.square(first - second) / (none * (1.0 - none))))
+        return cls(float(first[best]), float(second[best]), float(none[best]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CountedSteps:
+    """Witness: the number of finished steps beyond a threshold, a binomial number and one of the record's steps.
+
+    probs: of a step. neg_log_tail: masses up to exp(-neg_log_tail) are negligible.
+    """
+
+    grid_bound: UnitBound
+    epoch: Epoch
+    probs: StepProbs
+    neg_log_tail: float
+
+    symmetric = False
+    name = "the number of steps beyond a threshold"
+
+    def _window(self, number: int, prob: float) -> np.ndarray:
+        """Numbers outside which Bin(number, prob) is with a probability of at most 2 e^-neg_log_tail."""
+        exponent = np.array(self.neg_log_tail)
+        least = number - chernoff.most(number, 1.0 - prob, exponent)
+        return np.arange(float(least), float(chernoff.most(number, prob, exponent)) + 1.0)
+
+    @functools.cached_property
+    def affordable(self) -> bool:
+        """True if the laws are convolutions of not too many terms."""
+        numbers, _ = self.epoch.groups
+        if not numbers.size or self.neg_log_tail > _MOST_EXPONENT:
+            return False
+        deviations = math.sqrt(self.epoch.finished) * math.sqrt(float(numbers[-1]))
+        return numbers.size * deviations * self.neg_log_tail < _MOST_TERMS
+
+    def _sum(self, own: int, prob: float) -> tuple[int, np.ndarray]:
+        """Least value, and law, of the number of steps beyond the threshold if `own` of them have `prob`."""
+        rest, none = self.epoch.finished - own, self.probs.none
+        parts = [(rest, none), (own, prob)]
+        windows = [self._window(number, at) for number, at in parts]
+        laws = [
+            np.exp(np.asarray(binomial.log_pmf(window, float(number), at)))
+            for window, (number, at) in zip(windows, parts)
+        ]
+        return int(windows[0][0] + windows[1][0]), np.convolve(*laws)
+
+    @functools.cached_property
+    def _laws(self) -> tuple[np.ndarray, np.ndarray]:
+        """Laws of the number with the first record and with the second, at the same values, without rare values."""
+        numbers, weights = self.epoch.groups
+        kinds = [(0, 1.0 - float(weights.sum())), *zip(numbers.astype(int).tolist(), weights.tolist())]
+        sums = [
+            [(*self._sum(own, prob), weight) for own, weight in kinds]
+            for prob in (self.probs.first, self.probs.second)
+        ]
+        least = min(first for side in sums for first, _, _ in side)
+        size = max(first + law.size for side in sums for first, law, _ in side) - least
+        found = np.zeros((2, size))
+        for side, total in zip(sums, found):
+            for first, law, weight in side:
+                total[first - least : first - least + law.size] += weight * law
+        return found[0], found[1]
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        loss, (first, second) = np.asarray(loss, dtype=np.float64), self._laws
+        return self._lines(first[::-1], second[::-1], loss), self._lines(second, first, loss)
+
+    def _lines(self, near: np.ndarray, far: np.ndarray, loss: np.ndarray) -> Lines:
+        """Lines of the events of the first values, up to the last one whose loss exceeds the given one."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            losses = np.log(near) - np.log(far)
+        # The first values are the most likely under `near`; rounding may disorder those of next to no mass.
+        beyond = np.maximum.accumulate(np.nan_to_num(losses, nan=-np.inf)[::-1])
+        count = losses.size - np.searchsorted(beyond, loss, side="right")
+        lost = 4.0 * math.exp(-self.neg_log_tail)
+        masses = [np.append(0.0, np.cumsum(each)) for each in (near, far)]
+        mass = np.where(count > 0, masses[1][count] * (1.0 + _PMF) + lost, 0.0)
+        return np.maximum(masses[0][count] * (1.0 - _PMF) - mass, 0.0), mass
