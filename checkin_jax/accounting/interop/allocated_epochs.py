@@ -554,11 +554,11 @@ class CountedSteps:
         rest, none = self.epoch.finished - own, self.probs.none
         parts = [(rest, none), (own, prob)]
         windows = [self._window(number, at) for number, at in parts]
-        laws = [
+        without, others = (
             np.exp(np.asarray(binomial.log_pmf(window, float(number), at)))
             for window, (number, at) in zip(windows, parts)
-        ]
-        return int(windows[0][0] + windows[1][0]), np.convolve(*laws)
+        )
+        return int(windows[0][0] + windows[1][0]), np.convolve(without, others)
 
     @functools.cached_property
     def _laws(self) -> tuple[np.ndarray, np.ndarray]:
