@@ -45,7 +45,7 @@ def real(low: float, high: float, ends: str = "[]", **value: float) -> float:
     if isinstance(x, bool) or not isinstance(x, numbers.Real):
         raise type_error(f"a real number in {legal}", **value)
     try:
-        x = float(x)
+        x = float(x) + 0.0  # of -0.0, 0.0
     except OverflowError:  # an integer of more than 308 digits
         x = math.inf if x > 0 else -math.inf
     if not lies_in(x, low, high, ends):

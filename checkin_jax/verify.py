@@ -195,8 +195,8 @@ def read(text: bytes) -> Certificate:
         raise Malformed(f"more than {MOST_BYTES} bytes")
     try:
         fields = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"no JSON ({type(error).__name__})") from None
+    except (ValueError, RecursionError):
+        raise Malformed("no JSON") from None
     whole = JsonObject("certificate", fields if isinstance(fields, dict) else {})
     if whole.text("format") != FORMAT:
         raise Malformed(f"certificate.format: expected {FORMAT!r}")

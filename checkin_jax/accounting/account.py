@@ -167,7 +167,7 @@ def once(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
 def warnings_of(protocol: CheckInProtocol, chosen: Chosen, delta: float, found: Bracket) -> list[str]:
     """Warnings about a bracket of such units."""
     out = []
-    if delta >= 1.0 / protocol.num_clients and delta < 1.0:
+    if delta >= 1.0 / protocol.num_clients:
         out.append(
             f"delta = {delta:.3g} is not below 1/num_clients = {1 / protocol.num_clients:.3g}: "
             "publishing one client's record at random would be within it; choose delta = "

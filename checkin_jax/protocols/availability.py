@@ -22,7 +22,13 @@ from checkin_jax._files import read_numbers
 from checkin_jax._rounding import counted
 from checkin_jax._serialize import Part
 from checkin_jax._suggest import named
-from checkin_jax.protocols.protocol import SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, CheckInProtocol, UnitGroup
+from checkin_jax.protocols.protocol import (
+    SAME_RANDOMIZER,
+    STATELESS,
+    UNSEEN_BUT_COUNTED,
+    CheckInProtocol,
+    UnitGroup,
+)
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 from checkin_jax.randomizers.randomizer import FreeVariable
 
@@ -262,7 +268,9 @@ class AvailableCheckIn(CheckInProtocol):
         )
 
     def assumed(self, view: str) -> tuple[str, ...]:
-        return (FRESH_AMONG_AVAILABLE,) if view == "local" else self.assumptions
+        if view == "local":
+            return (FRESH_AMONG_AVAILABLE, "no check-in probability is above the logged one", STATELESS)
+        return self.assumptions
 
     @property
     def arrival_prob(self) -> float:

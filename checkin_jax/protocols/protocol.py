@@ -115,9 +115,11 @@ VIEWS = ("local", "messages", "aggregate")
 
 REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
 
+STATELESS = "clients keep no state of their own between rounds"
 SAME_RANDOMIZER = (
     "all clients of a round use the same randomizer and keep no state of their own between rounds"
 )
+TRUSTED = "the shuffler or aggregator is trusted: nobody learns which message is whose"
 
 _UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in"
 # Bounds for samples and for occupied slots also hold given the number of messages.
@@ -149,8 +151,8 @@ CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
-    "each client checks in with its rate, independently of its earlier check-ins and of the other clients; its rate is "
-    "the probability given everything that persists, so being plugged in all night does not count as a random choice"
+    "each client checks in with its rate by a fresh coin, independent of the other clients and of everything that "
+    "persists: being plugged in all night is no coin"
 )
 
 
@@ -277,10 +279,15 @@ class CheckInProtocol(ByName, abc.ABC):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
 
+    @property
+    def _coins(self) -> tuple[str, ...]:
+        """The assumption about the coins of check-ins; empty where every client checks in."""
+        return (FRESH,) if self.rate < 1.0 or self.unequal_rates is not None else ()
+
     def assumed(self, view: str) -> tuple[str, ...]:
         """Assumptions of the guarantees in this view, one sentence each."""
         if view == "local":
-            return ("the check-ins of a client do not depend on anybody's data",)
+            return (*self._coins, "the check-ins of a client do not depend on anybody's data", STATELESS)
         if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
             size = self.slots.minibatch
             return (

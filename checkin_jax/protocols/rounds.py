@@ -8,10 +8,10 @@ from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     CLIENTS,
-    FRESH,
     PROB,
     ROUNDS,
     SAME_RANDOMIZER,
+    TRUSTED,
     UNSEEN_BUT_COUNTED,
     CheckInProtocol,
     Cover,
@@ -26,12 +26,12 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 def batch(min_reports: int) -> tuple[str, ...]:
     """Assumptions about batches of at least so many honest messages."""
     return (
-        f"in each round in which a client reports, its batch holds at least {min_reports:,} honest messages, its own "
-        "included",
+        f"in each round in which a client reports, its batch holds at least {counted(min_reports, 'honest message')}, "
+        "its own included",
         "a client reports by a fresh coin, with at most the probability that is stated; which others report may be "
         "known, or the adversary's choice, but depends on nobody's data and on no message of the same round",
         SAME_RANDOMIZER,
-        "the shuffler or aggregator is trusted: nobody learns which message is whose",
+        TRUSTED,
     )
 
 
@@ -84,12 +84,9 @@ class ShuffledCheckIn(CheckInProtocol):
         """Assumptions under which the guarantees are true, a sentence each."""
         if self.min_reports:
             return batch(self.min_reports)
-        rates = (
-            ("every client has the same check-in rate",)
-            if self.unequal_rates is None
-            else (self.unequal_rates.description, FRESH)
-        )
-        return (*rates, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+        unequal = self.unequal_rates
+        rates = "every client has the same check-in rate" if unequal is None else unequal.description
+        return (rates, *self._coins, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     summed = True
 
@@ -166,7 +163,7 @@ class Shuffle(CheckInProtocol):
         return (
             "every client sends exactly one message a round",
             SAME_RANDOMIZER,
-            "the shuffler is trusted: nobody learns which message is whose",
+            TRUSTED,
             *self.trusting,
         )
 

@@ -14,7 +14,6 @@ from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
     CLIENTS,
     EPOCHS,
-    FRESH,
     OF_ROUNDS,
     ONE_RECORD,
     PROB,
@@ -115,11 +114,12 @@ class CommonSlots(CheckInProtocol):
     @property
     def _chance(self) -> tuple[str, ...]:
         """Assumptions about participation."""
-        if self.unequal_rates is not None:
-            slots = "every client that takes part picks its slot uniformly from the same window"
-            return (self.unequal_rates.description, FRESH, slots)
+        unequal = self.unequal_rates
         return (
-            "every client takes part with the same probability and picks its slot uniformly from the same window",
+            "every client takes part with the same probability" if unequal is None else unequal.description,
+            *self._coins,
+            "every client that takes part picks its slot uniformly from the same window, independently of its earlier "
+            "slots and of the other clients",
         )
 
     @property
@@ -348,7 +348,8 @@ class SlidingWindow(CheckInProtocol):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
         return (
-            "every client picks its slot uniformly from its own window, and no client drops out",
+            "every client picks its slot uniformly from its own window, independently of its earlier slots and of the "
+            "other clients, and no client drops out",
             SAME_RANDOMIZER,
             f"{UNSEEN_UNCOUNTED}, nor which slot any client picked",
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",

@@ -255,6 +255,29 @@ def test_right_limits(view):
     assert alone.lower == pytest.approx(1.5, rel=1e-6)
 
 
+@pytest.mark.parametrize("view", ["messages", "aggregate", "local"])
+@pytest.mark.parametrize(
+    ("protocol", "coins"),
+    [
+        (run(1000, 0.1), True),
+        (run(1000, 1.0), False),
+        (cj.ShuffledCheckIn(num_clients=2, check_in_prob=cj.Rates([0.1, 1.0])), True),
+        (cj.Shuffle(num_clients=1000), False),
+        (cj.FixedWindow(num_clients=1000, num_slots=9, check_in_prob=0.1), True),
+        (cj.FixedWindow(num_clients=1000, num_slots=9), False),
+        (cj.AveragedUpdates(num_clients=1000, num_slots=9, check_in_prob=0.1), True),
+        (cj.SlidingWindow(num_clients=1000, window=9), False),
+    ],
+)
+def test_the_statement_assumes_fresh_choices(protocol, coins, view):
+    """Without them composition proves nothing: a client that keeps its coin sends in all rounds or in none."""
+    text = " ".join(protocol.assumed(view))
+    assert ("fresh coin, independent of the other clients and of everything that persists" in text) == coins
+    assert "keep no state of their own between rounds" in text
+    if protocol.slots is not None and view != "local":
+        assert "independently of its earlier slots and of the other clients" in text
+
+
 def test_the_statement_names_everything_that_matters():
     g = cj.account(run(1000, 0.1, 50), cj.Gaussian(noise_multiplier=3.0), delta=1e-3, bounds="fast")
     text = str(g)
@@ -269,6 +292,9 @@ def test_the_statement_names_everything_that_matters():
     ):
         assert part in text
     assert any("1/num_clients" in w for w in g.warnings)
+    everything = cj.account(run(1000, 0.1), cj.PureLDP(epsilon0=-0.0), delta=1.0)
+    assert any("1/num_clients" in w for w in everything.warnings)
+    assert "randomizer 0-LDP" in str(everything)
     data = g.as_dict()
     assert data["protocol"]["kind"] == "ShuffledCheckIn"
     assert data["epsilon"] == g.epsilon

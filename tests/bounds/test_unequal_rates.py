@@ -192,8 +192,7 @@ def test_windows_have_brackets_that_say_whom_they_cover(protocol, randomizer, vi
     assert g.at_rate(0.05).epsilon < g.epsilon
     text = str(g)
     assert "all clients: check-in rates up to 0.3" in text
-    if view != "local":
-        assert "does not count as a random choice" in text
+    assert "being plugged in all night is no coin" in text
 
 
 def test_statement_names_rates_and_theorem():

@@ -223,6 +223,7 @@ def test_a_log_is_one_event_whose_rounds_keep_their_numbers():
         assert ends(ledger, 1e-6) == pytest.approx(ends(apart, 1e-6), rel=1e-9)
     found = ledger.guarantee(1e-6)
     assert any("plugged in all night" in each for each in found.assumptions)
+    assert "no check-in probability is above the logged one" in run.assumed("local")
     assert found.composed[0].startswith(
         "over 3 rounds of check-ins by coins of 0.1 among 400 to 900 available"
     )
