@@ -85,9 +85,10 @@ def main(args: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if args is None else args)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    names = {field.name for kind in COMMANDS.values() for field in dataclasses.fields(kind)}
+    fields = [field for kind in COMMANDS.values() for field in dataclasses.fields(kind)]
+    names, unnamed = {field.name for field in fields}, {field.name for field in fields if not field.kw_only}
     with _startup.imported():
-        told = functools.partial(in_options, words=words, names=names)
+        told = functools.partial(in_options, words=words, names=names, unnamed=unnamed)
         guarded("checkin", functools.partial(_run, words), told)
 
 

@@ -181,13 +181,16 @@ def option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def in_options(message: str, words: Sequence[str], names: Collection[str]) -> str:
+def in_options(
+    message: str, words: Sequence[str], names: Collection[str], unnamed: Collection[str] = ()
+) -> str:
     """Rewrites an error of the library as one about the typed option.
 
     Args:
       message: of an error, about an argument, name=value: ..., or about a file, path: ...
       words: the command line.
       names: the arguments that are options.
+      unnamed: those that are typed without a name, in some command.
     """
     typed = [
         (name, inside if joined else following)
@@ -201,6 +204,8 @@ def in_options(message: str, words: Sequence[str], names: Collection[str]) -> st
         return f"{next(of_file, '')} {message}".lstrip()
     named, value = option(begun[1]), begun[2].strip("'")
     shown = named if value == "None" else f"{named} {value}"
+    if begun[1] in unnamed and value in words:
+        shown = value
     for name, given in typed:
         if option(name.strip("-")) == named:
             shown = f"{named} {_validate.cut(given)}"

@@ -331,7 +331,8 @@ REFUSED = [
     (f"figure {CURVES} --out a.pdf --source .", "expected run directories"),
     (f"figure {CURVES} --out a.pdf --source log.csv", "--source log.csv: no column setting"),
     # Audits.
-    ("audit nowhere", "nowhere"),
+    ("audit nowhere", "checkin: nowhere: no such folder"),
+    ("bench clones", "checkin: clones: expected one of clones-2021, "),
     ("audit nowhere --clip-norm 2", "--clip-norm is given by RUN_DIR"),
     ("audit nowhere --num-clients 2", "--num-clients is given by RUN_DIR"),
     (
