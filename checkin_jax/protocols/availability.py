@@ -262,7 +262,7 @@ class AvailableCheckIn(CheckInProtocol):
             FRESH_AMONG_AVAILABLE,
             "in every round at least as many clients are available as logged, all with the same check-in probability, "
             "which is at most the logged one (exactly the logged one for sums whose noise adds up)",
-            SAME_RANDOMIZER,
+            *SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
             *self.trusting,
         )

@@ -116,9 +116,7 @@ VIEWS = ("local", "messages", "aggregate")
 REPLACE, ADD_OR_REMOVE = RELATIONS = ("replace-one", "add-or-remove-one")
 
 STATELESS = "clients keep no state of their own between rounds"
-SAME_RANDOMIZER = (
-    "all clients of a round use the same randomizer and keep no state of their own between rounds"
-)
+SAME_RANDOMIZER = ("all clients of a round use the same randomizer", STATELESS)
 TRUSTED = "the shuffler or aggregator is trusted: nobody learns which message is whose"
 
 _UNSEEN = "dropping out does not depend on the data, and nobody learns who checked in"

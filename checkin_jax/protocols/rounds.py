@@ -30,7 +30,7 @@ def batch(min_reports: int) -> tuple[str, ...]:
         "its own included",
         "a client reports by a fresh coin, with at most the probability that is stated; which others report may be "
         "known, or the adversary's choice, but depends on nobody's data and on no message of the same round",
-        SAME_RANDOMIZER,
+        *SAME_RANDOMIZER,
         TRUSTED,
     )
 
@@ -86,7 +86,7 @@ class ShuffledCheckIn(CheckInProtocol):
             return batch(self.min_reports)
         unequal = self.unequal_rates
         rates = "every client has the same check-in rate" if unequal is None else unequal.description
-        return (rates, *self._coins, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+        return (rates, *self._coins, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     summed = True
 
@@ -162,7 +162,7 @@ class Shuffle(CheckInProtocol):
         """Assumptions of the guarantees, one sentence each."""
         return (
             "every client sends exactly one message a round",
-            SAME_RANDOMIZER,
+            *SAME_RANDOMIZER,
             TRUSTED,
             *self.trusting,
         )

@@ -288,10 +288,10 @@ class FixedWindow(CommonSlots):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
         if self.empty_slots == "visible":
-            return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+            return (*self._chance, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
         return (
             *self._chance,
-            SAME_RANDOMIZER,
+            *SAME_RANDOMIZER,
             UNSEEN_UNCOUNTED,
             *self.trusting,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
@@ -350,7 +350,7 @@ class SlidingWindow(CheckInProtocol):
         return (
             "every client picks its slot uniformly from its own window, independently of its earlier slots and of the "
             "other clients, and no client drops out",
-            SAME_RANDOMIZER,
+            *SAME_RANDOMIZER,
             f"{UNSEEN_UNCOUNTED}, nor which slot any client picked",
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
             *self.trusting,
@@ -473,7 +473,7 @@ class AveragedUpdates(CommonSlots):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
-        return (*self._chance, SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+        return (*self._chance, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
 
     @property
     def _words(self) -> Words:
