@@ -42,6 +42,7 @@ _ONE_RECORD_OR_CLIENT = {
     "dummy, while the number of slots and the windows of the others are unchanged",
 }
 
+_UNSEEN_SLOTS = "independently of its earlier slots and of the other clients, and nobody learns which"
 _SEEN_BY_NAME = "an adversary who sees names sees whether a client takes part"
 
 
@@ -118,8 +119,7 @@ class CommonSlots(CheckInProtocol):
         return (
             "every client takes part with the same probability" if unequal is None else unequal.description,
             *self._coins,
-            "every client that takes part picks its slot uniformly from the same window, independently of its earlier "
-            "slots and of the other clients",
+            f"every client that takes part picks its slot uniformly from the same window, {_UNSEEN_SLOTS}",
         )
 
     @property
@@ -138,8 +138,8 @@ class FixedWindow(CommonSlots):
     the server uses the message of one uniformly drawn client of that slot. Later slots may depend on earlier outputs.
     Combining the messages of several slots is post-processing.
 
-    Assumes: nobody learns which clients checked in, and with hidden dummies nobody learns their number. If empty slots
-    are visible, the number of messages may be public.
+    Assumes: nobody learns which clients checked in, nor to which slots, and with hidden dummies nobody learns their
+    number. If empty slots are visible, the number of messages may be public.
 
     Attributes:
       num_clients: n, from 1 to 1e12. A lower bound is safe, except for Gaussian messages with hidden dummies, which
@@ -348,10 +348,9 @@ class SlidingWindow(CheckInProtocol):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
         return (
-            "every client picks its slot uniformly from its own window, independently of its earlier slots and of the "
-            "other clients, and no client drops out",
+            f"every client picks its slot uniformly from its own window, {_UNSEEN_SLOTS}; no client drops out",
             *SAME_RANDOMIZER,
-            f"{UNSEEN_UNCOUNTED}, nor which slot any client picked",
+            UNSEEN_UNCOUNTED,
             "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
             *self.trusting,
         )
@@ -431,8 +430,9 @@ _OF_AVERAGES = {
 class AveragedUpdates(CommonSlots):
     """Averaged updates, A_avg [RCI]: each client picks one of m slots; all clients of a slot are averaged.
 
-    Empty slots are skipped. Later slots may depend on earlier outputs. Since loads do not depend on the data, this is
-    adaptive shuffling of all clients, so the guarantee does not depend on the number of slots.
+    Empty slots are skipped. Later slots may depend on earlier outputs. Since loads do not depend on the data, and
+    nobody learns who picked which slot, this is adaptive shuffling of all clients, so the guarantee does not depend on
+    the number of slots.
 
     Attributes:
       num_clients: number of clients (n), from 1 to 1e12. A lower bound is safe.
