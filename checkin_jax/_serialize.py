@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +19,31 @@ Described = TypeVar("Described")
 
 class Part:
     """A frozen dataclass that may be a field of a protocol or randomizer."""
+
+
+class Columns(Part):
+    """A frozen dataclass of columns of numbers: read-only float64, equal if all entries are."""
+
+    def _keep(self, **columns: object) -> None:
+        for name, values in columns.items():
+            column = np.array(values, dtype=np.float64)
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [field.name for field in dataclasses.fields(cast(Any, self))]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def __hash__(self) -> int:
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> int:
+        """Digest of all entries, cached, since a bracket needs it a hundred times; equal in every process."""
+        columns = [getattr(self, field.name).tobytes() for field in dataclasses.fields(cast(Any, self))]
+        return int.from_bytes(hashlib.sha256(b"".join(columns)).digest()[:7])
 
 
 def to_plain(value: Any) -> dict[str, Any]:

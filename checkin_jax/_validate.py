@@ -72,6 +72,14 @@ def array(name: str, values: object) -> np.ndarray:
         raise type_error("numbers", **{name: values}) from None
 
 
+def column(name: str, values: object, *, or_number: bool = False) -> np.ndarray:
+    """A copy of a list of numbers as float64; ValueError for other shapes. or_number: one number will do, too."""
+    found = array(name, values)
+    if found.ndim > 1 or (found.ndim == 0 and not or_number):
+        raise ValueError(f"{name} of shape {found.shape}: expected a list of numbers")
+    return found
+
+
 def lies_in(x: Any, low: float, high: float, ends: str) -> Any:
     """True for numbers, or entries of an array, in the interval; False for NaN."""
     return (x > low if ends[0] == "(" else x >= low) & (x < high if ends[1] == ")" else x <= high)

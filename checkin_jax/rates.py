@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,16 +10,39 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax._files import read_numbers
-from checkin_jax._serialize import Part
+from checkin_jax._serialize import Columns, Part
 from checkin_jax._suggest import ByName, legal
 
 # Relative difference below which rates count as equal in a look-up of a client by its rate.
 _SAME = 1e-12
-_RATES, _COUNTS = "numbers in (0, 1]", "whole numbers in [1, 2^42]"
+# Columns of probabilities; those of other names are counts.
+_PROBS = ("values", "rate", "coin")
+
+
+def check_columns(at: Callable[[str, int], str] = "{}[{}]=".format, **columns: np.ndarray) -> None:
+    """Raises ValueError for the first entry that is no probability in (0, 1], or no whole number in [1, 2^42].
+
+    at: name and place of an entry, in words; NaN is never legal.
+    """
+    for name, found in columns.items():
+        if name in _PROBS:
+            fine, expected = (found > 0) & (found <= 1), "a number in (0, 1]"
+        else:
+            fine = (found >= 1) & (found <= 2.0**42) & (found == np.floor(found))
+            expected = "a whole number in [1, 2^42]"
+        for i in np.flatnonzero(~fine)[:1].tolist():
+            raise ValueError(f"{at(name, i)}{float(found[i])!r}: expected {expected}")
+
+
+def read_columns(path: str | Path, needed: Sequence[str], more: Sequence[str] = ()) -> list[np.ndarray]:
+    """Columns of a CSV file, checked as by `check_columns`; errors name the line, the header being line 1."""
+    columns = [np.array(column) for column in read_numbers(path, needed, more)]
+    check_columns(lambda name, i: f"{path}: line {i + 2}: {name}=", **dict(zip((*needed, *more), columns)))
+    return columns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rates(ByName, Part):
+class Rates(ByName, Columns):
     """Probability with which each client checks in, in every round, given the public past.
 
     Rates are a histogram, without names: two runs of an account may have different clients at the same rate.
@@ -46,18 +67,14 @@ class Rates(ByName, Part):
     def __init__(
         self, values: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray | None = None
     ) -> None:
-        found = _column("values", values)
+        found = _validate.column("values", values)
         if found.size == 0:
             raise ValueError("values=[]: expected at least one rate")
-        _each("values[{}]".format, found, _legal_rates(found), _RATES)
-        many = np.ones_like(found) if counts is None else _column("counts", counts)
+        many = np.ones_like(found) if counts is None else _validate.column("counts", counts)
         if many.shape != found.shape:
             raise ValueError(f"counts={many.size} numbers: expected one for each of the {found.size} values")
-        _each("counts[{}]".format, many, _legal_counts(many), _COUNTS)
-        found.setflags(write=False)
-        many.setflags(write=False)
-        object.__setattr__(self, "values", found)
-        object.__setattr__(self, "counts", many)
+        check_columns(values=found, counts=many)
+        self._keep(values=found, counts=many)
 
     @classmethod
     def read(cls, path: str | Path) -> Rates:
@@ -68,25 +85,7 @@ class Rates(ByName, Part):
             file (the header is line 1); no rates.
           OSError: the file cannot be read.
         """
-        columns = np.array(read_numbers(path, ("rate",), ("count",)))
-        checks = ("rate", _legal_rates, _RATES), ("count", _legal_counts, _COUNTS)
-        for values, (name, fine, expected) in zip(columns, checks):
-            _each(lambda i, name=name: f"{path}: line {i + 2}: {name}", values, fine(values), expected)
-        return cls(*columns)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rates):
-            return NotImplemented
-        return np.array_equal(self.values, other.values) and np.array_equal(self.counts, other.counts)
-
-    def __hash__(self) -> int:
-        return self._digest
-
-    @functools.cached_property
-    def _digest(self) -> int:
-        """Digest of all rates, cached, since a bracket needs it a hundred times; equal in every process."""
-        found = hashlib.sha256(self.values.tobytes() + self.counts.tobytes()).digest()
-        return int.from_bytes(found[:7])
+        return cls(*read_columns(path, ("rate",), ("count",)))
 
     def __repr__(self) -> str:
         if self.values.size <= 6:
@@ -312,27 +311,3 @@ class RateLimits(ByName, Part):
 
 # Knowledge of check-in rates that may differ: all of them, or limits.
 CheckInRates = Rates | RateLimits
-
-
-def _legal_rates(found: np.ndarray) -> np.ndarray:
-    return (found > 0) & (found <= 1)
-
-
-def _legal_counts(found: np.ndarray) -> np.ndarray:
-    return (found >= 1) & (found == np.floor(found)) & (found <= 2.0**42)
-
-
-def _column(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """A copy of the values as one axis of float64."""
-    found = _validate.array(name, values)
-    if found.ndim != 1:
-        raise ValueError(f"{name} of shape {found.shape}: expected a list of numbers")
-    return found
-
-
-def _each(at: Callable[[int], str], found: np.ndarray, fine: np.ndarray, expected: str) -> None:
-    """Raises for the first entry that is not fine, with the name of its place; NaN never is."""
-    wrong = np.flatnonzero(~fine)
-    if wrong.size:
-        i = int(wrong[0])
-        raise ValueError(f"{at(i)}={float(found[i])!r}: expected {expected}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax._files import read_numbers
 from checkin_jax._rounding import counted
-from checkin_jax._serialize import Part
+from checkin_jax._serialize import Columns
 from checkin_jax._suggest import named
 from checkin_jax.protocols.protocol import (
     SAME_RANDOMIZER,
@@ -31,6 +30,7 @@ from checkin_jax.protocols.protocol import (
 )
 from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
 from checkin_jax.randomizers.randomizer import FreeVariable
+from checkin_jax.rates import check_columns, read_columns
 
 # Largest ratios, within one group, of numbers of clients and of check-in probabilities, unless groups are too many.
 RATIO, COIN_RATIO = 1.03, 1.005
@@ -43,7 +43,6 @@ FRESH_AMONG_AVAILABLE = (
     "each available client draws a new random number to decide whether it checks in, independently of everything that "
     "persists; being plugged in all night does not count as that random choice"
 )
-_MOST_CLIENTS = 2.0**42
 # Most rounds to which `calibrate` extends a log: a century of hours.
 MAX_LOG_ROUNDS = 1_000_000
 
@@ -64,25 +63,14 @@ class Group(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AvailabilityLog(Part):
+class AvailabilityLog(Columns):
     """For each round, the number of available clients and their check-in probability."""
 
     available: np.ndarray
     coin: np.ndarray
 
     def __post_init__(self) -> None:
-        for name in ("available", "coin"):
-            column = np.array(getattr(self, name), dtype=np.float64)
-            column.setflags(write=False)
-            object.__setattr__(self, name, column)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, AvailabilityLog):
-            return NotImplemented
-        return np.array_equal(self.available, other.available) and np.array_equal(self.coin, other.coin)
-
-    def __hash__(self) -> int:
-        return hash((self.available.tobytes(), self.coin.tobytes()))
+        self._keep(available=self.available, coin=self.coin)
 
     def __repr__(self) -> str:
         least, most = self.available.min(), self.available.max()
@@ -97,17 +85,18 @@ def log(available: Sequence[int] | np.ndarray, coin: float | Sequence[float] | n
       coin: check-in probability of each available client, in (0, 1]: one number, or one for each round.
 
     Raises:
-      ValueError, TypeError: no rounds; a number outside its range, with its row (from 1); lengths that differ.
+      ValueError, TypeError: no rounds; a number outside its range, with its place; lengths that differ.
     """
-    counts = _numbers("available", available)
+    counts = _validate.column("available", available)
     if counts.size == 0:
         raise ValueError("available=[]: expected at least one round")
-    coins = _numbers("coin", coin)
-    if np.ndim(coin) == 0:
-        coins = np.broadcast_to(coins, counts.shape)
+    coins = _validate.column("coin", coin, or_number=True)
+    if coins.ndim == 0:
+        coins = np.full(counts.shape, coins)
     if coins.shape != counts.shape:
         raise ValueError(f"coin={coins.size} numbers: expected one for each of the {counts.size} rounds")
-    return _checked(counts, np.asarray(coins), lambda name, i: f"{name}, row {i + 1}: ")
+    check_columns(available=counts, coin=coins)
+    return AvailabilityLog(counts, coins)
 
 
 def grouped(rounds: AvailabilityLog, wider: float = 1.0) -> tuple[Group, ...]:
@@ -346,7 +335,7 @@ def from_availability(
       A protocol for `account`: one bracket for the whole run.
 
     Raises:
-      ValueError, TypeError: an empty log, or a number outside its range, with its row. OSError: no such file.
+      ValueError, TypeError: an empty log, or a number outside its range, with its place. OSError: no such file.
 
     Examples:
       >>> import checkin_jax as cj
@@ -377,24 +366,4 @@ def read(path: str | Path) -> AvailabilityLog:
         header being line 1), or no rounds.
       OSError: the file cannot be read.
     """
-    available, coins = map(np.array, read_numbers(path, ("available", "coin")))
-    return _checked(available, coins, lambda name, i: f"{path}: line {i + 2}: {name}=")
-
-
-def _checked(available: np.ndarray, coin: np.ndarray, at: Callable[[str, int], str]) -> AvailabilityLog:
-    """The log of two columns, after a check of their ranges; at: a column's name and a row, in words."""
-    whole = (available >= 1) & (available <= _MOST_CLIENTS) & (available == np.floor(available))
-    for name, column, fine, expected in (
-        ("available", available, whole, "a whole number in [1, 2^42]"),
-        ("coin", coin, (coin > 0) & (coin <= 1), "a number in (0, 1]"),
-    ):
-        for i in np.flatnonzero(~fine)[:1]:
-            raise ValueError(f"{at(name, int(i))}{float(column[i])!r}: expected {expected}")
-    return AvailabilityLog(available, coin)
-
-
-def _numbers(name: str, values: object) -> np.ndarray:
-    found = _validate.array(name, values)
-    if found.ndim > 1:
-        raise ValueError(f"{name} of shape {found.shape}: expected one number per round")
-    return found
+    return AvailabilityLog(*read_columns(path, ("available", "coin")))

@@ -139,7 +139,7 @@ def test_a_target_that_nothing_meets_is_a_line_of_its_own(planned, capsys):
         ),
         (FLEET.replace("0.05", "'0.05'") + TARGET + MESSAGES, "check_in_prob='0.05': expected numbers"),
         (FLEET.replace("[2000, 1000]", "2000") + TARGET + MESSAGES, "expected a list of numbers"),
-        (FLEET.replace("1000]", "0]") + TARGET + MESSAGES, "row 2"),
+        (FLEET.replace("1000]", "0]") + TARGET + MESSAGES, "available[1]=0.0"),
         (FLEET.replace("0.05", "[0.05]") + TARGET + MESSAGES, "expected one number, or 2"),
         (FLEET.replace("= 3", "= 0") + TARGET + MESSAGES, "cycles=0"),
         (FLEET + TARGET.replace("1e-5", "2.0") + MESSAGES, "delta=2.0"),

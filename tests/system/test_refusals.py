@@ -281,7 +281,7 @@ REFUSED = [
     ("epsilon --availability half.csv --epsilon0 1", "half.csv: line 2: available=9.5"),
     ("epsilon --availability words.csv --epsilon0 1", "words.csv: line 2"),
     (f"epsilon --availability log.csv {RUN}", "--availability goes with shuffled-check-in, and gives"),
-    ("epsilon --rates rates.csv --epsilon0 1", "rates.csv: line 3: rate=1.7: expected numbers in (0, 1]"),
+    ("epsilon --rates rates.csv --epsilon0 1", "rates.csv: line 3: rate=1.7: expected a number in (0, 1]"),
     # Other commands.
     ("train digits", "--run-dir is needed"),
     ("train digits --run-dir x --clip-norm 0", "--clip-norm 0: expected"),

@@ -121,10 +121,10 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
     ("available", "coin", "message"),
     [
         ([], 0.1, "expected at least one round"),
-        ([5, -1], 0.1, "available, row 2: -1.0"),
-        ([5, float("nan")], 0.1, "available, row 2: nan"),
+        ([5, -1], 0.1, r"available\[1\]=-1.0"),
+        ([5, float("nan")], 0.1, r"available\[1\]=nan"),
         ([5], [0.1, 0.2], "coin=2 numbers: expected one for each of the 1 rounds"),
-        ([5, 6], [0.1, 0.0], "coin, row 2: 0.0"),
+        ([5, 6], [0.1, 0.0], r"coin\[1\]=0.0"),
         ([[5]], 0.1, "available of shape"),
         ([5], 10**400, "coin=.*a float64 can hold"),
     ],

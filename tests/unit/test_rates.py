@@ -150,11 +150,11 @@ def test_rates_count_clients_and_leave_one_out():
     ("arguments", "message"),
     [
         (([],), r"values=\[\]: expected at least one rate"),
-        (([0.1, 0.0],), r"values\[1\]=0.0: expected numbers in \(0, 1\]"),
+        (([0.1, 0.0],), r"values\[1\]=0.0: expected a number in \(0, 1\]"),
         (([0.1, math.nan],), r"values\[1\]=nan"),
         (([1.1],), r"values\[0\]=1.1"),
         (([0.1, 0.2], [1]), r"counts=1 numbers: expected one for each of the 2 values"),
-        (([0.1], [-3]), r"counts\[0\]=-3.0: expected whole numbers"),
+        (([0.1], [-3]), r"counts\[0\]=-3.0: expected a whole number"),
         (([0.1], [1.5]), r"counts\[0\]=1.5"),
         (([[0.1]],), r"values of shape \(1, 1\)"),
         (([10**400],), "values=.*a float64 can hold"),
