@@ -78,41 +78,22 @@ def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> 
 
 def _most_at_once(run: PrivateRun) -> float:
     """Number of messages of a round that is rarely exceeded."""
-    number, rate = run.schedule.check_ins
-    return 2.0 * number * rate + 40.0
+    return 2.0 * run.schedule.expected_messages + 40.0
 
 
 def _hidden(run: PrivateRun, canaries: np.ndarray, rounds: Iterator[Round]) -> np.ndarray:
     """Scores if messages have no names, or only their sums are observed."""
-    exposure = np.array(
-        [run.schedule.exposure(int(client)) for client in canaries]
-    )  # (canaries, rounds of a unit)
-    total = np.zeros(len(canaries))
-    seen = np.zeros((2, len(canaries))), np.zeros(len(canaries))
-    for index, one in enumerate(rounds):
-        place = index % exposure.shape[1]
-        if not place:
-            logs, exposed = np.full((2, len(canaries)), -np.inf), np.zeros(len(canaries))
-            seen = logs, exposed
-        logs, exposed = seen
-        k = len(one.clients)
-        if k:
-            with np.errstate(divide="ignore"):  # outside a client's window
-                log_chance = np.log(exposure[:, place])
-            ratios = _log_ratios(run, one, len(canaries))
-            np.logaddexp(logs, ratios + log_chance, out=logs)
-            exposed += k * exposure[:, place]
-        if place == exposure.shape[1] - 1:
-            with np.errstate(divide="ignore"):  # all clients present
-                absent = np.log(np.maximum(1.0 - exposed, 0.0))
-            either = np.logaddexp(logs, absent)
-            total += either[0] - either[1]
-    return total
+    exposure = np.array([run.schedule.exposure(int(client)) for client in canaries])
+    seen = [(len(one.clients), _log_ratios(run, one, len(canaries))) for one in rounds]
+    either = scores.hidden(exposure, np.array([k for k, _ in seen]), np.stack([r for _, r in seen], axis=-1))
+    return either[0] - either[1]
 
 
 def _log_ratios(run: PrivateRun, one: Round, number: int) -> np.ndarray:
-    """Log of a round's summed likelihood ratios of either record to none, (2, canaries)."""
+    """Log of a round's summed likelihood ratios of either record to none, (2, canaries); -inf without messages."""
     k, mechanism, clip_norm = len(one.clients), run.mechanism, run.clip_norm
+    if not k:
+        return np.full((2, number), -np.inf)
     if one.total is not None:
         along = one.total[:number].astype(np.float64) / clip_norm
         variance = k * mechanism.noise_multiplier**2

@@ -29,7 +29,7 @@ def of_messages(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
     if dummies:
         other = np.logaddexp(np.log1p(-dummies), np.log(dummies) + message_log_ratio(run, along, 0.0))
     ratios = [np.where(present, r - other, -np.inf) for r in (first, np.zeros_like(first))]
-    scores = [_hidden(run, canary, trials.counts, r) for r in ratios]
+    scores = hidden(run.schedule.exposure(canary), trials.counts, logsumexp(ratios, axis=-1))
     masked = np.where(present[..., None], trials.messages, np.nan)
     spread = np.zeros(len(along))
     several = trials.counts >= 2
@@ -61,7 +61,7 @@ def of_totals(run: PrivateRun, canary: int, trials: Trials) -> np.ndarray:
     for shift in shifts:
         ratio = ((along - rest) * shift - shift**2 / 2.0) / variance + np.log(np.maximum(counts, 1))
         ratios.append(np.where(counts > 0, ratio, -np.inf))
-    scores = [_hidden(run, canary, counts, r[..., None]) for r in ratios]
+    scores = hidden(run.schedule.exposure(canary), counts, np.stack(ratios))
     noise = (along - rest) / np.sqrt(variance)
     top = np.where(counts > 0, noise, -np.inf).max(axis=1)
     bottom = np.where(counts > 0, noise, np.inf).min(axis=1)
@@ -89,21 +89,22 @@ def message_log_ratio(run: PrivateRun, along: np.ndarray, share: float = 1.0) ->
     return mechanism.log_likelihood(along, share * clip_norm) - mechanism.log_likelihood(along, -clip_norm)
 
 
-def _hidden(run: PrivateRun, canary: int, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
-    """Log likelihood ratio of a client hidden among the messages against an absent one, (runs,).
+def hidden(exposure: np.ndarray, counts: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+    """Log likelihood ratio of clients hidden among the messages against absent ones, (...).
 
     Args:
-      ratios: (runs, rounds, messages), log likelihood ratio of each message if it is the client's; -inf: no
+      exposure: (..., rounds of a unit), as of `Schedule.exposure`.
+      counts: (..., rounds), messages of each round.
+      ratios: (..., rounds), log of the sum of likelihood ratios of a round's messages if one is the client's; -inf: no
         message.
     """
-    exposure = run.schedule.exposure(canary)
-    shape = len(counts), -1, len(exposure)
-    absent = 1.0 - np.sum(counts.reshape(shape) * exposure, axis=2)
+    units = *ratios.shape[:-1], -1, exposure.shape[-1]
+    share = np.tile(exposure, ratios.shape[-1] // exposure.shape[-1])
+    present = np.sum(np.broadcast_to(counts * share, ratios.shape).reshape(units), axis=-1)
     with np.errstate(divide="ignore"):  # certainly absent, or certainly present
-        weighted = ratios + np.log(np.tile(exposure, counts.shape[1] // len(exposure)))[:, None]
-        log_absent = np.log(np.maximum(absent, 0.0))
-    units = logsumexp(weighted.reshape(*absent.shape, -1), axis=2)
-    return np.sum(np.logaddexp(log_absent, units), axis=1)
+        log_absent = np.log(np.maximum(1.0 - present, 0.0))
+        together = logsumexp((ratios + np.log(share)).reshape(units), axis=-1)
+    return np.sum(np.logaddexp(log_absent, together), axis=-1)
 
 
 def _unlike_before(trials: Trials) -> np.ndarray:

@@ -97,7 +97,8 @@ def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.
     known = _part(records, slice(number, number + OTHERS))
     records = jax.tree.map(lambda x, own: np.concatenate([own, x[number:]]), records, held)
     gradients = functools.partial(_clipped, model.loss, run.clip_norm)
-    unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), _shapes(model)))[1]
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))[1]
     counts: list[int] = []
     last: list[np.ndarray] = []
     scores = np.zeros((len(NOISE), number))
@@ -133,10 +134,6 @@ def coins_and_scores(trained: TrainedRun, entropies: Iterator[int]) -> tuple[np.
 
 def _part(records: Records, which: slice) -> Records:
     return jax.tree.map(lambda x: x[which], records)
-
-
-def _shapes(model: Model) -> Any:
-    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 def _evidence(

@@ -158,8 +158,7 @@ LEAST_UNITS, MOST_UNITS = 2, 8
 def units_within(run: PrivateRun, rounds: int, messages: float) -> int:
     """Largest number of units within a budget of rounds and expected messages; 0 if one unit exceeds it."""
     schedule = run.schedule
-    number, rate = schedule.check_ins
-    affordable = messages / max(number * rate * schedule.rounds_per_unit, 1e-300)
+    affordable = messages / max(schedule.expected_messages * schedule.rounds_per_unit, 1e-300)
     return int(min(rounds // schedule.rounds_per_unit, affordable, run.protocol.num_units))
 
 

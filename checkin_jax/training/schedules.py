@@ -60,6 +60,11 @@ class Schedule(abc.ABC):
         If rounds differ, N is that of the largest, and q N the average over the rounds.
         """
 
+    @property
+    def expected_messages(self) -> float:
+        """Expected number of messages of a round, q N."""
+        return math.prod(self.check_ins)
+
     @abc.abstractmethod
     def draw(self, entropy: int) -> Clients:
         """Draws the participants of a run, which are sensitive.
@@ -96,20 +101,17 @@ class Schedule(abc.ABC):
 
         The default is the expected number of messages, independent of the realised number `messages`.
         """
-        number, rate = self.check_ins
-        return number * rate
+        return self.expected_messages
 
     @property
     def drawn_at_once(self) -> float:
         """Expected count of numbers in memory while a round is drawn; the default is one per message."""
-        number, rate = self.check_ins
-        return number * rate
+        return self.expected_messages
 
     @property
     def description(self) -> str:
         """Describes the number of messages of a round, for the report."""
-        number, rate = self.check_ins
-        return f"about {number * rate:,.6g} messages a round"
+        return f"about {self.expected_messages:,.6g} messages a round"
 
     @property
     def dummies(self) -> float:
@@ -218,12 +220,11 @@ class Rounds(Schedule):
     @property
     def description(self) -> str:
         """Rates and expected number of messages."""
-        number, rate = self.check_ins
         unequal_rates = self.protocol.unequal_rates
-        how = f"rate {rate:.6g}"
+        how = f"rate {self.protocol.rate:.6g}"
         if unequal_rates is not None:
             how = f"rates {unequal_rates.span}, each client its own"
-        return f"checking in at {how}: about {number * rate:,.0f} a round"
+        return f"checking in at {how}: about {self.expected_messages:,.0f} a round"
 
 
 @register_schedule(AvailableCheckIn)
@@ -267,12 +268,8 @@ class AvailableRounds(Schedule):
     @property
     def description(self) -> str:
         """Number of available clients, and expected numbers of messages."""
-        log = self._log
-        number, rate = self.check_ins
-        return (
-            f"{int(log.available.min()):,} to {int(log.available.max()):,} of them available: about "
-            f"{number * rate:,.0f} a round"
-        )
+        least, most = int(self._log.available.min()), int(self._log.available.max())
+        return f"{least:,} to {most:,} of them available: about {self.expected_messages:,.0f} a round"
 
     def exposure(self, client: int) -> np.ndarray:
         """Share of rounds in which this client is available, over their mean number of available clients."""
@@ -432,8 +429,7 @@ class AveragedUpdatesRounds(Schedule):
     @property
     def drawn_at_once(self) -> float:
         """Clients and slots of a window."""
-        number, rate = self.check_ins
-        return (number * rate + 1.0) * self.protocol.num_slots
+        return (self.expected_messages + 1.0) * self.protocol.num_slots
 
     def divisor(self, messages: int) -> float:
         """Realised number of messages."""
@@ -442,9 +438,8 @@ class AveragedUpdatesRounds(Schedule):
     @property
     def description(self) -> str:
         """Slots and expected number of messages."""
-        number, rate = self.check_ins
-        slots = self.protocol.num_slots
-        return f"all of a slot averaged, {slots:,} slots: about {number * rate:,.6g} clients a round"
+        about = f"about {self.expected_messages:,.6g} clients a round"
+        return f"all of a slot averaged, {self.protocol.num_slots:,} slots: {about}"
 
     def draw(self, entropy: int) -> Clients:
         """See `draws.averaged_updates`; the last window is cached."""

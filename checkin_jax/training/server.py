@@ -116,6 +116,5 @@ def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float
     clip_norm matters, and the total noise of T such steps is the same for all settings. A rule of thumb,
     found on MNIST, without any guarantee.
     """
-    number, rate = run.schedule.check_ins
-    steps = math.sqrt(number * rate / (rounds or run.schedule.num_rounds))
+    steps = math.sqrt(run.schedule.expected_messages / (rounds or run.schedule.num_rounds))
     return TYPICAL * steps / run.mechanism.noise_multiplier / run.clip_norm
