@@ -52,6 +52,7 @@ from checkin_jax.accounting.interop.events import (
     to_unit,
     unit_event,
 )
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
 from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
@@ -339,14 +340,11 @@ class CheckInAccountant(PrivacyAccountant):
             return 1.0
         if self.get_epsilon(0.0) <= target_epsilon:
             return 0.0
-        low, high = math.log(MIN_DELTA), 0.0
-        while high - low > 1e-3:
-            middle = 0.5 * (low + high)
-            if self.get_epsilon(math.exp(middle)) <= target_epsilon:
-                high = middle
-            else:
-                low = middle
-        return math.exp(high)
+
+        def too_small(log_delta: float) -> bool:
+            return self.get_epsilon(math.exp(log_delta)) > target_epsilon
+
+        return math.exp(bisected(too_small, math.log(MIN_DELTA), 0.0, 20)[1])
 
     def _trial(self, event: DpEvent, count: int = 1) -> Self:
         """A copy that has composed the event, too."""

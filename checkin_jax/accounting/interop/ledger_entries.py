@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dp_accounting import DpEvent
@@ -12,12 +12,26 @@ from checkin_jax import _validate
 from checkin_jax._serialize import from_plain, to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.interop import central
-from checkin_jax.accounting.interop.events import CheckInDpEvent, to_unit, unit_event
+from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit, unit_event
 from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 # Raised whenever the meaning of a saved field changes; other versions are refused.
 SCHEMA = 3
+
+
+def entry(unit: ProtocolUnit, count: int) -> dict[str, Any]:
+    """A run as plain values, for JSON: its unit, and the number of its repetitions."""
+    described = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
+    return {**described, "view": unit.view, "count": count}
+
+
+def state_of(
+    runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], non_private: bool, relation: str
+) -> dict[str, Any]:
+    """A ledger as plain values: its entries of check-ins, and of other events."""
+    named = {"schema": SCHEMA, "version": __version__, "neighboring_relation": relation}
+    return {**named, "non_private": non_private, "ledger": runs, "central": others}
 
 
 def save(
@@ -27,21 +41,9 @@ def save(
     neighboring_relation: str,
 ) -> dict[str, Any]:
     """The ledger as plain values, for JSON."""
-    entries = []
-    for event, count in counts.items():
-        unit = to_unit(event)
-        entries.append(
-            {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
-            | {"view": unit.view, "count": count}
-        )
-    return {
-        "schema": SCHEMA,
-        "version": __version__,
-        "neighboring_relation": neighboring_relation,
-        "non_private": non_private,
-        "ledger": entries,
-        "central": [{"event": central.to_plain(event), "count": count} for event, count in others.items()],
-    }
+    runs = [entry(to_unit(event), count) for event, count in counts.items()]
+    more = [{"event": central.to_plain(event), "count": count} for event, count in others.items()]
+    return state_of(runs, more, non_private, neighboring_relation)
 
 
 def load(
@@ -68,24 +70,22 @@ def load(
         if not isinstance(state[name], list):
             raise TypeError(f"{name}={_validate.shown(state[name])}: expected a list of entries")
     counts, others = collections.Counter[CheckInDpEvent](), collections.Counter[DpEvent]()
-    for entry in state["ledger"]:
+    for run in state["ledger"]:
         expected = {"protocol", "randomizer", "view", "count"}
-        if not isinstance(entry, Mapping):
-            raise ValueError(f"ledger entry {_validate.shown(entry)}: expected {sorted(expected)}")
-        if set(entry) != expected:
-            keys = _validate.shown(sorted(map(str, entry)))
-            raise ValueError(f"ledger entry with keys {keys}: expected {sorted(expected)}")
-        view = _validate.choice(VIEWS, view=entry["view"])
+        if not isinstance(run, Mapping) or set(run) != expected:
+            keys = sorted(map(str, run)) if isinstance(run, Mapping) else run
+            raise ValueError(f"ledger entry {_validate.shown(keys)}: expected {sorted(expected)}")
+        view = _validate.choice(VIEWS, view=run["view"])
         # Fields that did not exist when the entry was written have their defaults, which change nothing.
-        protocol = from_plain(entry["protocol"], CheckInProtocol, complete=False)
-        randomizer = from_plain(entry["randomizer"], Randomizer, complete=False)
+        protocol = from_plain(run["protocol"], CheckInProtocol, complete=False)
+        randomizer = from_plain(run["randomizer"], Randomizer, complete=False)
         event = unit_event(protocol, randomizer, view)
         if event.protocol != protocol:
-            raise _validate.error("a single unit; `count` says how many", protocol=entry["protocol"])
-        counts[event] += _validate.integer(1, MAX_ROUNDS, count=entry["count"])
-    for entry in state["central"]:
-        if not isinstance(entry, Mapping) or set(entry) != {"event", "count"}:
-            raise ValueError(f"central entry {_validate.shown(entry)}: expected ['count', 'event']")
-        event = central.from_plain(entry["event"])
-        others[event] += _validate.integer(1, MAX_ROUNDS, count=entry["count"])
+            raise _validate.error("a single unit; `count` says how many", protocol=run["protocol"])
+        counts[event] += _validate.integer(1, MAX_ROUNDS, count=run["count"])
+    for other in state["central"]:
+        if not isinstance(other, Mapping) or set(other) != {"event", "count"}:
+            raise ValueError(f"central entry {_validate.shown(other)}: expected ['count', 'event']")
+        event = central.from_plain(other["event"])
+        others[event] += _validate.integer(1, MAX_ROUNDS, count=other["count"])
     return counts, others, state["non_private"]

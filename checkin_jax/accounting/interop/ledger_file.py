@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from checkin_jax import _validate
 from checkin_jax._files import appending, naming, object_of, replacing
 from checkin_jax._rounding import counted
-from checkin_jax._serialize import to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.bounds.select import has_identical_units
@@ -241,23 +240,15 @@ def add(
       ValueError: another relation or target than the file's; no date; or as `read`.
       BlockingIOError: another process held the lock too long. OSError: the file cannot be written.
     """
-    unit = to_unit(event)
-    ran = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
-    ran |= {"view": unit.view, "count": count}
-    kept = {
-        "on": today() if on is None else _validate.day(on=on),
-        "note": note,
-        "by": by,
-        "added": today(),
-        "ran": ran,
-    }
+    ran, day = ledger.entry(to_unit(event), count), today() if on is None else _validate.day(on=on)
+    kept = {"on": day, "note": note, "by": by, "added": today(), "ran": ran}
     earlier: Entry | None = None
 
     def lines(found: Ledger) -> list[dict[str, Any]]:
         nonlocal earlier
         same = (each for each in reversed(found.counted) if _canonical(each.ran) == _canonical(ran))
         # Months of equal logs, whose dates are given, are no run twice.
-        earlier = next((each for each in same if on is None or each.on in (None, kept["on"])), None)
+        earlier = next((each for each in same if on is None or each.on in (None, day)), None)
         kept_target = target(found, delta, epsilon)
         changed = kept_target != {"delta": found.delta, "epsilon": found.epsilon}
         aims = [{"kind": _TARGET, **kept_target}] if changed else []
@@ -351,14 +342,8 @@ def _appended(path: Path, relation: str | None, lines: Callable[[Ledger], list[d
 def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:
     """State of an accountant with these entries."""
     ran = [each.ran for each in entries]
-    return {
-        "schema": ledger.SCHEMA,
-        "version": __version__,
-        "neighboring_relation": relation,
-        "non_private": any(not each for each in ran),
-        "ledger": [each for each in ran if "protocol" in each],
-        "central": [each for each in ran if "event" in each],
-    }
+    runs, others = ([each for each in ran if name in each] for name in ("protocol", "event"))
+    return ledger.state_of(runs, others, not all(ran), relation)
 
 
 def _canonical(line: Mapping[str, Any]) -> str:
