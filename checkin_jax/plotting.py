@@ -114,6 +114,15 @@ def scale(axis: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None
         axis.set(**{f"{which}lim": (0, None)})
 
 
+def band(
+    axis: Axes, x: Any, lower: Any, upper: Any, style: str = "-", *, sideways: bool = False, **look: Any
+) -> None:
+    """Draws a curve of upper ends and a band down to the lower ends; sideways: x upwards. look: as of `Axes.plot`."""
+    fill = axis.fill_betweenx if sideways else axis.fill_between
+    fill(x, lower, upper, color=look["color"], alpha=0.25, linewidth=0)
+    axis.plot(*((upper, x) if sideways else (x, upper)), style, **look)
+
+
 def by_rate(
     tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
 ) -> Figure:
@@ -125,11 +134,9 @@ def by_rate(
     drawn, (above, beneath) = figure(2, height=4.6, sharex=True, height_ratios=(3, 1))
     for name, table in tables.items():
         kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
-        at, upper = [row.client_rate for row in kept], [row.epsilon for row in kept]
-        above.fill_between(
-            at, [row.lower for row in kept], upper, color=colors[name], alpha=0.25, linewidth=0
-        )
-        above.plot(at, upper, color=colors[name], label=name)
+        rows = [(row.client_rate, row.lower, row.epsilon) for row in kept]
+        at, lower, upper = np.array(rows).reshape(-1, 3).T
+        band(above, at, lower, upper, color=colors[name], label=name)
     above.set(yscale="log", ylabel="epsilon (nats)")
     above.legend(frameon=False)
     edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()

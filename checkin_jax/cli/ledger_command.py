@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from checkin_jax import _validate
-from checkin_jax._rounding import counted, down, up
+from checkin_jax._rounding import counted, down
 from checkin_jax._serialize import finite
 from checkin_jax.cli.accounting import MORE, named
 from checkin_jax.cli.options import (
@@ -320,7 +320,8 @@ def _weeks(found: LedgerFile, left: int | None) -> float | None:
 def print_budget(path: Path, *, as_json: bool) -> None:
     """Prints the epsilon that a ledger has spent, and the remainder, without notes or names: `checkin budget`."""
     from checkin_jax.accounting.statement import without_parentheses
-    from checkin_jax.reports.record import beliefs, percent, sentence
+    from checkin_jax.reports import render
+    from checkin_jax.reports.record import beliefs
 
     found = _read(path)
     delta, notes = _delta(found, None)
@@ -328,38 +329,26 @@ def print_budget(path: Path, *, as_json: bool) -> None:
     g = _guarantee(found, accountant, delta, attack=True)
     left = _left(found, accountant, delta)
     days = sorted(each.on for each in found.counted if each.on is not None)
-    rounds = sum(each.num_rounds for each in found.counted)
     believed = beliefs(g)
-    budget = None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0)
+    told: dict[str, Any] = {
+        "runs": len(found.counted),
+        "rounds": sum(each.num_rounds for each in found.counted),
+        "first": days[0] if days else None,
+        "last": days[-1] if days else None,
+        "against": g.against,
+        "delta": g.delta,
+        "target_epsilon": found.epsilon,
+        "spent": g.epsilon,
+        "left": None if found.epsilon is None else max(found.epsilon - g.epsilon, 0.0),
+        "rounds_left": left,
+        "weeks_left": _weeks(found, left),
+        "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
+    }
     if as_json:
-        told: dict[str, Any] = {
-            "runs": len(found.counted),
-            "rounds": rounds,
-            "first": days[0] if days else None,
-            "last": days[-1] if days else None,
-            "against": g.against,
-            "delta": g.delta,
-            "target_epsilon": found.epsilon,
-            "spent": g.epsilon,
-            "left": budget,
-            "rounds_left": left,
-            "weeks_left": _weeks(found, left),
-            "beliefs": {f"{prior:g}": most for prior, most in believed.items()},
-        }
         print(json.dumps(finite(told), allow_nan=False))
         return
-    between = f", {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-    spent = "" if found.epsilon is None else f", of {found.epsilon:g} that was set as the limit"
-    say(
-        f"{counted(len(found.counted), 'run')} of {counted(rounds, 'round')} in all{between}.",
-        f"Spent: epsilon at most {up(g.epsilon, 4)} at delta {g.delta!r}{spent}.",
-        *(() if budget is None else (f"Left: epsilon {down(budget, 4)}.",)),
-        *map(sentence, _left_words(found, left)),
-        f"Against {without_parentheses(g.against)}, a suspicion of one client's data of",
-        *(f"  {percent(prior)} becomes at most {percent(most)}" for prior, most in believed.items()),
-        f"except with probability {g.delta!r}.",
-        *(f"note: {note}" for note in notes),
-    )
+    about = {"told": told, "g": g, "believed": believed, "notes": notes, "left": _left_words(found, left)}
+    say(render.text("ledger_budget.txt", against=without_parentheses(g.against), **about))
 
 
 def recorded(

@@ -198,18 +198,8 @@ def _beside(values: Sequence[PublishedValue]) -> list[tuple[str, ...]]:
     heads = ("published", "at least", "epsilon <=", "ratio", "verdict", "delta", "bound", "setting")
     rows = []
     for value in values:
-        ours = value.epsilon if value.direction == "upper" else value.lower
-        side = "<=" if value.direction == "upper" else ">="
-        rows.append(
-            (
-                f"{side} {value.published:.5g}",
-                down(value.lower, 5),
-                up(value.epsilon, 5),
-                f"{value.published / ours:.3f}" if ours > 0.0 else "",
-                value.verdict,
-                f"{value.delta:g}",
-                value.bound,
-                value.setting,
-            )
-        )
+        side, ours = ("<=", value.epsilon) if value.direction == "upper" else (">=", value.lower)
+        ratio = f"{value.published / ours:.3f}" if ours > 0.0 else ""
+        ends = f"{side} {value.published:.5g}", down(value.lower, 5), up(value.epsilon, 5)
+        rows.append((*ends, ratio, value.verdict, f"{value.delta:g}", value.bound, value.setting))
     return [heads, *rows]

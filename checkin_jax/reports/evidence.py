@@ -61,18 +61,14 @@ def audit_of(folder: Path) -> dict[str, Any] | None:
         return None
     found = read_object(path)
     with undamaged(path):
+        texts, numbers = [found["version"]], [found["confidence"]]
         for each in found["findings"]:
+            texts += [each[name] for name in ("test", "view", "evidence")]
             epsilon = each["certified"]["epsilon"]
-            texts = all(isinstance(each[name], str) for name in ("test", "view", "evidence"))
-            if not texts or not all(
-                isinstance(number, int | float)
-                for number in (each["delta"], each["audit_lower"], 0.0 if epsilon is None else epsilon)
-            ):
-                raise ValueError("expected findings of an audit")
-        if not isinstance(found["passed"], bool) or not isinstance(found["confidence"], int | float):
-            raise ValueError("expected the verdict of an audit")
-        if not isinstance(found["version"], str):
-            raise ValueError("expected the version that was audited")
+            numbers += [each["delta"], each["audit_lower"], 0.0 if epsilon is None else epsilon]
+        for kind, values in ((str, texts), (int | float, numbers), (bool, [found["passed"]])):
+            if not all(isinstance(value, kind) for value in values):
+                raise ValueError("expected the findings of an audit")
         datetime.date.fromisoformat(found["date"])
     return found
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from checkin_jax._rounding import down, up
+from checkin_jax._rounding import counted, down, up
 from checkin_jax._version import __version__
 from checkin_jax.reports import declarations, evidence, record
 from checkin_jax.reports.record import Figure, Record
@@ -63,6 +63,7 @@ def templates() -> jinja2.Environment:
         "down": down,
         "bracket": _bracket,
         "thousands": "{:,}".format,
+        "counted": counted,
         "factor": record.factor,
         "percent": record.percent,
         "sentence": record.sentence,

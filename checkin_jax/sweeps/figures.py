@@ -18,6 +18,7 @@ import numpy as np
 from checkin_jax import plotting
 from checkin_jax.accounting import published
 from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.plotting import COLORS, EIGHT, SERIES, name_ends
 from checkin_jax.protocols import MAX_CLIENTS, Shuffle
 from checkin_jax.sweeps import tables
@@ -83,9 +84,7 @@ class Panel:
 
         name: in the rows. end: text at its right end; by default the name, none if empty.
         """
-        if lower is not None:
-            self.axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
-        self.axis.plot(x, y, style, color=color)
+        plotting.band(self.axis, x, y if lower is None else lower, y, style, color=color)
         end = name if end is None else end
         if end:
             self._ends.append((x, y, end, color))
@@ -218,12 +217,12 @@ def fewer_clients(axis: Axes, points: int) -> list[Row]:
 
 def _clients_of_theorem_7(epsilon0: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Numbers of clients at which Theorem 7 reaches the targets; its epsilon falls with n."""
-    low, high = np.ones_like(epsilon0), np.full_like(epsilon0, MAX_CLIENTS)
-    for _ in range(100):
-        middle = np.sqrt(low * high)
-        enough = published.shuffle_2019(np.floor(middle), epsilon0, DELTA).value <= target
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return high
+
+    def too_few(log_clients: np.ndarray) -> np.ndarray:
+        return published.shuffle_2019(np.floor(np.exp(log_clients)), epsilon0, DELTA).value > target
+
+    none = np.zeros_like(epsilon0)
+    return np.exp(bisected(too_few, none, none + math.log(MAX_CLIENTS), 100)[1])
 
 
 def accuracy(axis: Axes, source: Sequence[Row], *, against: str) -> list[Row]:
@@ -435,10 +434,9 @@ def picture(columns: Mapping[str, np.ndarray], what: str, along: str | None = No
         order = np.flatnonzero(chosen)[np.argsort(axes[along][chosen], kind="stable")]
         x, y = axes[along][order], columns[shown][order]
         y = np.where(np.isfinite(y), y, np.nan)
-        if KINDS[what].band:
-            lower = np.where(np.isnan(y), np.nan, columns["lower"][order])
-            axis.fill_between(x, lower, y, color=color, alpha=0.25, linewidth=0)
-        axis.plot(x, y, color=color, label=_said(line), marker="." if len(x) < _FEW else None)
+        lower = columns["lower"][order] if KINDS[what].band else y
+        look = {"color": color, "label": _said(line), "marker": "." if len(x) < _FEW else None}
+        plotting.band(axis, x, np.where(np.isnan(y), np.nan, lower), y, **look)
     axis.set(xlabel=_named(along))
     plotting.scale(axis, "x", _if_positive(axes[along]))
     plotting.scale(axis, "y", _if_positive(columns[shown]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -137,7 +138,10 @@ def build(
     sections = (
         *_by_rate(run, subject.by_rate),
         _course(run),
-        Section(title="Settings and versions", pairs=_settings(run)),
+        Section(
+            title="Settings and versions",
+            pairs=tuple((name, _short(json.dumps(value))) for name, value in run.about.items()),
+        ),
     )
     return render.page(dataclasses.replace(subject, sections=sections, made=made or subject.made))
 
@@ -146,53 +150,40 @@ def _course(run: RecordedRun) -> Section:
     """Figures of the run's metrics."""
     evaluated = [line for line in run.metrics if line.get("accuracy") is not None]
     accounted = [line for line in evaluated if "spent" in line and "spent_lower" in line]
-    return Section(
-        title="Course of the run",
-        paragraphs=() if plotting.available() else (_NO_FIGURES,),
-        figures=(
-            *_accuracy_over_rounds(evaluated),
-            *_accuracy_over_epsilon(accounted),
-            *_epsilon_over_rounds(accounted),
-            *_check_ins(run),
-        ),
-    )
+    figures: list[Figure] = []
+    if evaluated:
+        draw = functools.partial(_draw_accuracy, lines=evaluated)
+        figures += _figure("Accuracy over the rounds", "On the public test set.", draw)
+    if accounted:
+        draw = functools.partial(_draw_epsilon, lines=accounted, by_accuracy=True)
+        caption = "Accuracy against the epsilon spent when it was reached; bands are brackets."
+        figures += _figure("Accuracy against epsilon", caption, draw)
+    if len(accounted) > 1:
+        draw = functools.partial(_draw_epsilon, lines=accounted, by_accuracy=False)
+        caption = "Lines are guarantees; bands extend down to the lower ends."
+        figures += _figure("Epsilon over the rounds", caption, draw)
+    missing = () if plotting.available() else (_NO_FIGURES,)
+    return Section(title="Course of the run", paragraphs=missing, figures=(*figures, *_check_ins(run)))
 
 
-def _accuracy_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
-    def draw(axis: Axes) -> None:
-        rounds, accuracies = [line["round"] for line in lines], [100 * line["accuracy"] for line in lines]
-        axis.plot(rounds, accuracies, ".-", color="#123a6b")
-        axis.set(xlabel="round", ylabel="test accuracy (%)")
-
-    return _figure("Accuracy over the rounds", "On the public test set.", draw) if lines else ()
+def _draw_accuracy(axis: Axes, lines: Sequence[dict[str, Any]]) -> None:
+    rounds, accuracies = [line["round"] for line in lines], [100 * line["accuracy"] for line in lines]
+    axis.plot(rounds, accuracies, ".-", color="#123a6b")
+    axis.set(xlabel="round", ylabel="test accuracy (%)")
 
 
-def _accuracy_over_epsilon(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
-    def draw(axis: Axes) -> None:
-        for view in VIEWS:
-            _, accuracy, lower, upper = _spent(lines, view)
-            axis.fill_betweenx(accuracy, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
-            axis.plot(upper, accuracy, ".-", color=_COLORS[view], label=view)
-        plotting.scale(axis, "x", (end for view in VIEWS for end in _spent(lines, view)[3]))
-        axis.set(xlabel="epsilon (nats)", ylabel="test accuracy (%)")
-        axis.legend(frameon=False)
-
-    caption = "Accuracy against the epsilon spent when it was reached; bands are brackets."
-    return _figure("Accuracy against epsilon", caption, draw) if lines else ()
-
-
-def _epsilon_over_rounds(lines: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
-    def draw(axis: Axes) -> None:
-        for view in VIEWS:
-            rounds, _, lower, upper = _spent(lines, view)
-            axis.fill_between(rounds, lower, upper, color=_COLORS[view], alpha=0.25, linewidth=0)
-            axis.plot(rounds, upper, color=_COLORS[view], label=view)
-        plotting.scale(axis, "y", (end for view in VIEWS for end in _spent(lines, view)[3]))
-        axis.set(xlabel="round", ylabel="epsilon (nats)")
-        axis.legend(frameon=False)
-
-    caption = "Lines are guarantees; bands extend down to the lower ends."
-    return _figure("Epsilon over the rounds", caption, draw) if len(lines) > 1 else ()
+def _draw_epsilon(axis: Axes, lines: Sequence[dict[str, Any]], *, by_accuracy: bool) -> None:
+    """Brackets of epsilon in every view: sideways against the accuracy, or over the rounds."""
+    ends: list[float] = []
+    for view in VIEWS:
+        rounds, accuracy, lower, upper = _spent(lines, view)
+        at, style = (accuracy, ".-") if by_accuracy else (rounds, "-")
+        plotting.band(axis, at, lower, upper, style, sideways=by_accuracy, color=_COLORS[view], label=view)
+        ends += upper.tolist()
+    plotting.scale(axis, "x" if by_accuracy else "y", ends)
+    words = ("epsilon (nats)", "test accuracy (%)") if by_accuracy else ("round", "epsilon (nats)")
+    axis.set(xlabel=words[0], ylabel=words[1])
+    axis.legend(frameon=False)
 
 
 def _spent(lines: Sequence[dict[str, Any]], view: str) -> np.ndarray:
@@ -208,9 +199,9 @@ def _spent(lines: Sequence[dict[str, Any]], view: str) -> np.ndarray:
 def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
     """Realised numbers of messages per round."""
     counts = np.array([line["check_ins"] for line in run.metrics])
-    number, rate = run.run.schedule.check_ins
+    schedule = run.run.schedule
     caption = f"{counts.sum():,} messages in {len(counts):,} rounds, {counts.mean():,.1f} a round"
-    if rate == 1.0:
+    if schedule.check_ins[1] == 1.0:
         return (Figure(title="Check-ins", caption=f"{caption}. Their number is fixed by the protocol."),)
 
     def draw(axis: Axes) -> None:
@@ -219,7 +210,7 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
         axis.hist(counts, edges.tolist(), color="#5a9bd5")
         axis.set(xlabel="messages in a round", ylabel="rounds")
 
-    return _figure("Check-ins", f"{caption}; {number * rate:,.1f} expected.", draw)
+    return _figure("Check-ins", f"{caption}; {schedule.expected_messages:,.1f} expected.", draw)
 
 
 def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
@@ -250,10 +241,6 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
     return (
         Section(title="Epsilon of each client", paragraphs=(told,), heads=heads, rows=rows, figures=pictures),
     )
-
-
-def _settings(run: RecordedRun) -> tuple[tuple[str, str], ...]:
-    return tuple((name, _short(json.dumps(value))) for name, value in run.about.items())
 
 
 def _short(text: str) -> str:
