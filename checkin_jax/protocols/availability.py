@@ -262,10 +262,6 @@ class AvailableCheckIn(CheckInProtocol):
         return self.assumptions
 
     @property
-    def arrival_prob(self) -> float:
-        return 1.0 - self.drop_out_prob
-
-    @property
     def rate(self) -> float:
         """Mean probability, over rounds, that a client that is always available sends a message."""
         return float(self.log.coin[: self.num_rounds].mean()) * self.arrival_prob

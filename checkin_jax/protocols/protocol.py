@@ -211,6 +211,8 @@ class CheckInProtocol(ByName, abc.ABC):
     num_clients: int
     # Number of clients that collude with the adversary, for protocols with this field.
     num_colluding: int = 0
+    # Probability that a client that checks in drops out before sending, likewise.
+    drop_out_prob: float = 0.0
     # How many honest messages each batch holds at least, where a protocol has such a field; 0: not known.
     min_reports: int = 0
 
@@ -332,7 +334,7 @@ class CheckInProtocol(ByName, abc.ABC):
     @property
     def arrival_prob(self) -> float:
         """Probability that the message of a client that checks in arrives."""
-        return 1.0
+        return 1.0 - self.drop_out_prob
 
     def rate_of(self, client_rate: float | None) -> float:
         """Probability that a client of this check-in rate sends a message; None: the largest rate.

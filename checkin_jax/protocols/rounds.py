@@ -101,10 +101,6 @@ class ShuffledCheckIn(CheckInProtocol):
         return differing(self.check_in_prob)
 
     @property
-    def arrival_prob(self) -> float:
-        return 1.0 - self.drop_out_prob
-
-    @property
     def rate(self) -> float:
         """Probability gamma that a given client's message arrives in a given round; the largest one if rates differ."""
         return highest(self.check_in_prob) * self.arrival_prob

@@ -13,7 +13,7 @@ from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import legal
 from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
-from checkin_jax.randomizers.named import pure_profile
+from checkin_jax.randomizers.named import OneBitMessage, pure_profile
 from checkin_jax.randomizers.randomizer import (
     BINARY,
     MAX_EPSILON0,
@@ -34,7 +34,7 @@ def _among_third_or_two(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class L2Mechanism(LocallyPrivate):
+class L2Mechanism(OneBitMessage):
     """The l2 mechanism of LDP-SGD [DJW18]: a random direction, and one randomized bit, the update's side of it.
 
     The trainer uses it for eps0-LDP updates in every dimension. In dimension one it is binary randomized response.
@@ -52,21 +52,6 @@ class L2Mechanism(LocallyPrivate):
     @property
     def description(self) -> str:
         return f"{down(self.epsilon0)}-LDP messages of the l2 mechanism"
-
-    def profile(self, loss: np.ndarray) -> np.ndarray:
-        return pure_profile(self.epsilon0, loss)
-
-    @property
-    def one_bit(self) -> float:
-        return 1.0
-
-    @property
-    def step_set(self) -> StepSet:
-        return one_bit_steps(self.epsilon0)
-
-    @property
-    def included_mechanisms(self) -> frozenset[str]:
-        return frozenset((BINARY,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -203,8 +203,29 @@ class PureLDP(MechanismClass, LocallyPrivate):
         return responses(known, "randomized response with that total variation")
 
 
+class OneBitMessage(LocallyPrivate):
+    """A message of one bit and public coins; two records' bits differ with probability `differ` at most."""
+
+    differ = 1.0
+
+    def profile(self, loss: np.ndarray) -> np.ndarray:
+        return self.differ * pure_profile(self.epsilon0, loss)
+
+    @property
+    def one_bit(self) -> float:
+        return self.differ
+
+    @property
+    def step_set(self) -> StepSet:
+        return one_bit_steps(self.epsilon0, self.differ)
+
+    @property
+    def included_mechanisms(self) -> frozenset[str]:
+        return frozenset((BINARY,)) if self.differ == 1.0 else frozenset()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneBit(MechanismClass, LocallyPrivate):
+class OneBit(MechanismClass, OneBitMessage):
     """Any message of one bit and public coins: given the coins, whose law does not depend on the record, an eps0-LDP
     bit.
 
@@ -240,21 +261,6 @@ class OneBit(MechanismClass, LocallyPrivate):
             coins,
             f"the bits of any two records differ with probability at most {down(self.differ)} over the coins",
         )
-
-    def profile(self, loss: np.ndarray) -> np.ndarray:
-        return self.differ * pure_profile(self.epsilon0, loss)
-
-    @property
-    def one_bit(self) -> float:
-        return self.differ
-
-    @property
-    def step_set(self) -> StepSet:
-        return one_bit_steps(self.epsilon0, self.differ)
-
-    @property
-    def included_mechanisms(self) -> frozenset[str]:
-        return frozenset((BINARY,)) if self.differ == 1.0 else frozenset()
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
@@ -335,13 +341,9 @@ class KnownProfile(MechanismClass):
         if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
             raise ValueError("function: expected values in [0, 1], one for each loss")
         # Rounding of differences of values with relative error 5e-12.
-        slack = 1e-11 * value[:-1]
-        falls = (value[:-1] - value[1:] + slack) / np.expm1(np.diff(losses)) / np.exp(losses[:-1])
-        least = (
-            np.maximum((value[:-1] - value[1:] - slack), 0.0)
-            / np.expm1(np.diff(losses))
-            / np.exp(losses[:-1])
-        )
+        slack, widths = 1e-11 * value[:-1], np.expm1(np.diff(losses)) * np.exp(losses[:-1])
+        falls = (value[:-1] - value[1:] + slack) / widths
+        least = np.maximum(value[:-1] - value[1:] - slack, 0.0) / widths
         if np.any(np.diff(value) > slack):
             raise ValueError("function: a privacy profile does not increase")
         if np.any(falls[:-1] < least[1:]):
