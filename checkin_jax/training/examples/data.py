@@ -59,24 +59,17 @@ class LabelledImages:
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
-            if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1] != images.shape[2]:
-                raise ValueError(
-                    f"{self.name} {part} images: expected uint8 of shape (records, side, side), "
-                    f"got {images.dtype} {images.shape}"
-                )
-            if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-                raise ValueError(
-                    f"{self.name} {part} labels: expected {len(images)} uint8 labels, one for each image, "
-                    f"got {labels.dtype} {labels.shape}"
-                )
-            if not len(images):
-                raise ValueError(f"{self.name} {part} images: there are none")
-            if labels.max() > 9:
-                raise ValueError(f"{self.name} {part} labels: {labels.max()} found, expected 0..9")
-            if images.max() > self.max_value:
-                raise ValueError(
-                    f"{self.name} {part} images: pixel {images.max()} found, expected 0..{self.max_value}"
-                )
+            square = images.ndim == 3 and images.shape[1] == images.shape[2] and len(images) > 0
+            for name, array, fits, expected, most in (
+                ("images", images, square, "of shape (records, side, side)", self.max_value),
+                ("labels", labels, labels.shape == images.shape[:1], f"of {len(images)} labels", 9),
+            ):
+                if array.dtype != np.uint8 or not fits:
+                    raise ValueError(
+                        f"{self.name} {part} {name}: expected uint8 {expected}, got {array.dtype} {array.shape}"
+                    )
+                if array.max() > most:
+                    raise ValueError(f"{self.name} {part} {name}: {array.max()} found, expected 0..{most}")
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             raise ValueError(f"{self.name}: training and test images differ in size")
 
@@ -143,10 +136,8 @@ def _read_idx(folder: Path, name: str) -> np.ndarray:
       FileNotFoundError: there is no such file. ValueError: wrong first bytes, or more or fewer bytes than the header
         states.
     """
-    file = folder / name
-    if not file.exists():
-        file = folder / f"{name}.gz"
-    if not file.exists():
+    file = next((each for each in (folder / name, folder / f"{name}.gz") if each.exists()), None)
+    if file is None:
         raise FileNotFoundError(
             f"data_dir={str(folder)!r}: neither {name} nor {name}.gz is there; expected the four IDX files of MNIST"
         )
