@@ -70,13 +70,17 @@ def release_and_machine() -> str:
     """Name of the release of jaxlib and the instruction set of the CPU."""
     from jaxlib.version import __version__
 
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        flags = platform.processor()
-    machine = sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
+    machine = sha256(f"{platform.machine()} {processor('flags', 'Features')}".encode()).hexdigest()[:12]
     return f"jaxlib-{__version__}-{machine}"
+
+
+def processor(*names: str) -> str:
+    """The first line about the CPU that begins with one of these names, or its name on other systems than Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(names)), "")
 
 
 def _is_private(folder: Path) -> bool:

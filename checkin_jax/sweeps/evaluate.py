@@ -77,7 +77,13 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             made += 1
             each = (time.process_time() - started) / made
             self._begin(each * (len(calls) - made + len(calls) * self.blocks_left))
-        pending = {self._submitted(function, calls[i]): i for i in range(made, len(calls))}
+        pending = dict[concurrent.futures.Future[Any], int]()
+        for i in range(made, len(calls)):
+            assert self._pool is not None
+            try:
+                pending[self._pool.submit(function, *calls[i])] = i
+            except concurrent.futures.BrokenExecutor:  # a worker was killed
+                take(i, function(*calls[i]))
         for future in concurrent.futures.as_completed(pending):
             i = pending.pop(future)
             take(i, function(*calls[i]) if future.exception() else future.result())
@@ -94,28 +100,13 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         except (OSError, NotImplementedError):  # systems without semaphores
             self._most = 0
 
-    def _submitted(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> concurrent.futures.Future[Any]:
-        """A call to a worker; it has failed already if the pool is broken, since a worker was killed."""
-        assert self._pool is not None
-        try:
-            return self._pool.submit(function, *arguments)
-        except concurrent.futures.BrokenExecutor as error:
-            failed = concurrent.futures.Future()
-            failed.set_exception(error)
-            return failed
-
 
 def _environment() -> dict[str, str]:
     """Environment of worker processes: no accelerators, and JAX's compilation cache."""
     settings = jax.config.values
-    names = (
-        "jax_enable_compilation_cache",
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-    )
-    kept = {name.upper(): str(settings[name]) for name in names if settings[name] is not None}
+    names = "enable_compilation_cache", "compilation_cache_dir", "persistent_cache_min_compile_time_secs"
+    kept = {f"JAX_{name.upper()}": str(settings[f"jax_{name}"]) for name in names}
+    kept = {name: value for name, value in kept.items() if value != "None"}
     return {"JAX_PLATFORMS": "cpu", **kept}
 
 

@@ -71,7 +71,10 @@ def axis(name: str, given: Any, known: Mapping[str, type] = KINDS) -> np.ndarray
     if known[name] is str:
         return _words(name, given)
     whole = known[name] is int
-    values = _parsed(name, given, whole) if isinstance(given, str) else _numbers(name, given, whole)
+    if isinstance(given, str):
+        values = np.concatenate([_piece(name, given, piece.strip(), whole) for piece in given.split(",")])
+    else:
+        values = _numbers(name, given, whole)
     if values.size == 0:
         raise _validate.error("at least one value", **{name: given})
     if whole and values.dtype.kind == "f" and _are_whole(values):
@@ -119,10 +122,6 @@ def _numbers(name: str, given: Any, whole: bool) -> np.ndarray:
     if found.ndim > 1:
         raise _validate.type_error("one number or a sequence of numbers", **{name: given})
     return found.ravel()
-
-
-def _parsed(name: str, text: str, whole: bool) -> np.ndarray:
-    return np.concatenate([_piece(name, text, piece.strip(), whole) for piece in text.split(",")])
 
 
 def _piece(name: str, text: str, piece: str, whole: bool) -> np.ndarray:

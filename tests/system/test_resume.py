@@ -414,7 +414,7 @@ def test_another_version_machine_data_set_or_precision_is_refused(folder, tmp_pa
         with pytest.raises(ResumeError, match=r"config\.version was '.*', is '9\.9\.9'"):
             _train(folder, resume=True)
     with monkeypatch.context() as patch:
-        patch.setattr("checkin_jax.training.runs.checkpoints._processor", lambda: "abacus")
+        patch.setattr("checkin_jax.training.runs.checkpoints.processor", lambda name: "abacus")
         with pytest.raises(ResumeError, match=r"machine\.processor was .*, is 'abacus'"):
             _train(folder, resume=True)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")

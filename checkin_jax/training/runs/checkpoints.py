@@ -19,7 +19,6 @@ import itertools
 import json
 import logging
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from checkin_jax._compiled import processor
 from checkin_jax._files import delete
 from checkin_jax.training.draws import DRAWS
 from checkin_jax.training.model import Dataset
@@ -226,7 +226,8 @@ def describe(
         "machine": {
             "platform": device.platform,
             "device": device.device_kind,
-            "processor": _processor(),
+            # Processors of other models may round sums in another order.
+            "processor": processor("model name").rpartition(":")[2].strip(),
             "processors": len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else os.cpu_count(),
@@ -269,15 +270,6 @@ def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:
     """
     text = jax.jit(function).lower(*arguments).as_text()
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _processor() -> str:
-    """Identity of processors that may round sums in another order."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _first_line(error: Exception) -> str:
