@@ -7,8 +7,8 @@ import pytest
 from oracles import triples as oracle
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.full_participation import HiddenGaussian
-from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawGaussian, TwoLawMessages, gains
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMessages, gains
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
@@ -217,8 +217,8 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
 @pytest.mark.thorough
 def test_never_above_t_star(n, rate, mu):
     loss = np.linspace(0.0, 0.2, 50)
-    ours = TwoLawGaussian(n, rate, mu, 39.0).upper(loss)
-    star = HiddenGaussian(n, rate, mu, 39.0).upper(loss)
+    ours = TwoLawMessages(n, rate, GaussianProfile(mu), 39.0).upper(loss)
+    star = HiddenMessages(n, rate, GaussianProfile(mu), 39.0).upper(loss)
     assert np.all(ours <= star * (1.0 + 1e-9))
     assert np.any(ours < 0.95 * star)
 

@@ -9,7 +9,6 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -172,16 +171,6 @@ class AllCut(CutMessages):
     def witnesses(self) -> tuple[Witness, ...]:  # type: ignore[override]
         return self._witnesses
 
-    def least(self, losses: np.ndarray) -> np.ndarray:
-        """Lower bound on this bound, up to rounding: the larger of the mean's divergence and the cost of cutting.
-
-        Gaussian messages only.
-        """
-        assert isinstance(self.alone, LocalGaussian)
-        mean = np.exp(gaussian_profile.log_profile(self.alone.mu / math.sqrt(self.num_clients), losses))
-        cost = [math.exp(float(self._log_cost(np.asarray(each)))) for each in self._cuts]
-        return np.minimum(np.maximum(mean * (1.0 - 1e-9), min(cost, default=0.0)), self._alone(losses))
-
 
 @dataclasses.dataclass(frozen=True)
 class BesideDummies:
@@ -221,70 +210,3 @@ class HiddenBesideDummies(HiddenMessages):
     @property
     def name(self) -> str:
         return f"everybody ({self.profile.name} messages)"
-
-
-@functools.lru_cache(maxsize=32)
-def _all_taking_part(num_clients: int, mu: float, neg_log_tail: float) -> AllCut:
-    return AllCut(num_clients, LocalGaussian(1.0, mu), neg_log_tail)
-
-
-@functools.lru_cache(maxsize=32)
-def hidden_gaussian(num_clients: int, rate: float, mu: float, neg_log_tail: float) -> HiddenMessages:
-    """T* for Gaussian messages, with G2 in the event that all clients take part; cached for several bounds."""
-    everybody = _all_taking_part(num_clients, mu, neg_log_tail)
-    return HiddenMessages(num_clients, rate, GaussianProfile(mu), neg_log_tail, everybody)
-
-
-@dataclasses.dataclass(frozen=True)
-class HiddenGaussian:
-    """Minimum of T* and G2 for Gaussian messages at a common rate below 1. Symmetric.
-
-    T* uses G2 in the event that all clients take part. G2 itself holds at every rate: a round at rate gamma is a
-    post-processing of the round in which all clients send, each message being dropped with probability 1 - gamma.
-
-    Attributes:
-      num_clients, rate: n and gamma < 1. mu: 2 / noise_multiplier, at most MOST_HIDDEN_MU.
-      neg_log_tail: -log of the negligible mass.
-    """
-
-    num_clients: int
-    rate: float
-    mu: float
-    neg_log_tail: float
-
-    largest_loss = math.inf
-    # Theorems that are never below this bound, so that `select` drops them.
-    includes: ClassVar[tuple[str, ...]] = ("G1", "G2")
-
-    @property
-    def _everybody(self) -> AllCut:
-        return _all_taking_part(self.num_clients, self.mu, self.neg_log_tail)
-
-    @functools.cached_property
-    def _hidden(self) -> HiddenMessages:
-        return hidden_gaussian(self.num_clients, self.rate, self.mu, self.neg_log_tail)
-
-    @functools.cached_property
-    def _everybody_helps(self) -> bool:
-        losses, value = self._hidden._profile
-        return bool(np.any(self._everybody.least(losses) < value)) and bool(
-            np.any(self._everybody.upper(losses) < value)
-        )
-
-    @property
-    def name(self) -> str:
-        return f"{self._hidden.name} and everybody" if self._everybody_helps else self._hidden.name
-
-    @functools.cached_property
-    def _witnesses(self) -> tuple[Witness, ...]:
-        n, mass = self.num_clients, self.neg_log_tail
-        summed = ShuffledGaussian(n, self.rate, self.mu, False, mass).witnesses
-        return (*hidden_witnesses(self._hidden, self), *summed)
-
-    @property
-    def witnesses(self) -> tuple[Witness, ...]:
-        return self._witnesses
-
-    def upper(self, loss: np.ndarray) -> np.ndarray:
-        value = self._hidden.upper(loss)
-        return np.minimum(value, self._everybody.upper(loss)) if self._everybody_helps else value

@@ -19,7 +19,6 @@ from checkin_jax.accounting.bounds.full_participation import (
     AllCut,
     BesideDummies,
     HiddenBesideDummies,
-    HiddenGaussian,
 )
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
@@ -34,7 +33,7 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages.cover import NotAll, Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.gaussian_cover import (
     TwoLawBesideDummies,
-    TwoLawGaussian,
+    TwoLawMessages,
     gains,
     serves,
 )
@@ -362,11 +361,10 @@ def t_star(unit: Unit) -> UnitBound | None:
     if cover is None or cover.rate >= 1.0 or unit.sums_noise or unit.worst_of_its_kind or _known(unit):
         return None
     mu = randomizer.gaussian_mu
-    if mu is None:
-        everybody = AllCut(cover.num_clients, one_message(randomizer), unit.neg_log_tail)
-        return HiddenMessages(*cover, profile_of(randomizer), unit.neg_log_tail, everybody)
-    # T* gains nothing beyond.
-    return HiddenGaussian(*cover, mu, unit.neg_log_tail) if mu <= MOST_HIDDEN_MU else None
+    if mu is not None and mu > MOST_HIDDEN_MU:
+        return None  # T* gains nothing beyond
+    everybody = AllCut(cover.num_clients, one_message(randomizer), unit.neg_log_tail)
+    return HiddenMessages(*cover, profile_of(randomizer), unit.neg_log_tail, everybody)
 
 
 def t_star_averages(unit: Unit) -> UnitBound | None:
@@ -386,7 +384,10 @@ def t_two(unit: Unit) -> UnitBound | None:
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
     if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
-    return TwoLawGaussian(*cover, mu, unit.neg_log_tail) if gains(*cover, mu) else None
+    if not gains(*cover, mu):
+        return None
+    everybody = AllCut(cover.num_clients, one_message(unit.randomizer), unit.neg_log_tail)
+    return TwoLawMessages(*cover, profile_of(unit.randomizer), unit.neg_log_tail, everybody)
 
 
 def g1(unit: Unit) -> UnitBound | None:

@@ -16,11 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.full_participation import (
-    HiddenBesideDummies,
-    HiddenGaussian,
-    hidden_gaussian,
-)
+from checkin_jax.accounting.bounds.full_participation import HiddenBesideDummies
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, WithoutDummies
@@ -122,15 +118,21 @@ class _TwoLaws(HiddenSum):
 
 @dataclasses.dataclass(frozen=True)
 class TwoLawMessages(_TwoLaws, HiddenMessages):
-    """`HiddenMessages` of Gaussian noise by T** where that is smaller than T*. Its arguments must satisfy `gains`."""
+    """`HiddenMessages` of Gaussian noise by T** where that is smaller than T*. Its arguments must satisfy `gains`.
+
+    All clients use one randomizer, not adaptive within the round.
+    """
+
+    includes: ClassVar[tuple[str, ...]] = (*HiddenMessages.includes, "T*")
 
     @property
     def name(self) -> str:
         return "gaussian-cover"
 
-    @property
-    def _star(self) -> HiddenSum:
-        return hidden_gaussian(self.num_clients, self.rate, self._mu, self.neg_log_tail)
+    @functools.cached_property
+    def _star(self) -> HiddenSum:  # type: ignore[override]
+        known = self.num_clients, self.rate, self.profile, self.neg_log_tail
+        return HiddenMessages(*known, self.everybody)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,15 +165,3 @@ class TwoLawBesideDummies(_TwoLaws, HiddenBesideDummies):
             right, left = (host(each / (1.0 - self.profile.share) * (1.0 + 1e-12)) for each in moved)
             found.append((right, left))
         return found
-
-
-@dataclasses.dataclass(frozen=True)
-class TwoLawGaussian(HiddenGaussian):
-    """`HiddenGaussian` with T** in place of T*: all clients use one randomizer, not adaptive within the round."""
-
-    includes: ClassVar[tuple[str, ...]] = (*HiddenGaussian.includes, "T*")
-
-    @functools.cached_property
-    def _hidden(self) -> TwoLawMessages:
-        profile = GaussianProfile(self.mu)
-        return TwoLawMessages(self.num_clients, self.rate, profile, self.neg_log_tail, self._everybody)
