@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.clones_bounds import THIRD_RECORD, Clones
 from checkin_jax.accounting.bounds.interface import (
     LocalGaussian,
     LocalLabels,
@@ -62,7 +62,7 @@ from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED,
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
-from checkin_jax.randomizers import BINARY, TERNARY, LabelLaws
+from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
@@ -412,6 +412,10 @@ def _of_labels(unit: Unit) -> list[Witness]:
         # Laws of sums serve only where single messages are not observed.
         if _singles_observed(unit) != law.of_sums
     ]
+    included, epsilon0 = unit.randomizer.included_mechanisms, unit.epsilon0
+    if TERNARY in included and epsilon0 and populations.covering_population(unit) is not None:
+        ternary = KaryResponse(epsilon0=epsilon0, num_values=3)
+        laws += [law._replace(name=THIRD_RECORD) for law in ternary.label_laws if law.others is not None]
     hidden = _promising(unit, [law for law in laws if not law.revealed])
     found = [witness for law in hidden for witness in _of_law(unit, law)]
     seen = _seen_prob(unit)

@@ -14,11 +14,13 @@ from oracles import exact_rounds, hexagon, krr
 from oracles import unequal_rates as brute
 from scipy.stats import binom
 
+import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
+from checkin_jax.accounting.bounds.unequal.unequal_witness import unequal_labels
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
 
@@ -166,11 +168,15 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
     everywhere = np.exp(epsilon0 * np.linspace(0, 1, 40))
     fleet = Others(np.array(others), np.ones(4))
     pool = pools.sum_of(pools.weights(fleet.rates, 0.8), fleet.counts, MASS)
-    found = PooledClones(ClientPool(rate, 0.8, pool, fleet), epsilon0, MASS).witnesses
-    assert len(found) == 2
+    (binary,) = PooledClones(ClientPool(rate, 0.8, pool, fleet), epsilon0, MASS).witnesses
+    (law,) = (
+        each
+        for each in cj.KaryResponse(epsilon0=epsilon0, num_values=3).label_laws
+        if each.others is not None
+    )
     for witness, channel, held, pair in (
-        (found[0], krr.krr_channel(3, p), 2, (0, 1)),
-        (found[1], krr.krr_channel(2, p), 1, (0, 1)),
+        (unequal_labels(rate, fleet, MASS, law), krr.krr_channel(3, p), 2, (0, 1)),
+        (binary, krr.krr_channel(2, p), 1, (0, 1)),
     ):
         laws = [exact_rounds.histogram([*[channel[held]] * 4, channel[x]], [*others, rate]) for x in pair]
         for side, (first, second) in enumerate((laws, laws[::-1])):

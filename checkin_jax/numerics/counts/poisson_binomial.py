@@ -70,21 +70,6 @@ class Indicators(NamedTuple):
         rest = self.moments[0] @ (self.centre * (1.0 - self.centre)) + first @ (1.0 - 2.0 * self.centre)
         return max(float(rest - second.sum()), 0.0)
 
-    def scaled(self, factor: float) -> Indicators:
-        """The indicators, each thinned by an independent coin of probability `factor` in (0, 1)."""
-        power = factor ** np.arange(_MOMENTS + 1.0)[:, None]
-        kept = Indicators(self.centre * factor, self.spread * factor, self.moments * power, 0.0)
-        if not self.sure:
-            return kept
-        extra = np.zeros((_MOMENTS + 1, 1))
-        extra[0] = self.sure
-        return Indicators(
-            np.append(kept.centre, factor),
-            np.append(kept.spread, 0.0),
-            np.concatenate([kept.moments, extra], axis=1),
-            0.0,
-        )
-
 
 def trials(probs: np.ndarray, counts: np.ndarray | None = None) -> Indicators:
     """Groups of indicators with these probabilities in [0, 1], each `counts` times (whole numbers, default
