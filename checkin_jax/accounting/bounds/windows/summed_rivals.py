@@ -86,14 +86,14 @@ class Rivals:
         """The number of occupied slots beside the target's, given its load of 0, 1, ... or at most `_MOST_LOAD`."""
         loads, likelier, outside = self.loads, self.prob / (1.0 - self.prob), self.observed - self.own
 
-        def mean(inside: np.ndarray | float, beyond: np.ndarray | float) -> np.ndarray:
+        def mean(inside: np.ndarray, beyond: np.ndarray) -> np.ndarray:
             """Of these probabilities that a slot is empty."""
             return (self.own - 1.0) * (1.0 - inside) + outside * (1.0 - beyond)
 
-        def empty(number: np.ndarray | float, prob: float) -> np.ndarray:
+        def empty(number: np.ndarray, prob: float) -> np.ndarray:
             return np.exp(number * math.log1p(-prob))
 
-        fewer, every = np.maximum(self.number - loads, 0.0), float(self.number)
+        fewer, every = np.maximum(self.number - loads, 0.0), np.asarray(float(self.number))
         # A client in the target's slot is missing in the others that it may be in.
         more = self.shared * np.expm1(-loads * math.log1p(-likelier))
         low = mean(empty(every, self.prob) * (1.0 + more), empty(fewer + 1.0, self.prob))
