@@ -55,7 +55,7 @@ from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne, unequal_labels
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows import gaussian_slots
+from checkin_jax.accounting.bounds.windows import gaussian_slots, summed_rivals
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits, throws
@@ -258,14 +258,6 @@ def _unlike_theirs(law: LabelLaws) -> LabelLaws:
     return LabelLaws(target, np.maximum(other, 1e-300), law.name, None, apart)
 
 
-def _num_observed_slots(unit: Unit) -> int:
-    """Number of slots whose messages the view shows: the target's, and those that are summed with them."""
-    shown = unit.slots
-    assert shown is not None
-    size = shown.minibatch if unit.view == "aggregate" else 1
-    return min(-(-shown.number // size) * size, shown.total)
-
-
 def _singles_observed(unit: Unit) -> bool:
     """True if the view determines all messages up to order, directly or by their sum and number."""
     if unit.view != "aggregate" or (unit.slots is not None and unit.slots.minibatch == 1):
@@ -282,7 +274,7 @@ def _step_cover(unit: Unit) -> StepCover | None:
     if shown is None:
         return None
     if shown.hidden:
-        return UniformSlot(_num_observed_slots(unit), shown.use_prob, shown.use_prob_lower)
+        return UniformSlot(unit.observed_slots, shown.use_prob, shown.use_prob_lower)
     return Occupied(*choices) if choices is not None else None
 
 
@@ -322,7 +314,7 @@ def _among_opposite_bits(unit: Unit) -> list[Witness]:
         return []
     found, mass = throws(unit), unit.neg_log_tail
     if found is None or found.num_slots > MOST_COUNTED or found.bounded(mass) is None:
-        return []
+        return list(summed_rivals.of_bits(unit))
     return [CompetingBits(found, unit.epsilon0, mass, unit.replaced)]
 
 
@@ -336,7 +328,7 @@ def _of_laplace_sums(unit: Unit) -> list[Witness]:
         return []
     population, cover, shown = populations.covering_population(unit), unit.cover, unit.slots
     if shown is not None:
-        ways = [(float(_num_observed_slots(unit)), shown.use_prob_lower)]
+        ways = [(float(unit.observed_slots), shown.use_prob_lower)]
     elif cover is not None:
         ways = _rarely_more(cover.rate, cover.num_clients - 1.0, cover.rate * (cover.num_clients - 1.0))
     elif population is not None:
@@ -375,10 +367,10 @@ def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:
     if shown is not None and shown.hidden and epsilon0 is not None:
         hidden = [each for each in bounds if _of_occupied(each)]
         kept_bounds = [each for each in bounds if each not in hidden]
-        if _num_observed_slots(unit) != shown.number:
+        if unit.observed_slots != shown.number:
             kept_bounds = []
         if not any(isinstance(each, Clones) for each in kept_bounds) and (hidden or not kept_bounds):
-            observed = UniformSlot(_num_observed_slots(unit), shown.use_prob, shown.use_prob_lower)
+            observed = UniformSlot(unit.observed_slots, shown.use_prob, shown.use_prob_lower)
             slots_alone = Clones(observed, epsilon0, unit.neg_log_tail, unit.relation != REPLACE)
             kept_bounds.append(slots_alone)
     found = [witness for each in kept_bounds for witness in each.witnesses]

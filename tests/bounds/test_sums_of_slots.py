@@ -18,6 +18,7 @@ from checkin_jax.accounting.bounds.windows.one_of_slots import (
     gaussian_among_others,
     gaussian_in_slots,
 )
+from checkin_jax.accounting.bounds.windows.summed_rivals import CompetingSum
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingGaussian, OppositeGaussian
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE
 
@@ -134,7 +135,9 @@ def test_witnesses_of_sums_are_below_the_sums_themselves(slots, size, others, vi
         # Dummies are at 0, and so are the others where the client's records are opposite.
         base = (
             -1.0
-            if visible or isinstance(witness, CompetingGaussian) or witness.name == LARGEST_IN_SLOTS
+            if visible
+            or isinstance(witness, CompetingGaussian | CompetingSum)
+            or witness.name == LARGEST_IN_SLOTS
             else 0.0
         )
         second = -1.0 if isinstance(witness, OppositeGaussian) else base
@@ -153,12 +156,13 @@ def test_witnesses_of_sliding_sums_are_below_the_sums_themselves(window, size, n
     protocol = cj.SlidingWindow(num_clients=n, window=window, minibatch=size)
     one = unit_bound(protocol, cj.Gaussian(noise_multiplier=noise), "aggregate", 1, 1e-3).bound
     for witness in one.witnesses:
-        # All others are at zero, as dummies are; so is the client in the second world, or at the opposite record.
-        second = -1.0 if isinstance(witness, OppositeGaussian) else 0.0
+        # All others are at zero, as dummies are, or opposite; so is the client in the second world, or opposite.
+        base = -1.0 if isinstance(witness, CompetingSum) else 0.0
+        second = -1.0 if isinstance(witness, OppositeGaussian) else base
         best = [np.zeros(3), np.zeros(3)]
         for place in range(n):
             p, q = (
-                oracle.sliding([*[0.0] * place, own, *[0.0] * (n - 1 - place)], window, size, noise)
+                oracle.sliding([*[base] * place, own, *[base] * (n - 1 - place)], window, size, noise)
                 for own in (1.0, second)
             )
             for side, (a, b) in enumerate(((p, q), (q, p))):
@@ -168,7 +172,8 @@ def test_witnesses_of_sliding_sums_are_below_the_sums_themselves(window, size, n
             line = np.asarray(apart) - np.expm1(losses) * np.asarray(far)
             assert (line <= truth * (1 + 2e-3) + 1e-9).all()
             assert (line > 0).any()
-    assert {type(witness) for witness in one.witnesses} == {OneOfSlots, OppositeGaussian}
+    summed = {CompetingSum} if window > 2 else set()
+    assert {type(witness) for witness in one.witnesses} == {OneOfSlots, OppositeGaussian, *summed}
 
 
 # What is NOT a bound

@@ -103,6 +103,14 @@ class Unit:
         return slots.minibatch if slots is not None and self.view == "aggregate" else 1
 
     @property
+    def observed_slots(self) -> int:
+        """Number of slots whose messages the view shows: the target's, and those that are summed with them."""
+        slots = self.slots
+        if slots is None:
+            return 0
+        return min(-(-slots.number // self.sum_size) * self.sum_size, slots.total)
+
+    @property
     def common_slots(self) -> bool:
         """True if all clients have the same slots."""
         protocol = self.protocol

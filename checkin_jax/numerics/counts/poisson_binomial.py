@@ -141,7 +141,7 @@ def law(of: Indicators, neg_log_tail: float) -> SumLaw:
     first, last = max(math.floor(mean - radius), 0.0), min(math.ceil(mean + radius), total)
     stride = float(math.ceil((last - first + 1.0) / _POINTS))
     at = first + stride * np.arange(math.floor((last - first) / stride) + 1.0)
-    lower, upper = _pmf(of, at)
+    lower, upper = pmf(of, at)
     left = math.exp(-neg_log_tail) if first > 0 else 0.0
     right = math.exp(-neg_log_tail) if last < total else 0.0
     runs = _runs(lower, upper, stride, last - at[-1] + 1.0)
@@ -211,7 +211,7 @@ def _tilts(of: Indicators, targets: np.ndarray) -> np.ndarray:
     return t
 
 
-def _pmf(of: Indicators, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pmf(of: Indicators, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on the probabilities of these values, from tilts a few standard deviations apart."""
     deviation = math.sqrt(max(of.variance, 1.0))
     span = float(at[-1] - at[0])

@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.profiles import (
     profile_of,
 )
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows import window_witnesses
+from checkin_jax.accounting.bounds.windows import summed_rivals, window_witnesses
 from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
 from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds, TwoSteps
@@ -390,6 +390,8 @@ def _in_exchangeable_slots(unit: Unit, slots: Slots, mu: float) -> tuple[Witness
     throws = None if size > 1 or not LEAST_MU <= mu <= MOST_LATTICE_MU else window_witnesses.throws(unit)
     if throws is not None and throws.exact() is not None:
         found.append(window_witnesses.CompetingGaussian(grid_bound, throws, mu, unit.replaced))
+    else:
+        found += summed_rivals.of_gaussians(unit, mu * math.sqrt(size))
     return tuple(found)
 
 

@@ -47,13 +47,13 @@ _Events = tuple[np.ndarray, np.ndarray]
 def throws(unit: Unit) -> Throws | None:
     """Throws into the slots of the target's window; None if rates differ, or for sliding windows that are too long.
 
-    In sliding windows the target's is one that the view shows slot by slot, and that all other windows reach.
+    In sliding windows the view shows the target's, in whole sums, and all other windows reach it.
     """
     protocol = unit.protocol
     choices, window = protocol.used_slot_choices, protocol.sliding_window
     if choices is not None:
         return CommonThrows(*choices) if choices.num_clients > 1 else None
-    if window is None or unit.summed_slots or protocol.num_colluding:
+    if window is None or unit.observed_slots != window or protocol.num_colluding:
         return None
     return SlidingThrows(window) if 1 < window <= min(MOST_SLIDING, (protocol.num_clients + 1) // 2) else None
 
