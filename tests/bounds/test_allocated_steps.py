@@ -465,6 +465,15 @@ def test_epochs_of_laplace_steps_have_both_ends(relation, rest):
     assert 0.0 < g.lower <= g.epsilon <= (1.15 if relation == ADDED else 1.7) * g.lower
 
 
+@pytest.mark.parametrize("relation", [ADDED, REPLACED])
+def test_steps_that_hardly_ever_have_the_record_and_epochs_of_very_many(relation):
+    for noise in (dp_accounting.LaplaceDpEvent(1.0), 1.0):
+        rare = found_by(noise, 1_000_000, 2, 19, 1.0, 1e-6, relation)
+        assert 0.0 <= rare.lower <= rare.epsilon < 0.1
+        many = found_by(noise, 10**9, 10**9, 10**9, 1.0, 0.1, relation)
+        assert many.lower <= many.epsilon
+
+
 def test_bounds_are_continuous_where_an_epoch_is_almost_whole():
     whole = found_by(2.0, 100, 10, 100, 1.0, 1e-6)
     assert found_by(2.0, 100, 10, 99, 1.0, 1e-6).epsilon <= whole.epsilon

@@ -262,8 +262,11 @@ class Epoch:
         probabilities are rounded up to few values.
         """
         number = min(self.selected, self.finished)
-        probs = np.sort(coins(self.steps, self.selected, self.finished))
         short, longer = divmod(self.finished, number)
+        if self.finished == self.steps:
+            whole = [Blocks(short, 1.0, number - longer), Blocks(short + 1, 1.0, longer)]
+            return [each for each in whole if each.number]
+        probs = np.sort(coins(self.steps, self.selected, self.finished))
         found: dict[tuple[int, float], int] = {}
         # Rarer coins to shorter blocks.
         for size, some in ((short, probs[: number - longer]), (short + 1, probs[number - longer :])):
@@ -292,9 +295,12 @@ class Epoch:
     def groups(self) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of a record's finished steps above zero, in few groups, and their probabilities, rounded down.
 
-        Numbers are rounded down within a group, rare ones to zero: events of many steps beyond a place then tell less.
+        Numbers are rounded down within a group, rare ones but the likeliest to zero: events of many steps beyond a
+        place then tell less.
         """
-        kept = [(j, weight) for j, weight in self.chosen if j > 0 and weight > _RARE]
+        likeliest = max(weight for j, weight in self.chosen if j > 0)
+        least = min(_RARE, 0.5 * likeliest)
+        kept = [(j, weight) for j, weight in self.chosen if j > 0 and weight > least]
         parts = [part for part in np.array_split(np.array(kept), min(_GROUPS, len(kept))) if part.size]
         weights = self.used * (1.0 - _COUNTED) * np.array([part[:, 1].sum() for part in parts])
         return np.array([part[0, 0] for part in parts]), weights
@@ -306,8 +312,6 @@ def coins(total: int, selected: int, finished: int) -> np.ndarray:
     Rounded up. The generating function of this number is a Jacobi polynomial, which has real zeros [VM82]; they are the
     eigenvalues of a Jacobi matrix.
     """
-    if finished == total:
-        return np.ones(selected)
     few, many = sorted((selected, finished))
     if few + many <= total:
         return _jacobi(few, total - few - many, many - few)
@@ -544,10 +548,11 @@ class CountedSteps:
     def affordable(self) -> bool:
         """True if the laws are convolutions of not too many terms."""
         numbers, _ = self.epoch.groups
-        if not numbers.size or self.neg_log_tail > _MOST_EXPONENT:
-            return False
         deviations = math.sqrt(self.epoch.finished) * math.sqrt(float(numbers[-1]))
-        return numbers.size * deviations * self.neg_log_tail < _MOST_TERMS
+        return (
+            self.neg_log_tail <= _MOST_EXPONENT
+            and numbers.size * deviations * self.neg_log_tail < _MOST_TERMS
+        )
 
     def _sum(self, own: int, prob: float) -> tuple[int, np.ndarray]:
         """Least value, and law, of the number of steps beyond the threshold if `own` of them have `prob`."""

@@ -145,9 +145,12 @@ def _share(number: np.ndarray) -> np.ndarray:
 
 
 def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray, power: float = 1.0) -> np.ndarray:
-    """E(X - at)_+^k from above, k the power, log_moment of X at every t, as u_+^k <= (k/t)^k e^(tu-k)."""
+    """E(X - at)_+^k from above, k the power, log_moment of X at every t, as u_+^k <= (k/t)^k e^(tu-k).
+
+    Such moments of numbers of clients are never above e^700.
+    """
     factor = power * (np.log(power / t) - 1.0)
-    return np.exp((log_moment + factor - t * at[..., None]).min(axis=-1))
+    return np.exp(np.minimum((log_moment + factor - t * at[..., None]).min(axis=-1), 700.0))
 
 
 def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
