@@ -94,7 +94,7 @@ def test_the_command_prints_and_writes_a_table_with_its_source(capsys, tmp_path)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["clones"], "--table clones: expected one of clones-2021, "),
+        (["clones"], "checkin: clones: expected one of clones-2021, "),
         (["clones-2021", "--out", "rows.txt"], "--out rows.txt: expected a name ending in .csv or .parquet"),
         (
             ["clones-2021", "--out", "nowhere/rows.csv"],

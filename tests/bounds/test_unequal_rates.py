@@ -310,9 +310,9 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
     assert cj.Rates.read(path) == MIXED
     for text, message in (
         ("rates\n0.1\n", "line 1 has the columns rates: expected rate"),
-        ("rate\n0.1\n0\n", r"line 3: rate=0.0: expected numbers in \(0, 1\]"),
+        ("rate\n0.1\n0\n", r"line 3: rate=0.0: expected a number in \(0, 1\]"),
         ("rate\n0.1\nnan\n", "line 3: rate=nan"),
-        ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected whole"),
+        ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected a whole"),
         ("rate\n0.1\nfast\n", "line 3: 'fast': expected numbers"),
         ("rate\n", "expected at least one line"),
     ):
