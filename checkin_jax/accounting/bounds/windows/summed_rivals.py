@@ -356,6 +356,7 @@ def of_gaussians(unit: Unit, mu: float) -> list[CompetingSum]:
         return []
     half, summed = 0.5 * mu, [SummedGaussians(0.5 * mu)]
     if mu >= _LEAST_COUNTED and not unit.summed_slots:
-        laws = (scipy.special.ndtr(np.array([half, 0.0, -half]) - level) for level in _COUNTED)
-        summed += [SummedBits(*law.tolist()) for law in laws]
+        laws = (scipy.special.ndtr(np.array([half, 0.0, -half]) - level).tolist() for level in _COUNTED)
+        # Those of others that underflow are not counted.
+        summed += [SummedBits(*law) for law in laws if law[2] > 0.0]
     return [CompetingSum(others, tuple(summed), math.inf, unit.replaced)]
