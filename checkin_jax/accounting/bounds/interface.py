@@ -158,6 +158,22 @@ class EventProfile:
         return np.clip(np.maximum(*sides) * 1.001, 0.0, 1.0)
 
 
+class OwnEvents:
+    """Base of witnesses whose grids are made of their own events.
+
+    largest_loss: largest privacy loss of the witness; may be infinite.
+    """
+
+    largest_loss: float
+
+    symmetric = False
+    below_grid_bound = True
+
+    @property
+    def grid_bound(self) -> UnitBound:
+        return EventProfile(self, self.largest_loss)  # type: ignore[arg-type]
+
+
 class Profile(Protocol):
     """The privacy profile of one message: D(e^loss), the largest divergence over all pairs of inputs."""
 

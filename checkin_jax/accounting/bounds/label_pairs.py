@@ -17,11 +17,11 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.clones_bounds import THIRD_RECORD, Binary, OfMixture
 from checkin_jax.accounting.bounds.interface import (
-    EventProfile,
     Lines,
     LocalLabels,
     LocalPureLDP,
     Minimum,
+    OwnEvents,
     UnitBound,
     Witness,
 )
@@ -51,7 +51,7 @@ _LARGE = 300.0
 _TILT_STEP, _WIDTH, _FAR, _GROWTH = 2.0, 4.0, 60.0, 1.0
 
 
-class ScoreSum(abc.ABC):
+class ScoreSum(OwnEvents, abc.ABC):
     """Witness: a sum of whole scores of labels.
 
     The target's label has the law `target` or `other`, all others' the law `others`.
@@ -67,9 +67,6 @@ class ScoreSum(abc.ABC):
     follows_outcomes: bool
     places: ClassVar[int] = _PLACES
 
-    symmetric = False
-    below_grid_bound = True
-
     @property
     @abc.abstractmethod
     def expected(self) -> float: ...
@@ -78,10 +75,6 @@ class ScoreSum(abc.ABC):
     @abc.abstractmethod
     def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Masses of outcomes under Q, P - Q, and bounds on their errors, [outcomes], and on the mass elsewhere."""
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.largest_loss)
 
     @functools.cached_property
     def _others(self) -> np.ndarray:
@@ -157,7 +150,7 @@ class ScoreSum(abc.ABC):
         return losses if self.follows_outcomes and np.isfinite(losses).all() else np.zeros(0)
 
     @property
-    def largest_loss(self) -> float:
+    def largest_loss(self) -> float:  # type: ignore[override]
         return max((float(losses[0]) for losses, _, _ in self._events if losses.size), default=0.0)
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:

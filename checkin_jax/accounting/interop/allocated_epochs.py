@@ -541,8 +541,8 @@ class CountedSteps:
     def _window(self, number: int, prob: float) -> np.ndarray:
         """Numbers outside which Bin(number, prob) is with a probability of at most 2 e^-neg_log_tail."""
         exponent = np.array(self.neg_log_tail)
-        least = number - chernoff.most(number, 1.0 - prob, exponent)
-        return np.arange(float(least), float(chernoff.most(number, prob, exponent)) + 1.0)
+        least, most = (float(limit(number, prob, exponent)) for limit in (chernoff.fewest, chernoff.most))
+        return np.arange(least, most + 1.0)
 
     @functools.cached_property
     def affordable(self) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jax import Array
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, EventProfile, Lines, OwnEvents, UnitBound
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -311,7 +311,7 @@ def _probs(values: np.ndarray, number: np.ndarray | float, prob: float) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SumsAtOneRecord:
+class SumsAtOneRecord(OwnEvents):
     """Witness: the sum of a sample's messages and their number, all others at the second record.
 
     Attributes:
@@ -326,13 +326,6 @@ class SumsAtOneRecord:
     largest_loss: float
     neg_log_tail: float
     events: Callable[[float], tuple[np.ndarray, ...]]
-
-    symmetric = False
-    below_grid_bound = True
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.largest_loss)
 
     @functools.cached_property
     def _numbers(self) -> list[tuple[np.ndarray, ...]]:

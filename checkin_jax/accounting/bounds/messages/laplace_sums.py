@@ -14,7 +14,7 @@ import math
 import numpy as np
 import scipy  # its parts are imported when they are used
 
-from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import Lines, OwnEvents, Witness
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT
 from checkin_jax.kernels import ROUNDING
@@ -81,7 +81,7 @@ class ShuffledLaplaceSum:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LaplaceSum:
+class LaplaceSum(OwnEvents):
     """A sum of k Laplace variables of scale 1, moved by epsilon0 with probability q, against one that is not moved.
 
     Attributes:
@@ -94,12 +94,10 @@ class LaplaceSum:
     neg_log_tail: float
 
     name = "the sum of Laplace messages, all others at one end of the interval"
-    symmetric = False
-    below_grid_bound = True
 
     @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.epsilon0)
+    def largest_loss(self) -> float:  # type: ignore[override]
+        return self.epsilon0
 
     @functools.cached_property
     def _variances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

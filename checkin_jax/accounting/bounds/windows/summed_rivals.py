@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.interface import Lines, OwnEvents
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.execution.backend import quietly
@@ -293,7 +293,7 @@ class SummedBits(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class CompetingSum:
+class CompetingSum(OwnEvents):
     """Witness of slots with hidden dummies: the sum of the messages, all others being opposite to the target.
 
     Attributes:
@@ -307,12 +307,6 @@ class CompetingSum:
     replaced: bool
 
     name = "the sum of the messages in slots, all others at the opposite record, dummies at zero updates"
-    symmetric = False
-    below_grid_bound = True
-
-    @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.largest_loss)
 
     @functools.cached_property
     def _lines(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -349,7 +343,7 @@ def of_bits(unit: Unit) -> list[CompetingSum]:
 def of_gaussians(unit: Unit, mu: float) -> list[CompetingSum]:
     """The witness of Gaussian messages of which two clients' are mu standard deviations apart.
 
-    Where single messages are seen those above a threshold are counted, too.
+    Messages above a threshold are counted, too, where single messages are seen.
     """
     others = rivals(unit)
     if others is None:

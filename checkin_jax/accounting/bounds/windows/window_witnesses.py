@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from checkin_jax.accounting.bounds.interface import EventProfile, Lines, UnitBound
+from checkin_jax.accounting.bounds.interface import Lines, OwnEvents, UnitBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.execution.backend import quietly
@@ -231,7 +231,7 @@ def _count(number: int, prob: float) -> tuple[int, np.ndarray]:
 
 
 @dataclasses.dataclass(frozen=True)
-class CompetingBits:
+class CompetingBits(OwnEvents):
     """Witness of slots with hidden dummies: one bit each, a fair one in an empty slot; all others oppose the target.
 
     The bits' sum is seen. In an event {sum >= s} it is likelier with the target by the probability that the other slots
@@ -248,12 +248,10 @@ class CompetingBits:
     replaced: bool
 
     name = "one bit (in one dimension, say), all others at the opposite record, dummies at zero updates"
-    symmetric = False
-    below_grid_bound = True
 
     @property
-    def grid_bound(self) -> UnitBound:
-        return EventProfile(self, self.epsilon0)
+    def largest_loss(self) -> float:  # type: ignore[override]
+        return self.epsilon0
 
     def _summed(self, weights: np.ndarray) -> np.ndarray:
         """Measure of the sum 0, ..., slots of the bits, with weights of 0, ..., slots others among the slots."""
