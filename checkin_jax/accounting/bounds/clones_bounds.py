@@ -12,12 +12,20 @@ import math
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Values, Witness, bucket_count
+from checkin_jax.accounting.bounds.interface import (
+    EqualDraws,
+    Lines,
+    UnitBound,
+    Values,
+    Witness,
+    binary_laws,
+    bucket_count,
+)
 from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.randomizers import BINARY, TERNARY
+from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 
 # (least `drift`, support points of the number of absent clients in standard deviations): more for a larger drift.
 SPREADS = (
@@ -114,7 +122,7 @@ class Mixture:
 class OfMixture:
     """Witness whose two directions are both those of one mixture.
 
-    needs, single: as in `Witness`.
+    needs, single, equal_draws: as in `Witness`.
     """
 
     grid_bound: UnitBound
@@ -122,12 +130,19 @@ class OfMixture:
     name: str
     needs: str | None = None
     single: bool = False
+    equal_draws: EqualDraws | None = None
 
     symmetric = True
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         lines = self.mixture.lower(loss)
         return lines, lines
+
+
+def third_record_laws(epsilon0: float, values: int) -> LabelLaws:
+    """Labels of k-ary randomized response, k > 2, all others at a third record."""
+    laws = KaryResponse(epsilon0=epsilon0, num_values=values).label_laws
+    return next(law for law in laws if law.others is not None)
 
 
 THIRD_RECORD = "3-ary randomized response, all others at a third record"
@@ -143,6 +158,7 @@ class Binary:
     neg_log_tail: float
     # True if the number of messages is fixed.
     known: bool = False
+    equal_draws: EqualDraws | None = None
 
     name = "binary randomized response, all others at one of the two records"
     needs, single = BINARY, True
@@ -229,9 +245,13 @@ class Clones:
 
     def ternary(self) -> OfMixture:
         """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""
-        return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True)
+        draws = self.cover.draws(self.neg_log_tail)
+        labels = None if draws is None else draws.labelled(third_record_laws(self.epsilon0, 3))
+        return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True, labels)
 
     def binary(self) -> Binary:
         mass = self.neg_log_tail
         messages = self.cover.messages(self.epsilon0, mass, MESSAGE_BUCKETS)
-        return Binary(self, messages, self.epsilon0, mass, known=self.cover.known)
+        draws = self.cover.draws(mass)
+        labels = None if draws is None else draws.labelled(binary_laws(self.epsilon0))
+        return Binary(self, messages, self.epsilon0, mass, self.cover.known, labels)

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jax import Array
@@ -101,13 +101,33 @@ def is_asymmetric(one: UnitBound) -> bool:
     return getattr(one, "asymmetric", False)
 
 
+class EqualDraws(NamedTuple):
+    """Labels of independent draws of one law, one of which is the target's with probability `used`.
+
+    number: of draws, each of which sends its label with probability `rate`.
+    """
+
+    number: int
+    rate: float
+    used: float
+    laws: LabelLaws
+
+
+def binary_laws(epsilon0: float, others: np.ndarray | None = None) -> LabelLaws:
+    """Labels of binary randomized response; all others' labels have the law `others`."""
+    often, seldom = 1.0 / (1.0 + math.exp(-epsilon0)), 1.0 / (1.0 + math.exp(epsilon0))
+    both, apart = np.array([often, seldom]), math.tanh(0.5 * epsilon0)
+    return LabelLaws(both, both[::-1], "", others, np.array([apart, -apart]))
+
+
 class Witness(Protocol):
     """A concrete pair (P, Q) of laws of one unit.
 
     Optional attributes: below_grid_bound (True if `grid_bound` is a proven upper bound on the pair), loss_support
     (absolute losses of all outcomes, [outcomes], in any order, beside which a grid is then much finer; empty if they
     are many), needs (the mechanism that a randomizer must include), single (True if the view must show single messages,
-    not sums), revealed (probability under P of outcomes that Q never gives, rounded down).
+    not sums), revealed (probability under P of outcomes that Q never gives, rounded down), equal_draws (the
+    `EqualDraws` of which the pair is made).
     """
 
     @property
@@ -229,6 +249,10 @@ class LocalPureLDP(OwnWitness):
     def largest_loss(self) -> float:
         return self.epsilon0
 
+    @property
+    def equal_draws(self) -> EqualDraws:
+        return EqualDraws(1, self.rate, 1.0, binary_laws(self.epsilon0))
+
     def upper(self, loss: np.ndarray) -> Values:
         # (p - c)_+ / (p + 1), divided through by p.
         room = np.maximum(-np.expm1(loss - self.epsilon0), 0.0) / (1.0 + math.exp(-self.epsilon0))
@@ -323,6 +347,10 @@ class LocalLabels:
     @property
     def name(self) -> str:
         return self.laws.name
+
+    @property
+    def equal_draws(self) -> EqualDraws:
+        return EqualDraws(1, self.rate, 1.0, self.laws)
 
     @property
     def revealed(self) -> float:

@@ -10,26 +10,11 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.clones_bounds import THIRD_RECORD, Binary, OfMixture
-from checkin_jax.accounting.bounds.interface import (
-    Lines,
-    LocalLabels,
-    LocalPureLDP,
-    Minimum,
-    OwnEvents,
-    UnitBound,
-    Witness,
-)
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
-from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.interface import EqualDraws, Lines, OwnEvents, Witness
 from checkin_jax.randomizers import LabelLaws
 
 # Places of the law of a sum, and most of them, where scores are coarsest; standard deviations and
@@ -319,61 +304,8 @@ def told(laws: LabelLaws) -> bool:
 
 def label_sum(witness: Witness, neg_log_tail: float) -> LabelSum | None:
     """The witness as a sum of scores; None where it is none of equal draws, of few labels or of few enough draws."""
-    laws, drawn = _laws_of(witness), _drawn_of(witness)
-    if laws is None or drawn is None or not told(laws):
+    drawn: EqualDraws | None = getattr(witness, "equal_draws", None)
+    if drawn is None or not told(drawn.laws):
         return None
-    found = LabelSum(witness.name, *drawn, laws, neg_log_tail)
+    found = LabelSum(witness.name, *drawn, neg_log_tail)
     return found if found.spread * _DEVIATIONS < _MOST_PLACES else None
-
-
-def _drawn_of(witness: Witness) -> tuple[int, float, float] | None:
-    """Draws, the rate at which each is sent, and the probability that one is the target's."""
-    if isinstance(witness, LocalLabels | LocalPureLDP):
-        return 1, witness.rate, 1.0
-    if isinstance(witness, LabelsAtOneRecord):
-        messages = witness.messages
-        if isinstance(messages, HiddenMessages):
-            return int(messages.num_clients), messages.rate, 1.0
-        return (int(messages.slots), 1.0, messages.use_prob) if isinstance(messages, HiddenSlots) else None
-    bounds = _every(witness.grid_bound)
-    covers = {getattr(each, "cover", getattr(each, "step_cover", None)) for each in bounds} - {None}
-    cover = covers.pop() if len(covers) == 1 else None
-    if isinstance(cover, Shuffled):
-        return int(cover.num_clients), cover.rate, 1.0
-    return (int(cover.slots), 1.0, cover.use_prob_lower) if isinstance(cover, UniformSlot) else None
-
-
-def _every(bound: UnitBound) -> Sequence[UnitBound]:
-    return [each for part in bound.bounds for each in _every(part)] if isinstance(bound, Minimum) else [bound]
-
-
-def _laws_of(witness: Witness) -> LabelLaws | None:
-    if isinstance(witness, LocalLabels | LabelsAtOneRecord):
-        return witness.laws
-    if isinstance(witness, LocalPureLDP | Binary):
-        return _kary(witness.epsilon0, 2)
-    if isinstance(witness, OfMixture) and witness.name == THIRD_RECORD:
-        return _kary(witness.mixture.epsilon0, 3)
-    if isinstance(witness, OfMixture) and witness.name == FAIR_BITS:
-        bits = _kary(witness.mixture.epsilon0, 2)
-        return bits._replace(others=np.full(2, 0.5))
-    if isinstance(witness, OfMixture):
-        for bound in _every(witness.grid_bound):
-            if isinstance(bound, KaryBound) and witness.name.startswith("k-ary"):
-                return _kary(bound.epsilon0, bound.num_values)
-    return None
-
-
-def _kary(epsilon0: float, values: int) -> LabelLaws:
-    """Labels of the two records, of that of all others unless it is the second, and of no other, [labels]."""
-    ratio = math.exp(-epsilon0)
-    often = 1.0 / (1.0 + (values - 1.0) * ratio)
-    seldom, gap = often * ratio, often * -math.expm1(-epsilon0)
-    target, other, others = np.full((3, min(values, 4)), seldom)
-    target[0] = other[1] = others[min(values, 3) - 1] = often
-    if values > 3:
-        for law in (target, other, others):
-            law[3] *= values - 3.0
-    apart = np.zeros(target.size)
-    apart[:2] = gap, -gap
-    return LabelLaws(target, other, "", others, apart)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax import _validate
+from checkin_jax.accounting.bounds.interface import EqualDraws
 from checkin_jax.accounting.bounds.unequal.pool_cover import LISTED, ClientPool
 from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
@@ -26,6 +27,7 @@ from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.numerics.counts import chernoff, occupancy
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
+from checkin_jax.randomizers import LabelLaws
 
 # Buckets of the number of messages in the binary witness, if it is random and if it is fixed.
 BUCKETS, _KNOWN_BUCKETS = 256, 16
@@ -42,6 +44,12 @@ class Draws(NamedTuple):
     use_prob: np.ndarray
     weight: np.ndarray
     rate: float
+
+    def labelled(self, laws: LabelLaws) -> EqualDraws | None:
+        """Draws of labels of these laws; None if their number is random."""
+        if self.weight.size > 1 or self.weight[0] < 1.0:
+            return None
+        return EqualDraws(int(self.number[0]), self.rate, float(self.use_prob[0]), laws)
 
 
 def largest_loss(epsilon0: float, used: float) -> float:

@@ -16,7 +16,14 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 from jax import Array
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS, EventProfile, Lines, OwnEvents, UnitBound
+from checkin_jax.accounting.bounds.interface import (
+    MAX_LOSS,
+    EqualDraws,
+    EventProfile,
+    Lines,
+    OwnEvents,
+    UnitBound,
+)
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
@@ -208,6 +215,10 @@ class LabelsAtOneRecord(_OneRecord):
     @property
     def name(self) -> str:
         return self.laws.name
+
+    @property
+    def equal_draws(self) -> EqualDraws | None:
+        return self.messages.labelled(self.laws)
 
     @property
     def grid_bound(self) -> UnitBound:

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
-from checkin_jax.accounting.bounds.interface import Witness
+from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture, third_record_laws
+from checkin_jax.accounting.bounds.interface import Witness, binary_laws
 from checkin_jax.accounting.bounds.messages.cover import StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
@@ -70,7 +70,9 @@ class KaryBound(HiddenSteps):
         if draws is None:
             return ()
         if self.num_values == 2:
-            return (Binary(self, self.step_cover.messages(self.epsilon0, mass), self.epsilon0, mass),)
+            labels = draws.labelled(binary_laws(self.epsilon0))
+            messages = self.step_cover.messages(self.epsilon0, mass)
+            return (Binary(self, messages, self.epsilon0, mass, equal_draws=labels),)
         p = math.exp(self.epsilon0)
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
@@ -86,7 +88,9 @@ class KaryBound(HiddenSteps):
             host(ones),
         )
         mixture = Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS)
-        return (OfMixture(self, mixture, "k-ary randomized response, all others at a third record"),)
+        name = "k-ary randomized response, all others at a third record"
+        labels = draws.labelled(third_record_laws(self.epsilon0, self.num_values))
+        return (OfMixture(self, mixture, name, equal_draws=labels),)
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:

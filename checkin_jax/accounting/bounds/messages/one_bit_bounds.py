@@ -16,7 +16,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
-from checkin_jax.accounting.bounds.interface import UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness, binary_laws
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
 from checkin_jax.accounting.bounds.messages.total_variation import (
     HiddenSteps,
@@ -56,7 +56,8 @@ def fair_bits(
         host(0.5 / rare * ones),
     )
     mixture = Mixture(law, epsilon0, neg_log_tail, coarsest=_BUCKETS)
-    return OfMixture(grid_bound, mixture, FAIR_BITS)
+    labels = draws.labelled(binary_laws(epsilon0, np.full(2, 0.5)))
+    return OfMixture(grid_bound, mixture, FAIR_BITS, equal_draws=labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +114,9 @@ class OneBitCheckIn(HiddenSteps):
         if self.differ < 1.0:
             return ()
         messages = self.step_cover.messages(self.epsilon0, self.neg_log_tail)
-        return (Binary(self, messages, self.epsilon0, self.neg_log_tail),)
+        draws = self.step_cover.draws(self.neg_log_tail)
+        labels = None if draws is None else draws.labelled(binary_laws(self.epsilon0))
+        return (Binary(self, messages, self.epsilon0, self.neg_log_tail, equal_draws=labels),)
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:

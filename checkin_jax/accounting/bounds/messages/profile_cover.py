@@ -15,13 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds.interface import UnitBound, Witness
+from checkin_jax.accounting.bounds.interface import EqualDraws, UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian, SubsampledMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import subsampled_gaussian
+from checkin_jax.randomizers import LabelLaws
 
 # A share of the negligible mass below which an event is not evaluated.
 _SELDOM = 1e-9
@@ -79,6 +80,9 @@ class HiddenMessages(HiddenSum):
     @property
     def terms(self) -> tuple[float, float, float]:
         return float(self.num_clients), float(self.num_clients), self.rate
+
+    def labelled(self, laws: LabelLaws) -> EqualDraws:
+        return EqualDraws(int(self.num_clients), self.rate, 1.0, laws)
 
     @property
     def _rest(self) -> float:
@@ -146,6 +150,9 @@ class HiddenSlots(OneInSlots):
     witnesses: tuple[Witness, ...] = ()
 
     name = "profile"
+
+    def labelled(self, laws: LabelLaws) -> EqualDraws:
+        return EqualDraws(int(self.slots), 1.0, self.use_prob, laws)
 
     @property
     def _rest(self) -> float:

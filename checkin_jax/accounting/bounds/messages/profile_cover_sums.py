@@ -15,11 +15,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import MAX_LOSS
+from checkin_jax.accounting.bounds.interface import MAX_LOSS, EqualDraws
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
+from checkin_jax.randomizers import LabelLaws
 
 # Losses of the bound: every tenth of a standard deviation up to the fourth, then geometrically.
 _DENSE, _WIDE = 40, 88
@@ -153,6 +154,11 @@ class HiddenSum(abc.ABC):
     def ceilings(self, losses: np.ndarray) -> np.ndarray:
         """Other upper bounds on the terms of the mixture at these losses, [..., sums]."""
         return np.full((*losses.shape, 1), math.inf)
+
+    def labelled(self, laws: LabelLaws) -> EqualDraws | None:
+        """Draws of messages seen through labels of these laws; None unless all are drawn alike."""
+        del laws
+        return None
 
     @property
     def step_weights(self) -> WeightLaw:
