@@ -174,8 +174,9 @@ def found_by(step, steps, selected, finished, used, delta, relation=ADDED):
 def test_epochs_of_several_steps_a_record_by_enumeration(steps, selected, finished, used, name):
     pair = PAIRS[name]
     p, q = epoch(pair, steps, selected, finished, used)
+    step = profile(pair)
     for delta in (0.05, 1e-3):
-        g = found_by(profile(pair), steps, selected, finished, used, delta)
+        g = found_by(step, steps, selected, finished, used, delta)
         at = np.array([g.epsilon])
         assert max(divergence(p, q, at)[0], divergence(q, p, at)[0]) <= delta
         assert 0.0 <= g.lower <= g.epsilon
@@ -201,7 +202,8 @@ def adaptive(step_of, steps, selected, finished, used):
 def test_steps_that_adapt_to_earlier_ones(steps, selected, finished, used):
     """Every pair of responses within a factor of 3 is below the profile, whatever chooses among them."""
     rng = np.random.default_rng(steps * 100 + selected)
-    widest = PAIRS["response"]
+    widest, delta = PAIRS["response"], 0.02
+    at = np.array([found_by(profile(widest), steps, selected, finished, used, delta).epsilon])
     for _ in range(30):
         chosen = {}
 
@@ -214,9 +216,6 @@ def test_steps_that_adapt_to_earlier_ones(steps, selected, finished, used):
             return chosen[past]
 
         p, q = adaptive(step_of, steps, selected, finished, used)
-        delta = 0.02
-        g = found_by(profile(widest), steps, selected, finished, used, delta)
-        at = np.array([g.epsilon])
         assert max(divergence(p, q, at)[0], divergence(q, p, at)[0]) <= delta
 
 
@@ -515,7 +514,8 @@ def test_events_of_other_steps_are_composed_and_remembered():
     again = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
     again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
     assert again.get_epsilon(1e-6) == ledger.get_epsilon(1e-6) > ledger.get_lower_epsilon(1e-6) > 0.0
-    given = cj.RandomAllocationDpEvent(losses_of.from_laplace_mechanism(1.0), 1, 100)
+    coarse = losses_of.from_laplace_mechanism(1.0, value_discretization_interval=1e-2)
+    given = cj.RandomAllocationDpEvent(coarse, 1, 100)
     assert cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(given).get_epsilon(1e-6) > 0.0
     with pytest.raises(ValueError, match="not saved"):
         cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(given).state_dict()

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow  # two minutes of compilation; its kernels have tests of their own
 def test_the_program_for_accelerators_runs_on_a_cpu(tmp_path):
     out = tmp_path / "table.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "accelerator.py"), "--small", "--out", str(out)]

@@ -538,11 +538,11 @@ class CountedSteps:
     symmetric = False
     name = "the number of steps beyond a threshold"
 
-    def _window(self, number: int, prob: float) -> np.ndarray:
-        """Numbers outside which Bin(number, prob) is with a probability of at most 2 e^-neg_log_tail."""
+    def _windows(self, numbers: np.ndarray, prob: float) -> list[np.ndarray]:
+        """Of each number, values outside which Bin(number, prob) is with a probability of at most 2 e^-neg_log_tail."""
         exponent = np.array(self.neg_log_tail)
-        least, most = (float(limit(number, prob, exponent)) for limit in (chernoff.fewest, chernoff.most))
-        return np.arange(least, most + 1.0)
+        least, most = (limit(numbers, prob, exponent) for limit in (chernoff.fewest, chernoff.most))
+        return [np.arange(first, last + 1.0) for first, last in zip(least, most)]
 
     @functools.cached_property
     def affordable(self) -> bool:
@@ -554,31 +554,28 @@ class CountedSteps:
             and numbers.size * deviations * self.neg_log_tail < _MOST_TERMS
         )
 
-    def _sum(self, own: int, prob: float) -> tuple[int, np.ndarray]:
-        """Least value, and law, of the number of steps beyond the threshold if `own` of them have `prob`."""
-        rest, none = self.epoch.finished - own, self.probs.none
-        parts = [(rest, none), (own, prob)]
-        windows = [self._window(number, at) for number, at in parts]
-        without, others = (
-            np.exp(np.asarray(binomial.log_pmf(window, float(number), at)))
-            for window, (number, at) in zip(windows, parts)
-        )
-        return int(windows[0][0] + windows[1][0]), np.convolve(without, others)
+    def _sums(self, own: np.ndarray, prob: float) -> list[tuple[int, np.ndarray]]:
+        """Least values, and laws, of the number of steps beyond the threshold if so many of them have `prob`."""
+        rest, none, found = self.epoch.finished - own, self.probs.none, []
+        for some, others, here, there in zip(rest, own, self._windows(rest, none), self._windows(own, prob)):
+            parts = (
+                np.exp(np.asarray(binomial.log_pmf(window, number, at)))
+                for window, number, at in ((here, some, none), (there, others, prob))
+            )
+            found.append((int(here[0] + there[0]), np.convolve(*parts)))
+        return found
 
     @functools.cached_property
     def _laws(self) -> tuple[np.ndarray, np.ndarray]:
         """Laws of the number with the first record and with the second, at the same values, without rare values."""
         numbers, weights = self.epoch.groups
-        kinds = [(0, 1.0 - float(weights.sum())), *zip(numbers.astype(int).tolist(), weights.tolist())]
-        sums = [
-            [(*self._sum(own, prob), weight) for own, weight in kinds]
-            for prob in (self.probs.first, self.probs.second)
-        ]
-        least = min(first for side in sums for first, _, _ in side)
-        size = max(first + law.size for side in sums for first, law, _ in side) - least
+        own, shares = np.append(0.0, numbers), np.append(1.0 - float(weights.sum()), weights)
+        sums = [self._sums(own, prob) for prob in (self.probs.first, self.probs.second)]
+        least = min(first for side in sums for first, _ in side)
+        size = max(first + law.size for side in sums for first, law in side) - least
         found = np.zeros((2, size))
         for side, total in zip(sums, found):
-            for first, law, weight in side:
+            for (first, law), weight in zip(side, shares):
                 total[first - least : first - least + law.size] += weight * law
         return found[0], found[1]
 

@@ -148,7 +148,7 @@ def _seldom(number: np.ndarray, prob: float, exponents: np.ndarray, end: np.ndar
     seldom, often = end, number * prob
     for _ in range(_HALVINGS):
         # No whole number lies between them.
-        if np.all((np.ceil(seldom) == np.ceil(often)) & (np.floor(seldom) == np.floor(often))):
+        if np.all(np.ceil(np.maximum(seldom, often)) - np.floor(np.minimum(seldom, often)) <= 1.0):
             break
         middle = 0.5 * (seldom + often)
         enough = np.asarray(binomial.log_chernoff(middle, np.maximum(number, 1.0), prob)) <= -exponents
