@@ -145,7 +145,6 @@ ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 
 ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
 EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
-CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
@@ -352,6 +351,11 @@ class CheckInProtocol(ByName, abc.ABC):
     def variables(self) -> tuple[FreeVariable, ...]:
         """Fields that `calibrate` may search."""
         return ()
+
+    @property
+    def _clients(self) -> FreeVariable:
+        """The number of clients as a variable, all of which but one may collude."""
+        return FreeVariable("num_clients", self.num_colluding + 1, MAX_CLIENTS, -0.7, True)
 
     @property
     def cover(self) -> Cover | None:

@@ -7,7 +7,6 @@ import dataclasses
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
-    CLIENTS,
     PROB,
     ROUNDS,
     SAME_RANDOMIZER,
@@ -94,7 +93,7 @@ class ShuffledCheckIn(CheckInProtocol):
     def variables(self) -> tuple[FreeVariable, ...]:
         if isinstance(self.check_in_prob, CheckInRates):
             return (ROUNDS,)
-        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, CLIENTS)
+        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, self._clients)
 
     @property
     def unequal_rates(self) -> CheckInRates | None:
@@ -167,7 +166,7 @@ class Shuffle(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        return (ROUNDS, CLIENTS)
+        return (ROUNDS, self._clients)
 
     @property
     def cover(self) -> Cover:

@@ -12,7 +12,6 @@ from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
-    CLIENTS,
     EPOCHS,
     OF_ROUNDS,
     ONE_RECORD,
@@ -91,7 +90,7 @@ class CommonSlots(CheckInProtocol):
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
         # num_slots is not searched: epsilon decreases in it for many slots, and increases for many clients.
-        return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, CLIENTS)
+        return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, self._clients)
 
     @property
     def unequal_rates(self) -> CheckInRates | None:

@@ -304,7 +304,7 @@ class CheckInAccountant(PrivacyAccountant):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*assumed, (central.ASSUMED,) if self._central else ()]),
+            assumptions=once([*assumed, central.assumed(self._central)]),
             warnings=once([*warned, [note for note in self.notes if note != central.ASSUMED]]),
             attack=self._attack(delta, found) if attack else None,
         )
