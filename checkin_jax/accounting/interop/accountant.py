@@ -292,7 +292,10 @@ class CheckInAccountant(PrivacyAccountant):
             found = composer.bracket(units, delta, self._local_caps())
             names = found.names or [one.name for one, _ in units]
         method = found.bound or "; ".join(dict.fromkeys(names))
-        assumed = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        assumed = [
+            (*assumptions(*unit, self._relation), *(() if found.bound else each.assumes))
+            for unit, each in chosen
+        ]
         warned = [warnings_of(unit.protocol, each, delta, found) for unit, each in chosen]
         return LedgerGuarantee(
             epsilon=found.upper,
