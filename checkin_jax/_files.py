@@ -176,9 +176,8 @@ def read_numbers(path: str | Path, needed: Sequence[str], more: Sequence[str] = 
     for name in needed:
         if name not in header:
             hint = "; columns are separated by commas" if ";" in "".join(header) else ""
-            raise ValueError(
-                f"{path}: line 1 has the columns {', '.join(header) or 'none'}: expected {name}{hint}"
-            )
+            has = f"has the columns {', '.join(header)}" if any(header) else "is empty"
+            raise ValueError(f"{path}: line 1 {has}: expected the column {name}{hint}")
     while rows and not rows[-1]:
         rows.pop()
     if not rows:

@@ -124,7 +124,7 @@ def account(
         # The local-view bound uses none of these theorems.
         theorems=() if found.bound else once(each.stated for kinds in chosen for each in kinds),
         assumptions=once(
-            (*assumptions(one, its, view), *(() if found.bound else each.assumes))
+            (*assumptions(one, its, view, relation), *(() if found.bound else each.assumes))
             for (one, its), kinds in zip(runs, chosen)
             for each in kinds
         )

@@ -52,20 +52,28 @@ class Calibration:
       value: its value, on the feasible side: `guarantee.epsilon` (or the upper end of `guarantee.advantage`) was
         evaluated there and is at most the target.
       guarantee: the bracket there, with the protocol and randomizer of this value.
+      at_end: True if the value is the last one of the search, so that a value beyond it may meet the target, too.
     """
 
     name: str
     value: float
     guarantee: Guarantee
+    at_end: bool = False
+
+    @property
+    def found(self) -> str:
+        """The variable and its value in words."""
+        end = ", the end of the search: the target is met there, too" if self.at_end else ""
+        return f"{self.name} = {self.value:.10g}{end}"
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.value:.10g}\n\n{self.guarantee}"
+        return f"{self.found}\n\n{self.guarantee}"
 
     def __repr__(self) -> str:
-        return f"<Calibration: {self.name} = {self.value:.10g}, {self.guarantee!r}>"
+        return f"<Calibration: {self.found}, {self.guarantee!r}>"
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{html.escape(self.name)} = {self.value:.10g}</b></p>{self.guarantee._repr_html_()}"
+        return f"<p><b>{html.escape(self.found)}</b></p>{self.guarantee._repr_html_()}"
 
     @property
     def protocol(self) -> CheckInProtocol:
@@ -173,7 +181,8 @@ def calibrate(
             neighboring_relation=relation,
             client_rate=client_rate,
         )
-    return Calibration(name=name, value=value, guarantee=guarantee)
+    at_end = value == (variable.high if variable.power > 0 else variable.low)
+    return Calibration(name=name, value=value, guarantee=guarantee, at_end=at_end)
 
 
 class Slope(NamedTuple):

@@ -78,6 +78,9 @@ def certificate(guarantee: Guarantee) -> dict[str, Any]:
     `model` names the pair if verify sums it itself; otherwise verify trusts the profile. The lower end may be below the
     guarantee's, up to what the pairs in `below` show. docs/guarantees.md lists the checks.
 
+    Args:
+      guarantee: a result of `account`.
+
     Raises:
       TypeError: `guarantee` is no Guarantee.
       ValueError: not a result of `account`; no finite epsilon; or the end was not found by composing profiles on a

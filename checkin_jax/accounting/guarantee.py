@@ -19,9 +19,11 @@ from checkin_jax.protocols import RELATIONS, REPLACE, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
 
-def assumptions(protocol: CheckInProtocol, randomizer: Randomizer, view: str) -> tuple[str, ...]:
+def assumptions(
+    protocol: CheckInProtocol, randomizer: Randomizer, view: str, neighboring_relation: str
+) -> tuple[str, ...]:
     """Assumptions of a guarantee in this view, those of the randomizer included."""
-    return (*protocol.assumed(view), *randomizer.assumptions)
+    return (*protocol.assumed(view, neighboring_relation), *randomizer.assumptions)
 
 
 def relation_of(neighboring_relation: Any) -> str:

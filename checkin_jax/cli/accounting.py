@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: see --verbose"
 NAMES = "Names of bounds, with links to their proofs: docs/glossary.md"
-# First value of the search for a variable without a value.
-_START = {"check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
+# First value of the search for each variable that has no option of its own beside --free.
+_START = {"num_clients": 10**9, "check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 
 def named(*told: StatedGuarantee) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class _Question(RunOptions, GuaranteeOptions, JsonOption):
     """A run and its requested guarantee.
 
     Attributes:
-      verbose: also print full statements: who is protected from whom, theorems and assumptions.
+      verbose: also print full statements: who is protected from whom, theorems and assumptions. --json has them anyway.
     """
 
     verbose: Annotated[bool, OUTPUT] = False
@@ -231,8 +231,8 @@ class Calibrate(_Question):
       target_epsilon: largest epsilon allowed, > 0.
       target_advantage: instead of epsilon: largest true minus false positive rate of any attack, in (0, 1).
       free: the variable; the largest feasible value is found (the smallest noise multiplier, number of clients, or
-        window). With an availability log also cycles, the number of repetitions of the log; check-in-prob is then the
-        log's largest coin, and the other coins are scaled with it.
+        window), so its own option is left out. With an availability log also cycles, the number of repetitions of the
+        log; check-in-prob is then the log's largest coin, and the other coins are scaled with it.
 
     Examples:
       checkin calibrate --num-clients 60000 --check-in-prob 0.1 --epsilon0 2 --target-epsilon 1 --free num-rounds
@@ -257,10 +257,11 @@ class Calibrate(_Question):
         """Prints the value, and its guarantees in the requested view and in the others."""
         from checkin_jax.accounting.calibration import calibrate
 
-        protocol = self.build_protocol(**_START)
+        name = self.free.replace("-", "_")
+        protocol = self.build_protocol(**{name: _START[name]} if name in _START else {})
         if (self.target_epsilon is None) == (self.target_advantage is None):
             raise UsageError("expected one of --target-epsilon and --target-advantage")
-        randomizer, name = self._searched()
+        randomizer = self._searched(name)
         found: Calibration = calibrate(
             protocol,
             randomizer,
@@ -271,11 +272,11 @@ class Calibrate(_Question):
         )
         g, attack = found.guarantee, self.target_advantage is not None
         if self.json:
-            values = {"name": found.name, "value": found.value, "guarantee": g.as_dict(attack=attack)}
-            print(json.dumps(values, allow_nan=False))
+            values = {"name": found.name, "value": found.value, "at_end": found.at_end}
+            print(json.dumps({**values, "guarantee": g.as_dict(attack=attack)}, allow_nan=False))
             return
         rounds = f" ({g.protocol.num_units:,} rounds)" if found.name == "cycles" else ""
-        say(f"{found.name} = {found.value:.10g}{rounds}", g.headline)
+        say(f"{found.found}{rounds}", g.headline)
         found_in = self.in_views(g, self.views_of(protocol)).values()
         print("", _views(found_in), sep="\n")
         if self.verbose:
@@ -284,22 +285,21 @@ class Calibrate(_Question):
             below = _notes(g, attack=attack)
             say("", *([*below, ""] if below else []), MORE)
 
-    def _searched(self) -> tuple[Any, str]:
-        """The randomizer, or its class if its parameter is the variable, and the name of the variable."""
-        name = self.free.replace("-", "_")
+    def _searched(self, name: str) -> Any:
+        """The randomizer, or its class if its parameter is the variable of this name."""
         if name not in ("epsilon0", "noise_multiplier"):
             if getattr(self, name, None) is not None and name in (*_START, "cycles"):
                 raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
-            return self.build_randomizer(), name
+            return self.build_randomizer()
         if self.epsilon0 is not None or self.noise_multiplier is not None:
             raise UsageError(f"--free {self.free} leaves no room for --epsilon0 or --noise-multiplier")
         mechanism = (self.mechanism, self.num_values, self.total_variation, self.differ) != (None,) * 4
         if name == "epsilon0":
             given = dataclasses.replace(self, epsilon0=1.0)
-            return (given.build_randomizer() if mechanism else PureLDP), name
+            return given.build_randomizer() if mechanism else PureLDP
         if mechanism:
             raise UsageError("--mechanism and --total-variation go with --epsilon0")
-        return Gaussian, name
+        return Gaussian
 
 
 @dataclasses.dataclass(kw_only=True)

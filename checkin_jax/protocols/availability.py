@@ -22,6 +22,8 @@ from checkin_jax._rounding import counted
 from checkin_jax._serialize import Columns
 from checkin_jax._suggest import named
 from checkin_jax.protocols.protocol import (
+    DROPPED,
+    REPLACE,
     SAME_RANDOMIZER,
     STATELESS,
     UNSEEN_BUT_COUNTED,
@@ -136,7 +138,7 @@ class AvailableCheckIn(CheckInProtocol):
     Attributes:
       log: lower bounds on n_t, upper bounds on the coins; see `from_availability`.
       num_rounds: the first so many rounds of it; None: all.
-      drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      drop_out_prob: as of `ShuffledCheckIn`.
       num_colluding: how many of the available may be in league with the adversary, or kept from sending by it, in a
         round; less than the fewest available.
       min_reports: how many honest messages each batch holds at least, as of `ShuffledCheckIn`; the numbers of
@@ -251,14 +253,16 @@ class AvailableCheckIn(CheckInProtocol):
             FRESH_AMONG_AVAILABLE,
             "in every round at least as many clients are available as logged, all with the same check-in probability, "
             "which is at most the logged one (exactly the logged one for sums whose noise adds up)",
+            *((DROPPED,) if self.drop_out_prob else ()),
             *SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
             *self.trusting,
         )
 
-    def assumed(self, view: str) -> tuple[str, ...]:
+    def assumed(self, view: str, neighboring_relation: str = REPLACE) -> tuple[str, ...]:
         if view == "local":
-            return (FRESH_AMONG_AVAILABLE, "no check-in probability is above the logged one", STATELESS)
+            coins = (FRESH_AMONG_AVAILABLE, "no check-in probability is above the logged one")
+            return (*coins, *((DROPPED,) if self.drop_out_prob else ()), STATELESS)
         return self.assumptions
 
     @property

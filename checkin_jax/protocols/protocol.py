@@ -123,7 +123,8 @@ _UNSEEN = "dropping out does not depend on the data, and nobody learns who check
 # Bounds for samples and for occupied slots also hold given the number of messages.
 UNSEEN_BUT_COUNTED = f"{_UNSEEN} (how many messages arrive may be known)"
 # With hidden dummies, the number of check-ins would change the probability that a given client is present.
-UNSEEN_UNCOUNTED = f"{_UNSEEN}, nor how many did"
+UNCOUNTED = "nobody learns who checked in, nor how many did"
+UNSEEN_UNCOUNTED = f"dropping out does not depend on the data, and {UNCOUNTED}"
 
 
 class Words(NamedTuple):
@@ -145,12 +146,15 @@ ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 
 ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
 EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
-CLIENTS = FreeVariable("num_clients", 1, MAX_CLIENTS, -0.7, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
 
 FRESH = (
     "each client checks in with its rate by a fresh coin, independent of the other clients and of everything that "
     "persists: being plugged in all night is no coin"
+)
+DROPPED = (
+    "every client that checks in drops out with the stated probability, by fresh chance each time: no client is more "
+    "reliable than another"
 )
 
 
@@ -281,20 +285,26 @@ class CheckInProtocol(ByName, abc.ABC):
 
     @property
     def _coins(self) -> tuple[str, ...]:
-        """The assumption about the coins of check-ins; empty where every client checks in."""
-        return (FRESH,) if self.rate < 1.0 or self.unequal_rates is not None else ()
+        """Assumptions about the coins of check-ins, and of dropping out; empty where every client checks in."""
+        coins = (FRESH,) if self.rate < 1.0 or self.unequal_rates is not None else ()
+        return (*coins, DROPPED) if self.drop_out_prob else coins
 
-    def assumed(self, view: str) -> tuple[str, ...]:
-        """Assumptions of the guarantees in this view, one sentence each."""
+    def assumed(self, view: str, neighboring_relation: str = REPLACE) -> tuple[str, ...]:
+        """Assumptions of the guarantees in this view, under this neighboring relation, one sentence each."""
         if view == "local":
             return (*self._coins, "the check-ins of a client do not depend on anybody's data", STATELESS)
+        found = self.assumptions
+        if self.all_send and neighboring_relation == REPLACE:
+            found = tuple(text for text in found if text != UNCOUNTED)
         if view == "aggregate" and self.slots is not None and self.slots.minibatch > 1:
             size = self.slots.minibatch
-            return (
-                *self.assumptions,
-                f"the messages of {size:,} successive slots are summed before anybody sees them",
-            )
-        return self.assumptions
+            return (*found, f"the messages of {size:,} successive slots are summed before anybody sees them")
+        return found
+
+    @property
+    def all_send(self) -> bool:
+        """True if `assumptions` say that every client sends in every unit, so that the number of messages is public."""
+        return False
 
     @property
     def num_units(self) -> int:
@@ -352,6 +362,11 @@ class CheckInProtocol(ByName, abc.ABC):
     def variables(self) -> tuple[FreeVariable, ...]:
         """Fields that `calibrate` may search."""
         return ()
+
+    @property
+    def _clients(self) -> FreeVariable:
+        """The number of clients as a variable, all of which but one may collude."""
+        return FreeVariable("num_clients", self.num_colluding + 1, MAX_CLIENTS, -0.7, True)
 
     @property
     def cover(self) -> Cover | None:

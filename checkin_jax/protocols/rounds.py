@@ -7,7 +7,6 @@ import dataclasses
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
-    CLIENTS,
     PROB,
     ROUNDS,
     SAME_RANDOMIZER,
@@ -54,7 +53,8 @@ class ShuffledCheckIn(CheckInProtocol):
         all clients: an upper bound is safe, except for sums of Gaussian messages (view "aggregate"), whose noise adds
         up. `Rates` or `RateLimits` if rates differ: the largest rate alone does not cover them.
       num_rounds: number of rounds (T), from 1 to 1e9.
-      drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending.
+      drop_out_prob: probability in [0, 1) that a client whose coin says yes drops out before sending: the same for all,
+        by fresh chance each time.
       num_colluding: how many clients may be in league with the adversary, or kept from sending by it, in a round, from
         0 to num_clients - 1; an upper bound is safe.
       min_reports: how many honest messages each batch holds at least, where other clients' coins are not relied on:
@@ -86,7 +86,9 @@ class ShuffledCheckIn(CheckInProtocol):
             return batch(self.min_reports)
         unequal = self.unequal_rates
         rates = "every client has the same check-in rate" if unequal is None else unequal.description
-        return (rates, *self._coins, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+        # Of a client that always checks in everybody knows that it did.
+        known = (TRUSTED,) if highest(self.check_in_prob) == 1.0 else ()
+        return (rates, *self._coins, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *known, *self.trusting)
 
     summed = True
 
@@ -94,7 +96,7 @@ class ShuffledCheckIn(CheckInProtocol):
     def variables(self) -> tuple[FreeVariable, ...]:
         if isinstance(self.check_in_prob, CheckInRates):
             return (ROUNDS,)
-        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, CLIENTS)
+        return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, self._clients)
 
     @property
     def unequal_rates(self) -> CheckInRates | None:
@@ -167,7 +169,11 @@ class Shuffle(CheckInProtocol):
 
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
-        return (ROUNDS, CLIENTS)
+        return (ROUNDS, self._clients)
+
+    @property
+    def all_send(self) -> bool:
+        return True
 
     @property
     def cover(self) -> Cover:

@@ -12,13 +12,13 @@ from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax.protocols.protocol import (
     ADD_OR_REMOVE,
-    CLIENTS,
     EPOCHS,
     OF_ROUNDS,
     ONE_RECORD,
     PROB,
     REPLACE,
     SAME_RANDOMIZER,
+    UNCOUNTED,
     UNSEEN_BUT_COUNTED,
     UNSEEN_UNCOUNTED,
     Analysis,
@@ -43,6 +43,12 @@ _ONE_RECORD_OR_CLIENT = {
 }
 
 _UNSEEN_SLOTS = "independently of its earlier slots and of the other clients, and nobody learns which"
+_DRAWN = (
+    "the client whose message a slot uses is drawn uniformly among those in it, independently of all data, and nobody "
+    "learns who was drawn"
+)
+_DUMMIES = "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised"
+_FEWER = "there are no more clients than the stated number; a lower bound on it is not enough"
 _SEEN_BY_NAME = "an adversary who sees names sees whether a client takes part"
 
 
@@ -91,7 +97,7 @@ class CommonSlots(CheckInProtocol):
     @property
     def variables(self) -> tuple[FreeVariable, ...]:
         # num_slots is not searched: epsilon decreases in it for many slots, and increases for many clients.
-        return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, CLIENTS)
+        return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, self._clients)
 
     @property
     def unequal_rates(self) -> CheckInRates | None:
@@ -288,14 +294,16 @@ class FixedWindow(CommonSlots):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
         if self.empty_slots == "visible":
-            return (*self._chance, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
-        return (
-            *self._chance,
-            *SAME_RANDOMIZER,
-            UNSEEN_UNCOUNTED,
-            *self.trusting,
-            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
-        )
+            return (*self._chance, _DRAWN, *SAME_RANDOMIZER, UNSEEN_BUT_COUNTED, *self.trusting)
+        if self.all_send:
+            chance = ("every client takes part in every window, and none drops out", *self._chance[1:])
+            return (*chance, _DRAWN, *SAME_RANDOMIZER, UNCOUNTED, *self.trusting, _DUMMIES)
+        return (*self._chance, _DRAWN, *SAME_RANDOMIZER, UNSEEN_UNCOUNTED, *self.trusting, _DUMMIES)
+
+    @property
+    def all_send(self) -> bool:
+        # Of visible empty slots the rate is an upper bound, which permits drop-outs.
+        return self.empty_slots == "dummy" and self.unequal_rates is None and self.rate == 1.0
 
     @property
     def description(self) -> str:
@@ -347,13 +355,21 @@ class SlidingWindow(CheckInProtocol):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of the guarantees, one sentence each."""
+        # More clients would show more slots of a window, up to all of them.
+        fewer = (_FEWER,) if self.num_clients < 2 * self.window - 1 else ()
         return (
             f"every client picks its slot uniformly from its own window, {_UNSEEN_SLOTS}; no client drops out",
+            *fewer,
+            _DRAWN,
             *SAME_RANDOMIZER,
-            UNSEEN_UNCOUNTED,
-            "an empty slot's dummy update is drawn by the same randomizer and cannot be recognised",
+            UNCOUNTED,
+            _DUMMIES,
             *self.trusting,
         )
+
+    @property
+    def all_send(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,8 +20,9 @@ from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.select import BEST, check_bounds
+from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels.execution.devices import certified
-from checkin_jax.protocols import CheckInProtocol, Shuffle, ShuffledCheckIn
+from checkin_jax.protocols import EMPTY_SLOTS, VIEWS, CheckInProtocol, Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.sweeps import evaluate, formulas, settings, tables
 from checkin_jax.sweeps.evaluate import Workers
@@ -34,6 +35,13 @@ from checkin_jax.sweeps.tables import Sweep
 _AHEAD, _PAUSE = 1024, 0.05
 # Most rows of a block, and those of a block that an accelerator evaluates.
 _MOST_ROWS, _ON_ACCELERATORS = 2**20, 2**17
+# Checks of the arguments that are words. A table's cells are checked row by row.
+_WORDS: dict[str, Callable[..., str]] = {
+    "view": functools.partial(_validate.choice, VIEWS),
+    "neighboring_relation": relation_of,
+    "empty_slots": functools.partial(_validate.choice, EMPTY_SLOTS),
+    "bound": functools.partial(_validate.choice, formulas.BOUNDS),
+}
 _SWEEPING = "sweeping {:,} settings{} ..."
 _COMPILING = "; programs for the device compile first, once a machine"
 Progress = Callable[[int, int], None]
@@ -121,9 +129,9 @@ def prepare(
     else:
         made = settings.product(arguments, known)
     check(question, list(made.axes))
-    if what == "published" and table is None:
-        for bound in np.unique(made.axes["bound"]).tolist():
-            _validate.choice(formulas.BOUNDS, bound=bound)
+    for name, legal in _WORDS.items():
+        for word in settings.axis(name, arguments[name]).tolist() if name in arguments else ():
+            legal(**{name: word})
     if block_rows is not None:
         size = _validate.integer(1, _MOST_ROWS, block_rows=block_rows)
     elif evaluate.device_kernels(question, made.axes, _devices()) is not None:

@@ -173,7 +173,10 @@ _SCHEDULES = Registry(Schedule, "protocol")
 
 
 def register_schedule(*protocols: type) -> Callable[[_Kind], _Kind]:
-    """Registers the decorated `Schedule` for these classes of protocols, without subclasses.
+    """Registers the decorated `Schedule` for classes of protocols.
+
+    Args:
+      *protocols: the classes; their subclasses are not meant.
 
     Raises:
       TypeError: one of `protocols` is not a class, or the decorated object is not a subclass of Schedule.

@@ -111,10 +111,13 @@ def suggested_learning_rate(run: PrivateRun, rounds: int | None = None) -> float
     """Suggests a learning rate by learning_rate * clip_norm = 0.15 sqrt(B/T) / z, for SGD with
     linear decay.
 
-    B is the expected number of messages per round, T = `rounds` (None: all of the run), and z is the standard
-    deviation of one message's noise in clip norms. While nearly all clients are clipped only learning_rate *
-    clip_norm matters, and the total noise of T such steps is the same for all settings. A rule of thumb,
-    found on MNIST, without any guarantee.
+    B is the expected number of messages per round, and z is the standard deviation of one message's noise in clip
+    norms. While nearly all clients are clipped only learning_rate * clip_norm matters, and the total noise of T such
+    steps is the same for all settings. A rule of thumb, found on MNIST, without any guarantee.
+
+    Args:
+      run: the settings.
+      rounds: T. Default: all of the run.
     """
     steps = math.sqrt(run.schedule.expected_messages / (rounds or run.schedule.num_rounds))
     return TYPICAL * steps / run.mechanism.noise_multiplier / run.clip_norm

@@ -309,7 +309,7 @@ def test_a_file_of_rates_is_read_and_its_rows_named(tmp_path):
     path.write_text("\ufeffrate,count\n0.05,5000\n0.3,5000\n\n")
     assert cj.Rates.read(path) == MIXED
     for text, message in (
-        ("rates\n0.1\n", "line 1 has the columns rates: expected rate"),
+        ("rates\n0.1\n", "line 1 has the columns rates: expected the column rate"),
         ("rate\n0.1\n0\n", r"line 3: rate=0.0: expected a number in \(0, 1\]"),
         ("rate\n0.1\nnan\n", "line 3: rate=nan"),
         ("rate,count\n0.1,2\n0.2,1.5\n", "line 3: count=1.5: expected a whole"),

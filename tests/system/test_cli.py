@@ -103,6 +103,18 @@ def test_calibrate_prints_the_value_and_what_holds_at_it(capsys):
     assert "differential privacy, certified, view 'messages'" in capsys.readouterr().out
 
 
+def test_calibrate_takes_the_defaults_of_epsilon(capsys):
+    """Fields that are not searched: everybody takes part in a window, and a run has one round."""
+    told = [
+        ("--protocol fixed-window --num-clients 900 --num-slots 90 --free epsilon0", "check_in_prob", 1.0),
+        ("--num-clients 900 --check-in-prob 0.1 --free epsilon0", "num_rounds", 1),
+        ("--num-slots 90 --protocol fixed-window --epsilon0 1 --free num-clients", "check_in_prob", 1.0),
+    ]
+    for options, name, usual in told:
+        cli.main(["calibrate", *options.split(), "--target-epsilon", "0.5", "--bounds", "fast", "--json"])
+        assert json.loads(capsys.readouterr().out)["guarantee"]["protocol"][name] == usual
+
+
 def test_compare_marks_what_is_not_a_bound(capsys, monkeypatch):
     monkeypatch.setattr("checkin_jax.accounting.compare.beside", functools.cache(beside))  # asked for twice
     args = ["compare", *RUN[1:]]

@@ -481,6 +481,13 @@ def test_docstrings_begin_with_a_verb_or_a_noun_and_name_errors():
             assert "Raises:" in text or not re.search(r"^ +raise |_validate\.", body, re.MULTILINE), name
 
 
+def test_docstrings_of_functions_name_their_arguments():
+    for name, function in of_the_api().items():
+        if inspect.isfunction(function) and f"::: {name}\n" in API:
+            for argument in inspect.signature(function).parameters:
+                assert re.search(rf"\b{argument}(, \w+)*:", function.__doc__ or ""), (name, argument)
+
+
 def test_the_api_page_shows_defaults():
     """An entry that is no parameter of the signature would be shown as a required one."""
     for name in re.findall(r"^::: (\S+)$", API, re.MULTILINE):

@@ -132,6 +132,9 @@ REFUSED = [
     (f"epsilon {RUN} --smallest-rate 0.1", "--smallest-rate goes with --largest-rate and --num-clients"),
     (f"epsilon {COINS}", "exactly one of --epsilon0 and --noise-multiplier"),
     ("epsilon --epsilon0 1", "needs --num-clients"),
+    # Only the variable has a value of its own.
+    ("calibrate --num-clients 5 --free epsilon0 --target-epsilon 1", "needs --check-in-prob"),
+    (f"calibrate {RUN} --free num-clients --target-epsilon 1", "leaves no room for --num-clients"),
     ("calibrate --num-clients 5 --target-epsilon 1", "the variable. One of epsilon0, noise-multiplier"),
     (f"calibrate {RUN} --free epsilon0 --target-epsilon 1", "leaves no room"),
     (f"calibrate {RUN} --free window --target-epsilon 1", "--free window: expected"),
@@ -165,7 +168,7 @@ REFUSED = [
     ("epsilon --epsilon0 1 --rates twice.csv", "twice.csv: line 1 has 2 columns rate: expected one"),
     (
         "epsilon --epsilon0 1 --rates log.csv",
-        "log.csv: line 1 has the columns available, coin: expected rate",
+        "log.csv: line 1 has the columns available, coin: expected the column rate",
     ),
     ("epsilon --epsilon0 1 --rates missing.csv", "checkin: --rates missing.csv: No such file or directory\n"),
     (

@@ -17,6 +17,7 @@ from oracles import random_check_ins as rci
 
 import checkin_jax as cj
 from checkin_jax.protocols import ADD_OR_REMOVE, REPLACE, CheckInProtocol
+from checkin_jax.protocols.protocol import DROPPED, TRUSTED
 
 EPSILON0 = 1.5
 P = math.exp(EPSILON0)
@@ -247,6 +248,7 @@ PERMITS = re.compile(r"\b(may|might|can be|knows?|known|public|reveal\w*|told|te
 FORBIDDEN = (
     "nobody learns which message is whose",
     "independently of its earlier slots and of the other clients, and nobody learns which",
+    "nobody learns who was drawn",
     "nobody learns who checked in, nor how many did",
     "nobody learns who checked in",
 )
@@ -332,6 +334,55 @@ class TestWhatMayNotBeKnown:
         message = cj.PureLDP(epsilon0=1.0)
         stated = cj.account(cj.AveragedUpdates(num_clients=60, num_slots=10), message, delta=1e-3)
         assert cj.account(cj.Shuffle(num_clients=6), message, delta=1e-3).lower > 2.0 * stated.epsilon
+
+    @pytest.mark.parametrize("empty", ["dummy", "visible"])
+    def test_a_slot_that_prefers_a_client(self, empty):
+        """A client that every slot prefers is used as often as if nobody competed with it."""
+        message = cj.PureLDP(epsilon0=1.0)
+        stated = cj.account(
+            cj.FixedWindow(num_clients=600, num_slots=10, empty_slots=empty), message, delta=1e-3
+        )
+        assert any("drawn uniformly" in sentence for sentence in stated.assumptions)
+        alone = cj.FixedWindow(num_clients=1, num_slots=10, empty_slots="visible")
+        assert cj.account(alone, message, delta=1e-3).lower > 5.0 * stated.epsilon
+
+    def test_clients_that_are_more_reliable_than_others(self):
+        """Half of the clients never drop out and half always do: a share of 1/2 as stated."""
+        message, rounds = cj.PureLDP(epsilon0=1.0), {"check_in_prob": 0.2, "num_rounds": 100}
+        stated = cj.ShuffledCheckIn(num_clients=1_000, drop_out_prob=0.5, **rounds)
+        assert DROPPED in stated.assumed("messages")
+        assert DROPPED in stated.assumed("local")
+        reliable = cj.ShuffledCheckIn(num_clients=500, **rounds)
+        assert DROPPED not in reliable.assumptions
+        for view in ("messages", "local"):
+            known = cj.account(reliable, message, delta=1e-5, view=view).lower
+            assert known > 1.4 * cj.account(stated, message, delta=1e-5, view=view).epsilon
+        log = cj.from_availability([900, 800], coin=0.2, drop_out_prob=0.5)
+        assert DROPPED in log.assumed("messages")
+        assert DROPPED in log.assumed("local")
+
+    def test_more_clients_than_stated_show_more_of_a_sliding_window(self):
+        message = cj.PureLDP(epsilon0=1.0)
+        few, more = (cj.SlidingWindow(num_clients=n, window=60) for n in (60, 200))
+        stated = cj.account(few, message, delta=1e-5)
+        assert cj.account(more, message, delta=1e-5).lower > stated.epsilon
+        for run, said in ((few, True), (more, False)):
+            assert any("no more clients" in sentence for sentence in run.assumptions) == said
+
+    def test_whose_message_is_whose_where_everybody_checks_in(self):
+        for rates in (1.0, cj.Rates([0.5, 1.0])):
+            assert TRUSTED in cj.ShuffledCheckIn(num_clients=2, check_in_prob=rates).assumptions
+        assert TRUSTED not in cj.ShuffledCheckIn(num_clients=2, check_in_prob=0.5).assumptions
+
+    def test_where_everybody_sends_nothing_is_assumed_about_their_number(self):
+        for run in (cj.FixedWindow(num_clients=9, num_slots=3), cj.SlidingWindow(num_clients=9, window=3)):
+            for relation in (REPLACE, ADD_OR_REMOVE):
+                said = any("nor how many" in sentence for sentence in run.assumed("messages", relation))
+                assert said == (relation == ADD_OR_REMOVE)
+        for run in (RUNS["fixed window, everybody, dummy"], cj.Shuffle(num_clients=9)):
+            for view in ("messages", "aggregate"):
+                found = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-3, view=view)
+                assert not any("exactly the stated probability" in each for each in found.assumptions)
 
     @pytest.mark.parametrize(
         ("n", "m", "prob"), [(1, 1, 0.5), (2, 2, 0.5), (2, 2, cj.Rates((0.3, 0.4)))], ids=str

@@ -96,10 +96,10 @@ def test_a_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1 has the columns none: expected available"),
+        ("", "line 1 is empty: expected the column available"),
         ("available;coin\n5;0.1\n", "columns are separated by commas"),
         ("available,coin\n5,0.1\n\n6,0.1\n", "line 3: '': expected numbers"),
-        ("available\n5\n", "expected coin"),
+        ("available\n5\n", "expected the column coin"),
         ("available,coin\n", "expected at least one line"),
         ("available,coin\n5,0.1\n5\n", "line 3: '5': expected numbers"),
         ("available,coin\n5,a\n", "line 2: '5,a': expected numbers"),

@@ -97,6 +97,17 @@ def test_a_target_that_everything_meets_gives_the_end_of_the_range():
         RUN, cj.PureLDP(epsilon0=0.1), target_epsilon=50.0, delta=1e-6, free="check_in_prob", bounds="fast"
     )
     assert found.value == 1.0
+    assert found.at_end
+    assert "the end of the search" in str(found)
+    inside = cj.calibrate(RUN, cj.PureLDP, target_epsilon=0.4, delta=1e-6, bounds="fast")
+    assert not inside.at_end
+    assert "end of the search" not in str(inside)
+
+
+def test_the_fewest_clients_are_one_more_than_collude():
+    run = cj.Shuffle(num_clients=900, num_colluding=30)
+    found = cj.calibrate(run, cj.PureLDP(epsilon0=1.0), target_epsilon=2.0, delta=1e-6, free="num_clients")
+    assert (found.value, found.at_end) == (31, True)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,10 @@ class Bound:
     def needs(self, unit: Unit) -> tuple[str, ...]:
         """Assumptions about this unit besides the protocol's own."""
         theirs = self.assumes_of(unit) if self.assumes_of is not None else ()
-        return (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
+        found = (*self.assumes, *theirs, *(self.assumes_of_sums if unit.sums_noise else ()))
+        # The stated rate is 1 where the protocol's own assumption says that everybody sends.
+        known = (_STATED_RATE, _STATED_NOISE) if unit.protocol.all_send else ()
+        return tuple(text for text in found if text not in known)
 
     def on(self, unit: Unit) -> Bound:
         """The row with its assumptions about this unit, for a unit that is a post-processing of it."""
@@ -218,11 +221,6 @@ def _of_slots(unit: Unit) -> tuple[str, ...]:
     return (_STATED_NOISE,) if unit.summed_slots and slots is not None and not slots.hidden else ()
 
 
-def _of_sampled_sums(unit: Unit) -> tuple[str, ...]:
-    """The stated rate is assumed unless everybody sends: fewer messages bring less noise."""
-    return () if unit.cover is not None and unit.cover.rate == 1.0 else (_STATED_NOISE,)
-
-
 BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
     _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
@@ -246,9 +244,7 @@ BOUNDS: tuple[Bound, ...] = (
         assumes_of_sums=(_NOT_ADAPTIVE, _STATED_NOISE),
     ),
     _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
-    _row(
-        "subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums
-    ),
+    _row("subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),
     _row("two-steps", "R2", 0.5, gaussian_slots.r2, assumes_of=_of_slots),

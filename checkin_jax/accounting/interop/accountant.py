@@ -292,7 +292,10 @@ class CheckInAccountant(PrivacyAccountant):
             found = composer.bracket(units, delta, self._local_caps())
             names = found.names or [one.name for one, _ in units]
         method = found.bound or "; ".join(dict.fromkeys(names))
-        assumed = [(*assumptions(*unit), *(() if found.bound else each.assumes)) for unit, each in chosen]
+        assumed = [
+            (*assumptions(*unit, self._relation), *(() if found.bound else each.assumes))
+            for unit, each in chosen
+        ]
         warned = [warnings_of(unit.protocol, each, delta, found) for unit, each in chosen]
         return LedgerGuarantee(
             epsilon=found.upper,
@@ -304,7 +307,7 @@ class CheckInAccountant(PrivacyAccountant):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*assumed, (central.ASSUMED,) if self._central else ()]),
+            assumptions=once([*assumed, central.assumed(self._central)]),
             warnings=once([*warned, [note for note in self.notes if note != central.ASSUMED]]),
             attack=self._attack(delta, found) if attack else None,
         )

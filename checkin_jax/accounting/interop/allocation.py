@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import dp_accounting
@@ -99,7 +100,10 @@ def random_allocation(
         # A step without a bound is refused with its reason.
         central.units_of(event, relation)
         ledger.compose(event, count)
-    return ledger.guarantee(delta)
+    g = ledger.guarantee(delta)
+    if unfinished:
+        g = dataclasses.replace(g, assumptions=tuple(dict.fromkeys((*g.assumptions, central.STOPPED))))
+    return g
 
 
 def _sampled(event: DpEvent, prob: float) -> DpEvent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attr
@@ -23,6 +23,33 @@ _KINDS: dict[str, type[DpEvent]] = {
     )
 }
 ASSUMED = "each record of a central event belongs to one client, the same client in every event; its server is trusted"
+DRAWN = (
+    "which steps or samples a record is in is drawn by fresh chance, independently of the data and of the other "
+    "records, and nobody but the server learns it"
+)
+CLIPPED = "a record adds a value of norm at most 1 to a sum, in the unit in which noise_multiplier is given"
+GIVEN = "the given profile or distribution bounds a step with a record against the same step without it"
+STOPPED = "an epoch that ends before its last step ends there whatever its steps show"
+
+
+def assumed(events: Iterable[DpEvent]) -> tuple[str, ...]:
+    """Assumptions about these central events, one sentence each; empty without events."""
+    found: list[str] = []
+    for event in events:
+        found.append(ASSUMED)
+        step: Any = event
+        while hasattr(step, "event"):
+            found += (
+                [DRAWN, STOPPED]
+                if isinstance(step, allocated_epochs.UnfinishedAllocationDpEvent)
+                else [DRAWN]
+            )
+            step = step.event
+        if isinstance(step, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
+            found.append(CLIPPED)
+        elif not isinstance(step, DpEvent):
+            found.append(GIVEN)
+    return tuple(dict.fromkeys(found))
 
 
 def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:

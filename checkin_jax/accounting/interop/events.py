@@ -44,9 +44,14 @@ class ProtocolUnit(NamedTuple):
 
 @named
 def to_event(protocol: CheckInProtocol, randomizer: Randomizer, *, view: str = "messages") -> DpEvent:
-    """Returns the event of a whole run: one unit, self-composed by the protocol's number of units.
+    """Event of a whole run: one unit, self-composed by the protocol's number of units.
 
     A run of `AvailableCheckIn`, whose rounds differ, is one event with its whole log.
+
+    Args:
+      protocol: the protocol, with its number of units.
+      randomizer: the randomizer that each client applies to its update before sending it.
+      view: the adversary, as in `account`.
 
     Raises:
       TypeError, ValueError: not a protocol or a randomizer, or no such view.

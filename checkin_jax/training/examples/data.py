@@ -61,7 +61,13 @@ class LabelledImages:
             images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
             square = images.ndim == 3 and images.shape[1] == images.shape[2] and len(images) > 0
             for name, array, fits, expected, most in (
-                ("images", images, square, "of shape (records, side, side)", self.max_value),
+                (
+                    "images",
+                    images,
+                    square,
+                    "of shape (records, side, side), at least one record",
+                    self.max_value,
+                ),
                 ("labels", labels, labels.shape == images.shape[:1], f"of {len(images)} labels", 9),
             ):
                 if array.dtype != np.uint8 or not fits:

@@ -135,7 +135,10 @@ _MECHANISMS = Registry(Mechanism, "randomizer")
 
 
 def register_mechanism(randomizer: type) -> Callable[[_Kind], _Kind]:
-    """Registers the decorated `Mechanism` for this class of randomizers, without subclasses.
+    """Registers the decorated `Mechanism` for a class of randomizers.
+
+    Args:
+      randomizer: the class; its subclasses are not meant.
 
     Raises:
       TypeError: `randomizer` is not a class, or the decorated object is not a subclass of Mechanism.

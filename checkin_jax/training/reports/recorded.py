@@ -131,7 +131,8 @@ def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun
 def read(run_dir: str | Path) -> RecordedRun:
     """Reads a run directory.
 
-    A finished run whose metrics.jsonl lacks lines is read, with one line of warning on standard error.
+    Args:
+      run_dir: the folder. If metrics.jsonl of a finished run lacks lines, standard error has one line of warning.
 
     Raises:
       FileNotFoundError: no such folder, or no config.json in it.
