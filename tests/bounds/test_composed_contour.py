@@ -277,9 +277,9 @@ def test_a_game_that_is_loose_at_loss_zero_makes_no_law_of_mass_above_one():
     assert float(jnp.sum(loose.masses)) > 1.0 + 1e-4
 
 
-@pytest.mark.thorough
-def test_ends_are_those_of_account():
+def ends_are_those_of_account(monkeypatch):
     """Rows of the benchmark: on either side of the host's; most within 1e-3, all within 1.5%."""
+    del monkeypatch
     table = kinds.check_ins(130, seed=11)
     index, rows = rows_of(table)
     few = [i for i, row in enumerate(rows) if row.upper.game is brackets._few]
@@ -324,8 +324,8 @@ for program, _ in brackets._programs(tuple(devices), 4)._known.values():
 SOME = {name: column[:12] for name, column in kinds.check_ins(12, seed=3).items()}
 
 
-@pytest.mark.thorough
-def test_two_devices_give_what_one_gives():
+def two_devices_give_what_one_gives(monkeypatch):
+    del monkeypatch
     with float64():
         right = brackets.ends(rows_of(SOME)[1], CPU, 2, (2,)).ravel()
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
@@ -388,8 +388,7 @@ class _Accelerator(NamedTuple):
     platform: str = "gpu"
 
 
-@pytest.mark.thorough
-def test_a_sweep_of_brackets_on_an_accelerator_says_which_rows_are_the_hosts(monkeypatch):
+def a_sweep_on_an_accelerator_says_which_rows_are_the_hosts(monkeypatch):
     table = {
         "num_clients": [10**5, 1000, 10**6, -1, 10**6, 10**6],
         "check_in_prob": [0.1, 0.02, 1.0, 0.1, 0.01, 0.5],
@@ -412,3 +411,18 @@ def test_a_sweep_of_brackets_on_an_accelerator_says_which_rows_are_the_hosts(mon
         assert (found[name][[0, 1, 4, 5]] != right[name][[0, 1, 4, 5]]).all()
     for name in ("lower_method", "validity", "error"):
         assert found[name].tolist() == right[name].tolist()
+
+
+WHOLE = (
+    ends_are_those_of_account,
+    two_devices_give_what_one_gives,
+    a_sweep_on_an_accelerator_says_which_rows_are_the_hosts,
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("check", WHOLE, ids=lambda each: each.__name__)
+def test_whole_brackets_of_devices(check, monkeypatch):
+    """Each compiles all programs of the brackets, a minute or two."""
+    check(monkeypatch)

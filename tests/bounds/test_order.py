@@ -123,6 +123,7 @@ def helped(run):
 
 @pytest.mark.parametrize(("epsilon0", "delta"), [(0.1, 1e-6), (1.0, 1e-60), (4.0, 1e-12)])
 @pytest.mark.parametrize("run", BASES, ids=str)
+@pytest.mark.turns(3)
 @pytest.mark.thorough(but=3)
 def test_what_only_helps_never_costs(run, epsilon0, delta):
     """Half a percent is allowed for the grids of the two settings, whose slack differs."""
