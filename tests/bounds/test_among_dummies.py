@@ -330,14 +330,9 @@ def test_clients_who_take_part_less_often_than_stated_are_not_covered():
     ],
 )
 def test_statements_say_that_rates_are_as_stated(relation, label):
-    for rate, words in (
-        (0.9, "exactly the stated probability"),
-        (1.0, "takes part in every window, and none drops out"),
-    ):
-        run = cj.FixedWindow(num_clients=200, num_slots=100, check_in_prob=rate)
-        noise = cj.Gaussian(noise_multiplier=4.0)
-        g = rows.account(label, run, noise, delta=1e-3, neighboring_relation=relation)
-        assert sum(words in text for text in g.assumptions) == 1
+    run = cj.FixedWindow(num_clients=200, num_slots=100)
+    g = rows.account(label, run, cj.Gaussian(noise_multiplier=4.0), delta=1e-3, neighboring_relation=relation)
+    assert any("takes part in every window, and none drops out" in text for text in g.assumptions)
 
 
 def test_hardly_ever_anybody_leaves_nobody_to_displace():
