@@ -1,6 +1,6 @@
 """Independent check of a certificate of `checkin_jax.certificate`; it shares no code with the accountant.
 
-It imports only the standard library and python-flint (`pip install 'checkin-jax[verify]'`):
+It imports only the standard library and python-flint (`pip install '.[verify]'`):
 
     python -m checkin_jax.verify FILE
 

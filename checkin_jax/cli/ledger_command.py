@@ -220,7 +220,8 @@ class LedgerShow(JsonOption, BoundsOption):
       ledger: the file, made by checkin ledger add or from `CheckInAccountant.state_dict()`.
       delta: delta of the guarantee, in [1e-300, 1]. Default: the ledger's own.
       attack: also print attack terms: true positive rates, advantage, mu, posterior beliefs; doubles the time.
-      verbose: also print the full statement: every run, who is protected from whom, theorems and assumptions.
+      verbose: also print the full statement: every run, who is protected from whom, theorems and assumptions. --json
+        has it anyway.
 
     Examples:
       checkin ledger show fleet.json
@@ -275,6 +276,8 @@ def _guarantee(
     found: LedgerFile, accountant: CheckInAccountant, delta: float, *, attack: bool
 ) -> LedgerGuarantee:
     """Guarantee of a ledger; UsageError for an empty ledger, or bounds that do not apply."""
+    if not found.counted:
+        raise UsageError(f"{found.path}: no entry that counts: expected a run that was not removed")
     try:
         return accountant.guarantee(delta, attack=attack)
     except ValueError as error:

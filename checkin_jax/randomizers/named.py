@@ -324,7 +324,8 @@ class KnownProfile(MechanismClass):
       name: description of the messages, in words.
 
     Raises:
-      ValueError: some value is not in [0, 1], or the function increases or is not convex in e^loss.
+      TypeError: no function. ValueError: some value is not in [0, 1], or the function increases or is not convex in
+        e^loss.
     """
 
     function: Callable[[np.ndarray], np.ndarray]
@@ -335,6 +336,8 @@ class KnownProfile(MechanismClass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not callable(self.function):
+            raise _validate.type_error("a function of an array of losses", function=self.function)
         end = min(self.largest_loss, 60.0)
         losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
         value = np.asarray(self.function(losses))

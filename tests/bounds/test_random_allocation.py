@@ -17,6 +17,7 @@ from checkin_jax.accounting.bounds.interface import neg_log_tail
 from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.composed_guarantee import SETTLED
 
 ADDED, REPLACED = "add-or-remove-one", "replace-one"
 GAUSS = dp_accounting.GaussianDpEvent
@@ -136,8 +137,12 @@ def test_a_sampled_allocation_is_an_event_of_a_ledger():
     ("step", "arguments", "sentences"),
     [
         (1.0, {}, (central.DRAWN, central.CLIPPED)),
-        (1.0, {"unfinished_steps": 2}, (central.DRAWN, central.CLIPPED, central.STOPPED)),
-        (1.0, {"unfinished_steps": 2, "num_selected": 2}, (central.DRAWN, central.CLIPPED, central.STOPPED)),
+        (1.0, {"unfinished_steps": 2}, (central.DRAWN, central.CLIPPED, SETTLED, central.STOPPED)),
+        (
+            1.0,
+            {"unfinished_steps": 2, "num_selected": 2},
+            (central.DRAWN, central.CLIPPED, central.STOPPED, SETTLED),
+        ),
         (cj.KnownProfile(function=cj.PureLDP(epsilon0=0.5).profile), {}, (central.DRAWN, central.GIVEN)),
     ],
 )

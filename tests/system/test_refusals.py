@@ -233,7 +233,7 @@ REFUSED = [
     ("ledger show more.json", "more.json: no ledger"),
     ("ledger show view.json", "view.json: no ledger: view='server'"),
     ("ledger show count.json", "count.json: no ledger: count=0"),
-    ("ledger show nothing.json", "nothing.json: no guarantee: nothing was composed"),
+    ("ledger show nothing.json", "nothing.json: no entry that counts"),
     ("ledger show good.json --delta 0", "--delta 0: expected"),
     ("ledger add --num-clients 5", "LEDGER is needed: the file (see checkin ledger add --help)"),
     ("report . --delta 1e-6", "--delta goes with a ledger"),

@@ -49,6 +49,7 @@ CALLS = [
     of(cj.PureLDP, {"epsilon0": 51}, {"total_variation": 0.0}, {"total_variation": 1.1}, epsilon0=1.0),
     of(cj.OneBit, {"epsilon0": 0.0}, {"differ": 0.0}, epsilon0=1.0),
     of(cj.Gaussian, {"noise_multiplier": math.inf}),
+    of(cj.KnownProfile, {"function": 3}),
     of(cj.Gaussian.from_local, {"delta0": 0.0}, epsilon0=1.0),
     of(cj.Shuffle, {"num_clients": 0}, {"num_colluding": 5}, {"num_colluding": -1}, num_clients=5),
     of(cj.ShuffledCheckIn, {"check_in_prob": "0.5"}, {"check_in_prob": True}, num_clients=10),

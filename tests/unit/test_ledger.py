@@ -10,6 +10,7 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax.accounting.interop.accountant import MixedViewsWarning
+from checkin_jax.accounting.interop.composed_guarantee import SETTLED
 
 PURE = cj.PureLDP(epsilon0=1.0)
 UNITS = [
@@ -179,6 +180,12 @@ def test_a_guarantee_names_theorems_references_and_assumptions():
     ):
         assert part in text
     assert str(cj.CheckInAccountant(bounds="fast")) == "nothing was composed"
+
+
+def test_a_ledger_of_several_kinds_of_unit_assumes_that_none_was_chosen_by_an_output():
+    """No privacy filter: tests/theory/test_filters.py has the counterexample."""
+    assert SETTLED in composed(UNITS[:2]).guarantee(1e-6).assumptions
+    assert SETTLED not in composed(UNITS[:1]).guarantee(1e-6).assumptions
 
 
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[5]], ids=lambda unit: type(unit[0]).__name__)

@@ -86,7 +86,7 @@ def once_called(labels: Sequence[Any]) -> str:
 
 def check_protocol(protocol: Any) -> CheckInProtocol:
     if not isinstance(protocol, CheckInProtocol):
-        raise _validate.type_error("a CheckInProtocol, such as ShuffledCheckIn", protocol=protocol)
+        raise _validate.type_error("a CheckInProtocol, such as ShuffledCheckIn(...)", protocol=protocol)
     return protocol
 
 
@@ -104,7 +104,7 @@ def check_identical_units(protocol: CheckInProtocol) -> CheckInProtocol:
 def check_randomizer(randomizer: Any) -> Randomizer:
     if not isinstance(randomizer, Randomizer):
         raise TypeError(
-            f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP or Gaussian"
+            f"randomizer={_validate.shown(randomizer)}: expected a Randomizer, such as PureLDP(...) or Gaussian(...)"
             + (
                 "; one for all clients of a round: `account_groups` takes groups with randomizers of their own"
                 if isinstance(randomizer, Mapping | list | tuple)

@@ -42,7 +42,12 @@ from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import central, ledger_entries
-from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee, composed_words, notes_of
+from checkin_jax.accounting.interop.composed_guarantee import (
+    SETTLED,
+    LedgerGuarantee,
+    composed_words,
+    notes_of,
+)
 from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
@@ -296,6 +301,7 @@ class CheckInAccountant(PrivacyAccountant):
             (*assumptions(*unit, self._relation), *(() if found.bound else each.assumes))
             for unit, each in chosen
         ]
+        several = (SETTLED,) if len(self._counts) + len(self._central) > 1 else ()
         warned = [warnings_of(unit.protocol, each, delta, found) for unit, each in chosen]
         return LedgerGuarantee(
             epsilon=found.upper,
@@ -307,7 +313,7 @@ class CheckInAccountant(PrivacyAccountant):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*assumed, central.assumed(self._central)]),
+            assumptions=once([*assumed, central.assumed(self._central), several]),
             warnings=once([*warned, [note for note in self.notes if note != central.ASSUMED]]),
             attack=self._attack(delta, found) if attack else None,
         )

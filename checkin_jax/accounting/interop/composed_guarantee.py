@@ -21,6 +21,7 @@ from checkin_jax.randomizers import Randomizer
 # Words for central events; the data sets are those of a ledger without check-ins.
 _CENTRAL = "somebody who sees the outputs of a trusted server"
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
+SETTLED = "which units there are, and how many of each, did not depend on any output of theirs"
 _ONE_CLIENT = "data sets with and without one client"
 
 
