@@ -245,7 +245,6 @@ BOUNDS: tuple[Bound, ...] = (
         caveat=_only_subsampling,
         assumes_of_sums=(_NOT_ADAPTIVE, _STATED_NOISE),
     ),
-    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row(
         "subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE,), assumes_of=_of_sampled_sums
     ),
