@@ -32,10 +32,11 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     GaussianAtOneRecord,
     LabelsAtOneRecord,
     MessagesByNumber,
+    Numbers,
     bits_at_one_record,
     laplace_at_one_record,
+    numbers_seen,
 )
-from checkin_jax.accounting.bounds.messages.laplace_sums import LaplaceSum
 from checkin_jax.accounting.bounds.messages.largest_message import largest_average
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import (
@@ -53,6 +54,7 @@ from checkin_jax.accounting.bounds.profiles import (
 )
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unequal.occupied_slots import UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalMessagesOfOne, unequal_labels
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots, summed_rivals
@@ -60,16 +62,13 @@ from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits, throws
 from checkin_jax.numerics.counts import chernoff, occupancy
-from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, MOST_TERMS
 from checkin_jax.protocols import REPLACE, SlotChoices
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
 _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 # So many messages have about normal counts of bits.
-_FEW_COUNTED = 1000.0
-# -log of the probabilities that a number of summed messages is exceeded.
-_EXCEEDED = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+_FEW_COUNTED = 1300.0
 # -log of the probabilities that fewer messages are shown in colluders' slots.
 _SHOWN = np.array([0.1, 0.35, 0.8, 1.6, 3.0, 6.0, 12.0])
 # Largest share of occupied slots up to which messages are counted by clients, not by occupied slots.
@@ -94,7 +93,7 @@ def of_unit(
     else:
         every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
-    every += _of_laplace_sums(honest) + _of_few_sums(honest)
+    every += _of_summed_noise(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
         honest.slots is not None
@@ -318,46 +317,28 @@ def _among_opposite_bits(unit: Unit) -> list[Witness]:
     return [CompetingBits(found, unit.epsilon0, mass, unit.replaced)]
 
 
-def _of_laplace_sums(unit: Unit) -> list[Witness]:
-    """The witness of the sum of all Laplace messages that are seen, where only sums are.
+def _of_summed_noise(unit: Unit) -> list[Witness]:
+    """The witness of counts of bits, or sums of Laplace noise, where only sums are seen.
 
-    Its number of terms is one that is rarely exceeded: noise of the adversary's own fills it up.
+    The number of messages of a sample is seen with their sum. All observed slots show one each.
     """
-    scales = unit.randomizer.laplace_scales
-    if scales is None or _singles_observed(unit):
+    epsilon0, scales = unit.randomizer.bit_epsilon0, unit.randomizer.laplace_scales
+    if _singles_observed(unit):
         return []
     population, cover, shown = populations.covering_population(unit), unit.cover, unit.slots
     if shown is not None:
-        ways = [(float(unit.observed_slots), shown.use_prob_lower)]
+        number, used = float(unit.observed_slots), shown.use_prob_lower * (1.0 - 1e-12)
+        numbers, epsilon0 = Numbers(*np.array([[number], [used], [1.0]])), None
     elif cover is not None:
-        ways = _rarely_more(cover.rate, cover.num_clients - 1.0, cover.rate * (cover.num_clients - 1.0))
+        others = Others(np.array([cover.rate]), np.array([cover.num_clients - 1.0]))
+        numbers = numbers_seen(cover.rate, others, unit.neg_log_tail)
     elif population is not None:
-        theirs = population.theirs
-        ways = _rarely_more(population.rate, theirs.number, float(theirs.trials.mean))
+        numbers = numbers_seen(population.rate, population.theirs, unit.neg_log_tail)
     else:
         return []
-    number, used = max(ways, key=lambda way: way[1] / math.sqrt(way[0]))
-    return [LaplaceSum(number, used * (1.0 - 1e-12), scales, unit.neg_log_tail)]
-
-
-def _of_few_sums(unit: Unit) -> list[Witness]:
-    """The witness of few messages' counts of bits, or sums of Laplace noise, where only sums are seen."""
-    epsilon0, scales, cover = unit.randomizer.bit_epsilon0, unit.randomizer.laplace_scales, unit.cover
-    if cover is None or _singles_observed(unit) or not unit.protocol.summed:
-        return []
-    number, mass = cover.num_clients * cover.rate, unit.neg_log_tail
-    if epsilon0 is not None and number <= _FEW_COUNTED:
-        return [bits_at_one_record(*cover, epsilon0, mass)]
-    if scales is not None and number <= MOST_TERMS and scales <= MOST_SCALES:
-        return [laplace_at_one_record(*cover, scales, mass)]
-    return []
-
-
-def _rarely_more(rate: float, others: float, mean: float) -> list[tuple[float, float]]:
-    """Numbers of messages, and lower bounds on the probability that the target sends one and there are no more."""
-    # Chernoff's bound for equal rates holds for unequal ones of this mean.
-    most = chernoff.most(others, min(mean / max(others, 1.0) * (1.0 + 1e-12), 1.0), _EXCEEDED)
-    return [(1.0 + float(count), rate * -math.expm1(-each)) for count, each in zip(most, _EXCEEDED)]
+    if epsilon0 is not None and float(numbers.number.max(initial=0.0)) <= _FEW_COUNTED:
+        return [bits_at_one_record(numbers, epsilon0)]
+    return [] if scales is None else [laplace_at_one_record(numbers, scales)]
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:

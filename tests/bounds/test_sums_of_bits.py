@@ -11,9 +11,10 @@ import scipy
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table, theorems
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, neg_log_tail
-from checkin_jax.accounting.bounds.messages.equal_records import bits_at_one_record
+from checkin_jax.accounting.bounds.messages.equal_records import bits_at_one_record, numbers_seen
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.profiles import SummedMessages
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.kernels.execution.devices import float64
@@ -194,12 +195,19 @@ def one_count(number, epsilon0):
 
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 5.0])
-@pytest.mark.parametrize(("clients", "rate"), [(1, 0.3), (3, 0.6), (5, 0.7), (4, 1.0)])
-def test_flips_where_all_others_hold_the_second_record(clients, rate, epsilon0):
+@pytest.mark.parametrize(
+    "rates", [(0.3,), (0.6,) * 3, (0.7,) * 5, (1.0,) * 4, (0.6, 0.2, 0.3, 0.9), (0.1, 0.8, 1.0)]
+)
+def test_flips_where_all_others_hold_the_second_record(rates, epsilon0):
     """Both orders, for all losses: the events are the best ones of flips, whose law is a post-processing."""
-    rates, others = (rate,) * clients, (1,) * (clients - 1)
+    clients, others = len(rates), (1,) * (len(rates) - 1)
     first, second = (of_sample(target, others, rates, epsilon0) for target in (0, 1))
-    found = bits_at_one_record(clients, rate, 0.5 * epsilon0, MASS).lower(LOSSES)
+    theirs = Others(np.array(rates[1:]), np.ones(clients - 1))
+    found = bits_at_one_record(numbers_seen(rates[0], theirs, MASS), 0.5 * epsilon0).lower(LOSSES)
+    # Wrong neighbour: a faster target.
+    faster = numbers_seen(min(1.2 * rates[0], 1.0), theirs, MASS)
+    more = bits_at_one_record(faster, 0.5 * epsilon0).lower(LOSSES[:1])[0][0]
+    assert rates[0] == 1.0 or more[0] > 1.01 * divergence(first, second, LOSSES[:1])[0]
     merged = [flips(law, clients) for law in (first, second)]
     for (apart, mass), (one, other), whole in zip(
         found, (merged, merged[::-1]), ((first, second), (second, first)), strict=True

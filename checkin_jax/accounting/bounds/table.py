@@ -243,7 +243,6 @@ BOUNDS: tuple[Bound, ...] = (
         caveat=_only_subsampling,
         assumes_of_sums=(_NOT_ADAPTIVE, _STATED_NOISE),
     ),
-    _row("subsampling", "", 0.02, theorems.laplace_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("subsampling", "", 1.0, theorems.message_sums, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("everybody", "G2", 0.05, theorems.g2),
     _row("subsampling", "R1 R1'", 0.02, gaussian_slots.r1, caveat=_only_subsampling, assumes_of=_of_slots),

@@ -38,7 +38,6 @@ from checkin_jax.accounting.bounds.messages.gaussian_cover import (
     serves,
 )
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.laplace_sums import ShuffledLaplaceSum
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
@@ -74,7 +73,6 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
-from checkin_jax.numerics.counts.summed_noise import MOST_TERMS
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
 from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
@@ -86,8 +84,6 @@ _NEARLY_ALL = 0.5
 _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 # The same for messages with a largest loss: the cut is below this share of it.
 _RARELY_BEYOND = 0.9
-# Expected number of Laplace messages beyond which their sum is nearly Gaussian.
-_MANY_TERMS = 4.0 * MOST_TERMS
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
 # E+: -log of the probability of no dummy, beyond log(n/p); the largest share of dummies, in units of 1/p.
@@ -407,15 +403,6 @@ def g1(unit: Unit) -> UnitBound | None:
     return ShuffledGaussian(*cover, mu, unit.sums_noise, unit.neg_log_tail)
 
 
-def laplace_sums(unit: Unit) -> UnitBound | None:
-    """Needs: a sample of clients, some hundred messages of which only sum and number are seen; Laplace noise."""
-    scales = unit.randomizer.laplace_scales
-    if unit.cover is None or unit.view != "aggregate" or not unit.protocol.summed or scales is None:
-        return None
-    summed = ShuffledLaplaceSum(*unit.cover, scales, unit.neg_log_tail)
-    return summed if summed.gains else None
-
-
 def message_sums(unit: Unit) -> UnitBound | None:
     """Needs: a sample of clients, of whose messages only sum and number are seen; bits, or Laplace noise."""
     profile = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
@@ -423,11 +410,11 @@ def message_sums(unit: Unit) -> UnitBound | None:
         return None
     if unit.cover is None:
         counted: Subsampled | None = populations.counted_messages(unit, 1.0, True)
-    elif unit.randomizer.laplace_scales is None or unit.cover.num_clients * unit.cover.rate <= _MANY_TERMS:
-        counted = ShuffledGaussian(*unit.cover, 1.0, True, unit.neg_log_tail)
     else:
+        counted = ShuffledGaussian(*unit.cover, 1.0, True, unit.neg_log_tail)
+    if counted is None:
         return None
-    return None if counted is None else SubsampledMessages(counted, unit.rate, profile)
+    return SubsampledMessages(counted, unit.rate, profile, cheap=unit.randomizer.laplace_scales is not None)
 
 
 def g2(unit: Unit) -> UnitBound | None:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy  # its parts are imported when they are used
@@ -27,10 +27,12 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts import summed_noise
+from checkin_jax.numerics.counts import poisson_binomial, summed_noise
+from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
 
 # The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's
@@ -44,6 +46,8 @@ _NEAR = 0.5
 # enough.
 _CELL_COUNT, SMALL_MU = 128, 1e-3
 _NODES = 16
+# Runs of the number of summed messages; as a share of its rate, how seldom the target sends in those left out.
+_RUNS, _SELDOM = 96, 1e-12
 # With others at a third record: largest step in standard deviations of the sum, and passes to find it.
 _MOST_STEP, _PASSES = 3.0, 4
 
@@ -321,39 +325,58 @@ def _probs(values: np.ndarray, number: np.ndarray | float, prob: float) -> np.nd
     return np.exp(np.asarray(binomial.log_pmf(values, number, prob)))
 
 
+class Numbers(NamedTuple):
+    """Observed numbers of messages: the probability that the target's is among so many, and of the number at all.
+
+    sent is rounded down, seen up; [numbers].
+    """
+
+    number: np.ndarray
+    sent: np.ndarray
+    seen: np.ndarray
+
+
+def numbers_seen(rate: float, others: Others, neg_log_tail: float) -> Numbers:
+    """Runs of the number of messages, each filled up to its largest number, a post-processing.
+
+    rate: of the target. others: rates of all others.
+    """
+    runs = Runs(poisson_binomial.law(others.trials, neg_log_tail), _RUNS)
+    sent = rate * runs.lower * (1.0 - 1e-14)
+    seen = ((1.0 - rate) * runs.next_upper + rate * runs.upper) * (1.0 + 1e-14)
+    often = sent > _SELDOM * rate
+    return Numbers(runs.last[often], sent[often], seen[often])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class SumsAtOneRecord(OwnEvents):
-    """Witness: the sum of a sample's messages and their number, all others at the second record.
+    """Witness: the sum of messages and their number, all others at the second record.
 
     Attributes:
-      num_clients, rate: n and gamma. largest_loss: of one message. neg_log_tail: -log of the negligible mass.
-      events: for sums of so many messages increasing ratios at thresholds, and of events P - Q, Q of more, Q of no
-        more. Of n clients so many send, so that the target does with probability number/n.
+      numbers: of messages. largest_loss: of one message.
+      events: for sums of so many messages, the target's among them, increasing ratios at thresholds, and of events
+        P - Q, Q of more, Q of no more.
     """
 
     name: str
-    num_clients: int
-    rate: float
+    numbers: Numbers
     largest_loss: float
-    neg_log_tail: float
     events: Callable[[float], tuple[np.ndarray, ...]]
 
     @functools.cached_property
-    def _numbers(self) -> list[tuple[np.ndarray, ...]]:
+    def _events(self) -> list[tuple[np.ndarray, ...]]:
         """Events of each number of messages, times its probability."""
-        n, rate, mean = self.num_clients, self.rate, self.num_clients * self.rate
-        reach = math.sqrt(2.0 * self.neg_log_tail * mean) + self.neg_log_tail
-        numbers = np.arange(max(math.floor(mean - reach), 1.0), min(math.ceil(mean + reach), n) + 1.0)
         found = []
-        for number, weight in zip(numbers.tolist(), _probs(numbers, n, rate).tolist()):
-            ratios, *events = self.events(number)
-            found.append((ratios, *(weight * each for each in events)))
+        for number, sent, seen in zip(*(part.tolist() for part in self.numbers)):
+            ratios, apart, *both = self.events(number)
+            mixed = 1.0 + min(sent / seen, 1.0) * (ratios - 1.0)
+            found.append((mixed, sent * apart, *(seen * each for each in both)))
         return found
 
     def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
         c = np.exp(np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS))
         forward, backward = np.zeros((2, *c.shape)), np.zeros((2, *c.shape))
-        for ratios, apart, more, no_more in self._numbers:
+        for ratios, apart, more, no_more in self._events:
             last = np.searchsorted(ratios, c, side="right") - 1
             forward += np.stack([apart[last], more[last]])
             last = np.searchsorted(ratios, 1.0 / c) - 1
@@ -365,9 +388,7 @@ class SumsAtOneRecord(OwnEvents):
         )
 
 
-def bits_at_one_record(
-    num_clients: int, rate: float, epsilon0: float, neg_log_tail: float
-) -> SumsAtOneRecord:
+def bits_at_one_record(numbers: Numbers, epsilon0: float) -> SumsAtOneRecord:
     """Witness: how many of the bits in which two records differ are flipped, all others at the second record.
 
     Of k messages these are 2k bits, each flipped with probability f under Q, and two of them with 1 - f under P. So
@@ -380,7 +401,7 @@ def bits_at_one_record(
         t = np.arange(bits + 1.0)
         law, one_fewer, others = _probs(t, bits - np.arange(3.0)[:, None], flipped)
         one_moved = (1.0 - flipped) * np.append(0.0, others[:-1]) + flipped * others
-        apart = number / num_clients * math.tanh(0.5 * epsilon0) * (one_fewer + one_moved)
+        apart = math.tanh(0.5 * epsilon0) * (one_fewer + one_moved)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = 1.0 + (np.append(0.0, apart[:-1]) - apart) / law
         ratios = np.maximum.accumulate(np.where(np.isnan(ratios), math.inf, ratios))
@@ -388,31 +409,24 @@ def bits_at_one_record(
         return ratios, apart, more, np.cumsum(law)
 
     name = "two bits of RAPPOR, all others at one of the two records"
-    return SumsAtOneRecord(name, num_clients, rate, 2.0 * epsilon0, neg_log_tail, events)
+    return SumsAtOneRecord(name, numbers, 2.0 * epsilon0, events)
 
 
-def laplace_at_one_record(
-    num_clients: int, rate: float, epsilon0: float, neg_log_tail: float
-) -> SumsAtOneRecord:
+def laplace_at_one_record(numbers: Numbers, epsilon0: float) -> SumsAtOneRecord:
     """Witness: the sum of Laplace messages, all others at one end of the interval, the target at either.
 
-    Thresholds are mirrored about epsilon0/2. Numbers of more than `MOST_TERMS` messages are passed over.
+    Thresholds are mirrored about epsilon0/2.
     """
 
     def events(number: float) -> tuple[np.ndarray, ...]:
-        if number > summed_noise.MOST_TERMS:
-            return np.ones(1), np.zeros(1), np.ones(1), np.ones(1)
-        ratios, moved, still = summed_noise.thresholds(int(number), epsilon0)
-        used, off = number / num_clients, summed_noise.ERROR
-        apart = used * np.maximum(moved * (1.0 - off) - still * (1.0 + off), 0.0)
-        beyond, far = still * (1.0 + off), moved * (1.0 + off)
-        both = np.concatenate([1.0 / ratios[:0:-1], ratios])
+        ratios, apart, moved, still = summed_noise.half_lines(int(number), epsilon0)
+        ones = np.ones(ratios.size - 1)
         return (
-            1.0 + used * (both - 1.0),
+            np.concatenate([1.0 / ratios[:0:-1], ratios]),
             np.concatenate([apart[:0:-1], apart]),
-            np.concatenate([np.ones(ratios.size - 1), beyond]),
-            np.concatenate([far[:0:-1], np.ones(ratios.size)]),
+            np.concatenate([ones, still]),
+            np.concatenate([moved[:0:-1], ones, [1.0]]),
         )
 
-    name = "sums of Laplace messages by their number, all others at one end of the interval"
-    return SumsAtOneRecord(name, num_clients, rate, epsilon0, neg_log_tail, events)
+    name = "the sum of Laplace messages, all others at one end of the interval"
+    return SumsAtOneRecord(name, numbers, epsilon0, events)

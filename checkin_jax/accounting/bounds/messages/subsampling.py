@@ -26,8 +26,8 @@ from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics.counts.pools import PoolSizes
 
-# Numbers of messages within this share of the least one have its profile.
-_ALIKE = 0.02
+# Numbers of messages within this share of the least one have its profile; share, and runs, where profiles cost little.
+_ALIKE, _NEARLY, _RUNS = 0.02, 0.01, 16
 
 
 class Subsampled:
@@ -189,13 +189,14 @@ class SubsampledMessages:
     Attributes:
       counted: bound for Gaussian messages, or their sums, of mu = 1; a label has mu = 1/sqrt(k), k the number of
         summed messages.
-      rate: probability that the target sends. profile: of a sum of k messages.
+      rate: probability that the target sends. profile: of a sum of k messages. cheap: True if profiles cost little.
     """
 
     counted: Subsampled
     rate: float
     profile: Callable[[int], Profile]
     witnesses: tuple[Witness, ...] = ()
+    cheap: bool = False
 
     name = "subsampling"
 
@@ -208,10 +209,13 @@ class SubsampledMessages:
         """Profiles at the least numbers of messages of runs of labels, and which labels these are; [labels]."""
         numbers = np.rint(np.square(1.0 / np.asarray(self.counted.mixture.mu)))
         found, least = [], float(numbers.min())
+        alike = 1.0 + _ALIKE
+        if self.cheap:
+            alike = 1.0 + min(_NEARLY, (float(numbers.max()) / least - 1.0) / _RUNS)
         while math.isfinite(least):
-            among = (numbers >= least) & (numbers <= least * (1.0 + _ALIKE))
+            among = (numbers >= least) & (numbers <= least * alike)
             found.append((self.profile(int(least)), among))
-            least = float(np.min(numbers, where=numbers > least * (1.0 + _ALIKE), initial=math.inf))
+            least = float(np.min(numbers, where=numbers > least * alike, initial=math.inf))
         return found
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
