@@ -1,6 +1,7 @@
 """Sums of the messages of successive slots: every bound above the algorithm by enumeration, witnesses below it."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -32,6 +33,14 @@ def bounds_of(protocol, noise, relation=REPLACE):
     randomizer = cj.Gaussian(noise_multiplier=noise)
     one = unit_bound(protocol, randomizer, "aggregate", 1, 1e-6, bounds="best", relation=relation).bound
     return one.bounds, one.witnesses
+
+
+@functools.cache
+def uppers_of(protocol, noise):
+    """Values at LOSSES of every bound that may be the smallest one."""
+    randomizer = cj.Gaussian(noise_multiplier=noise)
+    one = unit_bound(protocol, randomizer, "aggregate", 1, 1e-6, bounds="best").bound
+    return [bound.upper(LOSSES) for bound in getattr(one, "bounds", (one,))]
 
 
 def below(p, q, uppers):
@@ -112,10 +121,7 @@ def test_windows_with_visible_empty_slots_are_below_every_bound(noise, slots, si
         empty_slots="visible",
     )
     here, there = (oracle.fixed((*others, own), slots, size, prob, noise, True) for own in (1.0, -1.0))
-    randomizer = cj.Gaussian(noise_multiplier=noise)
-    one = unit_bound(protocol, randomizer, "aggregate", 1, 1e-6, bounds="best").bound
-    for bound in getattr(one, "bounds", (one,)):
-        upper = bound.upper(LOSSES)
+    for upper in uppers_of(protocol, noise):
         assert below(here, there, upper)
         assert below(there, here, upper)
 
