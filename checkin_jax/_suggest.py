@@ -31,6 +31,7 @@ _ELSEWHERE = {
         "delta": "targetdelta",
         "neighboring_relation": "adjacency relation",
         "view": "adversary",
+        "clip_norm": "maxgradnorm l2clipnorm l2normclip clippingnorm",
         "target_epsilon": "eps epsilon",
         "target_delta": "delta",
         "orders": "alpha order",

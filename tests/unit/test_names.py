@@ -38,6 +38,7 @@ def test_the_nearest_name(word, right):
         (lambda: cj.ShuffledCheckIn(30, 0.5), "by name: ShuffledCheckIn(num_clients=..., check_in_prob=..."),
         (lambda: cj.PureLDP(2.0), "takes no argument by position; give the others by name: PureLDP(epsilon0"),
         (lambda: cj.Gaussian(sigma=1.0), "did you mean noise_multiplier?"),
+        (lambda: cj.training.PrivateRun(max_grad_norm=1.0), "did you mean clip_norm?"),
         (lambda: cj.Rappor(epsilon0=1.0, colour=3), "Rappor has no argument 'colour'; expected epsilon0"),
         (lambda: cj.account(RUN, PURE, target_delta=1e-6), "no argument 'target_delta'; did you mean delta?"),
         (lambda: cj.account(RUN, PURE, 1e-6), "account takes 2 arguments by position; give the others by name"),
