@@ -65,7 +65,7 @@ def test_a_poisson_number_stands_for_the_clients(n, slots, prob):
         k = np.unique(np.linspace(0, n, 3001).astype(int))
         k = np.append(k, [math.floor(n * prob), math.floor(n * prob) + 1])
         assert (
-            stats.stats.binom.pmf(k, n, prob) <= mass * (1.0 + 1e-9) * stats.poisson.pmf(k, mean) + 1e-290
+            stats.binom.pmf(k, n, prob) <= mass * (1.0 + 1e-9) * stats.poisson.pmf(k, mean) + 1e-290
         ).all()
     else:
         everyone = stats.poisson(mean / prob)
