@@ -93,7 +93,7 @@ def of_unit(
     else:
         every = _of_responses(honest, own)
     every += _of_gaussians(honest) if mu is not None else _of_labels(honest)
-    every += _of_summed_noise(honest)
+    every += _of_summed_noise(honest) + _of_lone_messages(honest)
     beside = _beside_colluders(honest, unit.protocol.num_colluding) if honest is not unit else []
     if (
         honest.slots is not None
@@ -339,6 +339,33 @@ def _of_summed_noise(unit: Unit) -> list[Witness]:
     if epsilon0 is not None and float(numbers.number.max(initial=0.0)) <= _FEW_COUNTED:
         return [bits_at_one_record(numbers, epsilon0)]
     return [] if scales is None else [laplace_at_one_record(numbers, scales)]
+
+
+def _lone_messages(clients: int, slots: int, prob: float) -> list[tuple[int, float]]:
+    """(number, weight) of a law stochastically below the number of messages that are alone in a slot.
+
+    Each client checks in with this probability, and draws one of the slots. A client more changes the number by one at
+    most, so that Doob's martingale has steps of at most 1 + prob, of total variance n prob [Fre75].
+    """
+    step, taking_part = 1.0 + prob, clients * prob
+    alone = taking_part * math.exp((clients - 1.0) * math.log1p(-prob / slots)) if prob < slots else 0.0
+    far = [step * occupancy.deviation(taking_part / step**2, level) for level in _SHOWN[::-1]]
+    least = [max(math.ceil((alone - each) * (1.0 - 1e-12)), 0) for each in far]
+    return list(zip(least, (-np.diff(np.append(-np.expm1(-_SHOWN[::-1]), 0.0))).tolist()))
+
+
+def _of_lone_messages(unit: Unit) -> list[Witness]:
+    """Witnesses of averaged slots: the messages alone in theirs, any of the clients' as likely as another's."""
+    choices, randomizer = unit.protocol.averaged_slot_choices, unit.randomizer
+    if choices is None or not unit.replaced or _singles_observed(unit) or randomizer.gaussian_mu is not None:
+        return []
+    numbers = _lone_messages(*choices)
+    found = []
+    for law in _promising(unit, [law for law in randomizer.label_laws if not (law.of_sums or law.revealed)]):
+        named = law._replace(name=f"{law.name}, alone in a slot")
+        of_slots = functools.partial(LabelsAtOneRecord, laws=named)
+        found += _by_number(numbers, choices.num_clients, LabelProfile(law), unit.neg_log_tail, of_slots)
+    return found
 
 
 def _of_responses(unit: Unit, bounds: Sequence[UnitBound]) -> list[Witness]:

@@ -1,5 +1,6 @@
 """T*': averaged slots of which only averages and loads are seen, against the algorithm and its own definition."""
 
+import functools
 import math
 
 import numpy as np
@@ -8,9 +9,12 @@ from oracles import averages as oracle
 from scipy import stats
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds.profiles import of_sums
+from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
+from checkin_jax.accounting.bounds.profiles import LabelProfile, of_sums
 from checkin_jax.accounting.bounds.windows import averaged_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
+from checkin_jax.accounting.witnesses import _by_number, _lone_messages
+from checkin_jax.randomizers import LabelLaws
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -85,3 +89,48 @@ def test_the_bound_is_its_definition(z, slots, load):
         alone = bound.subsampled(np.array([math.log(c)]))[0]
         assert upper >= min(lattice * mass, alone) * (1.0 - 1e-3)
         assert upper <= min(lattice * mass * 1.15, alone * (1.0 + 1e-9)) + 1e-12
+
+
+def alone(clients: int, slots: int, prob: float) -> np.ndarray:
+    """Law of the number of clients that are alone in a slot; slot by slot."""
+    size = clients + 1
+    law = np.zeros((size, size))
+    law[0, 0] = 1.0
+    for _ in range(slots):
+        more = np.zeros_like(law)
+        for load in range(size):
+            one, share = int(load == 1), (prob / slots) ** load / math.factorial(load)
+            more[load:, one:] += share * law[: size - load, : size - one]
+        law = more
+    absent = [(1.0 - prob) ** (clients - k) / math.factorial(clients - k) for k in range(size)]
+    return math.factorial(clients) * np.array(absent) @ law
+
+
+@pytest.mark.parametrize(("clients", "slots", "prob"), [(40, 60, 0.3), (120, 300, 0.5), (100, 200, 1.0)])
+def test_lone_messages_are_not_counted_too_often(clients, slots, prob):
+    """The law is below the exact one, not below that of half the slots; so is what two labels tell."""
+    exact, found = alone(clients, slots, prob), _lone_messages(clients, slots, prob)
+    assert exact.sum() == pytest.approx(1.0, abs=1e-9)
+    numbers, weights = np.array(found).T
+    assert (np.diff(numbers) >= 0.0).all()
+    crowded = alone(clients, slots // 8, prob)
+    above = [np.sum(weights, where=numbers >= number) for number in numbers]
+    for number, more in zip(numbers.astype(int), above):
+        assert more <= exact[number:].sum() + 1e-12
+    assert any(more > crowded[number:].sum() for number, more in zip(numbers.astype(int), above))
+    bit = np.array([0.7, 0.3])
+    law = LabelLaws(bit, bit[::-1], "a bit", None, np.array([0.4, -0.4]))
+    of_slots = functools.partial(LabelsAtOneRecord, laws=law)
+    losses = np.array([0.0, 0.02, 0.1])
+    (witness,) = _by_number(found, clients, LabelProfile(law), 40.0, of_slots)
+    apart, mass = witness.lower(losses)[0]
+    truth = np.zeros(losses.size)
+    for number in range(1, clients + 1):
+        counts = np.arange(number + 1)
+        still, others = stats.binom.pmf(counts, number, 0.3), stats.binom.pmf(counts, number - 1, 0.3)
+        moved = 0.7 * np.append(0.0, others[:-1]) + 0.3 * others
+        mixed = still + number / clients * (moved - still)
+        truth += exact[number] * np.maximum(mixed - np.exp(losses)[:, None] * still, 0.0).sum(axis=1)
+    value = np.asarray(apart) - np.expm1(losses) * np.asarray(mass)
+    assert (value <= truth * (1.0 + 1e-9)).all()
+    assert value[0] > 0.5 * truth[0]

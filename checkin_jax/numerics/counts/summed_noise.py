@@ -109,7 +109,7 @@ def _many(number: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _log_density(number: int, x: np.ndarray) -> np.ndarray:
-    """Logarithm of (|x|/2)^nu K_nu(|x|) / (sqrt(pi) Gamma(k)), nu = k - 1/2, for many terms [DLMF 10.41(ii)].
+    """Logarithm of (|x|/2)^nu K_nu(|x|) / (sqrt(pi) Gamma(k)), nu = k - 1/2, for many terms [Olv54].
 
     Four terms of the expansion, and three of Stirling's series, are left with errors below 1e-13.
     """
