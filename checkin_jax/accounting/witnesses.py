@@ -71,6 +71,10 @@ _FEW, _TRIED, _NEARLY = 300.0, 2, 0.7
 _FEW_COUNTED = 1300.0
 # -log of the probabilities that fewer messages are shown in colluders' slots.
 _SHOWN = np.array([0.1, 0.35, 0.8, 1.6, 3.0, 6.0, 12.0])
+# Blocks of slots beside the middle ones; -log of the probability that more messages are shown there.
+_BLOCKS, _SELDOM = 60, 6.0
+# Gauss' rule, which is below integrals of functions all of whose derivatives are positive.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 # Largest share of occupied slots up to which messages are counted by clients, not by occupied slots.
 _SHARED = 0.1
 # Mass below which nobody shows a label; log of the least mass that matters, relative to the negligible one.
@@ -139,23 +143,75 @@ def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
         return []
     if unit.protocol.used_slot_choices is not None:
         return _foreign_messages(unit, unit.protocol.used_slot_choices, colluding)
+    if shown.num_rivals == 0 or unit.summed_slots:
+        return []
+    among = _among_honest(unit, colluding) if shown.shown == 1.0 else []
     honest = max(min(2 * shown.num_rivals, unit.protocol.num_clients - 1) - colluding, 0)
-    if honest >= shown.number or shown.num_rivals == 0 or unit.summed_slots:
-        return []
-    if honest and shown.shown < 1.0:
-        return []
+    if honest >= shown.number or (honest and shown.shown < 1.0):
+        return among
     rate = 0.5 * shown.use_prob * (1.0 - honest / shown.number) * (1.0 - 1e-12)
     bound = one_message(randomizer, rate)
     if isinstance(bound, LocalGaussian):
-        return [bound]
+        return [bound, *among]
     if randomizer.messages_differ and BINARY in randomizer.included_mechanisms:
-        return [LocalPureLDP(rate, randomizer.largest_loss)]
+        return [LocalPureLDP(rate, randomizer.largest_loss), *among]
     laws = [law for law in randomizer.label_laws if not (randomizer.messages_differ and law.revealed)]
     if BINARY in randomizer.included_mechanisms:
         laws.append(_binary(randomizer.largest_loss))
     if not randomizer.messages_differ:
         laws = list(map(_unlike_theirs, laws))
-    return [LocalLabels(bound, rate, _named_beside(law)) for law in laws]
+    return [*(LocalLabels(bound, rate, _named_beside(law)) for law in laws), *among]
+
+
+def _among_honest(unit: Unit, colluding: int) -> list[Witness]:
+    """Witnesses of a sliding window whose neighbours collude: the target's message among the honest ones shown there.
+
+    The nearest clients collude, one in each of the middle slots. An honest message there is not the colluder's, and the
+    adversary adds messages of the others' record until they are as many as there rarely are.
+    """
+    randomizer, mass, window = unit.randomizer, unit.neg_log_tail, unit.observed_slots
+    mu = randomizer.gaussian_mu
+    if mu is not None:
+        if not SMALL_MU <= mu <= MOST_SHIFT:
+            return []
+        messages = HiddenSlots(*shown_in_the_middle(window, colluding, 1.0), GaussianProfile(mu), mass)
+        return [GaussianAtOneRecord(messages, messages, mu)]
+    found = []
+    for law, told in _told(unit):
+        number, rate = shown_in_the_middle(window, colluding, told)
+        if rate > 0.0:
+            messages = HiddenSlots(number, rate, LabelProfile(law), mass)
+            found.append(LabelsAtOneRecord(messages, law._replace(name=f"{law.name} among honest ones")))
+    return found
+
+
+def shown_in_the_middle(window: int, colluding: int, told: float) -> tuple[int, float]:
+    """A number that is rarely exceeded by the honest messages told apart in the middle slots of a window, and a lower
+    bound on the probability that they are no more, and one of them is the target's.
+
+    The nearest clients on either side collude, so that the fewest honest clients may be in the middle slots, and one
+    more in each slot after these. An honest message is told from a colluder's with probability `told`.
+    """
+    m = float(window)
+    fewest, middle = max(m - 1.0 - colluding, 0.0), min(abs(m - 1.0 - colluding) + 1.0, float(colluding), m)
+    sides = np.floor(max(min(float(colluding), m) - middle, 0.0) / 2.0)
+    beyond = np.unique(np.floor(np.append(0.0, np.geomspace(1e-3, 1.0, _BLOCKS)) * sides))
+    slots = np.append(middle, 2.0 * np.diff(beyond))
+    # Of a block of slots, the most honest clients; so many are met, and drawn against the target and a colluder.
+    honest = (fewest + beyond)[:, None]
+    lost = (0.5 - 0.5 * _NODES) / m
+    target = (0.5 * _WEIGHTS * (0.5 + 0.5 * _NODES)) @ np.exp(honest * np.log1p(-lost)).T * (1.0 - 1e-12)
+    shown = 1.0 - np.array([win_prob(int(each), 1.0 / m) for each in honest[:, 0]]) * (1.0 - 3e-12)
+    slots, rate, number = (np.cumsum(slots * each) for each in (1.0, told * target / m, told * shown))
+    most = 1.0 + np.array(
+        [
+            float(chernoff.most(each, min(mean / each, 1.0), np.array(_SELDOM)))
+            for each, mean in zip(slots, number)
+        ]
+    )
+    rate = np.maximum(rate * (1.0 - 1e-12) - slots / m * math.exp(-_SELDOM), 0.0)
+    best = int(np.argmax(np.square(rate) / most))
+    return int(most[best]), float(rate[best])
 
 
 def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) -> list[tuple[int, float]]:
@@ -208,21 +264,15 @@ def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[
     if unit.summed_slots or honest < 2:
         return []
     slots, each = min(colluding, choices.num_slots), choices.prob / choices.num_slots
-    mu, laws = randomizer.gaussian_mu, [law for law in randomizer.label_laws if not law.revealed]
+    mu = randomizer.gaussian_mu
     if mu is not None:
         if not SMALL_MU <= mu <= MOST_SHIFT:
             return []
         numbers, profile = _shown_by_honest(slots, honest, each), GaussianProfile(mu)
         return _by_number(numbers, honest, profile, mass, lambda found: GaussianAtOneRecord(found, found, mu))
-    if BINARY in randomizer.included_mechanisms:
-        laws.append(_binary(randomizer.largest_loss))
-    # By names of their own: `of_unit` keeps one witness a name.
-    told = [(_named_beside(law), 1.0) for law in laws if not law.of_sums]
-    if not randomizer.messages_differ:
-        told = [_told_apart(law) for law, _ in told if law.others is None]
     return [
         witness
-        for law, share in told
+        for law, share in _told(unit)
         for witness in _by_number(
             _shown_by_honest(slots, honest, each, share),
             honest,
@@ -231,6 +281,19 @@ def _foreign_messages(unit: Unit, choices: SlotChoices, colluding: int) -> list[
             functools.partial(LabelsAtOneRecord, laws=law),
         )
     ]
+
+
+def _told(unit: Unit) -> list[tuple[LabelLaws, float]]:
+    """Laws of an honest message in a colluder's slot, and the probability that it is told from the colluder's."""
+    randomizer = unit.randomizer
+    laws = [law for law in randomizer.label_laws if not law.revealed]
+    if BINARY in randomizer.included_mechanisms:
+        laws.append(_binary(randomizer.largest_loss))
+    # By names of their own: `of_unit` keeps one witness a name.
+    told = [(_named_beside(law), 1.0) for law in laws if not law.of_sums]
+    if not randomizer.messages_differ:
+        told = [_told_apart(law) for law, _ in told if law.others is None]
+    return told
 
 
 def _named_beside(law: LabelLaws) -> LabelLaws:

@@ -27,7 +27,7 @@ _TILTS, _PARTS = np.geomspace(0.3, 30.0, 60), np.linspace(0.02, 0.98, 33)
 _AWAY = np.append(np.linspace(-0.1, 2.5, 40), np.linspace(2.7, 12.0, 30))
 _STEEPEST = 0.298426
 # Levels: -log of the mass beyond.
-_LEVELS = (0.7, 1.2, 2.0, 3.2, 5.0, 8.0, 12.0, 18.0, 26.0)
+_LEVELS = (0.7, 1.4, 2.1, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 17.0, 20.0, 24.0, 28.0, 34.0)
 # Without colluders: levels, the first one with its mean kept. In units of the mean share over sqrt(m): deviations of
 # shares, places of their scale, its least value, and what is usual at most and at least. Cells of the mean share, and
 # the exponent of a normal law at which choices are compared.
@@ -36,31 +36,41 @@ _DEVIATIONS = np.append(1e-9, np.geomspace(0.02, 12.0, 90))
 _PLACES = np.array([-1.0, -0.4, 0.0, 0.4, 0.8, 1.4, 2.2, 3.4, 5.5, 9.0])
 _LEAST_SCALES, _USUAL = (0.8, 1.8, 2.5), ((3.0, 3.0), (4.0, 3.0), (4.0, 4.0), (6.0, 6.0))
 _CELLS, _TYPICAL = 64, 6.0
-# Mean excesses allowed, in units of m^(-1/2); numbers of bounds on a share.
-_EXCESS, _SHARES = np.geomspace(0.01, 2.0, 24), 1500
 # Fewest heavy slots, whose steps have stages; the least T of a level beside colluders, and without them.
 _FEWEST, _LEAST_TOTAL, _ANY_TOTAL = 34.0, 0.3, 1e-3
-# Fewest slots for which the tails are small, without colluders and beside them.
-SMALLEST, SMALLEST_BESIDE = 150, 250
+# Fewest slots for which the tails are small.
+SMALLEST = 150
+# Beside colluders: fewest honest clients of a slot, shares of the slots that excesses and shortfalls may be worth, and
+# arguments of moments, and numbers less the mean, in units of its root.
+_FEWEST_HONEST, _BUDGETS, _ORDERS = 3.0, (0.001, 0.003, 0.01, 0.03, 0.1), np.geomspace(0.05, 60.0, 100)
+_APART = np.concatenate([np.linspace(-0.5, 8.0, 100), np.geomspace(8.1, 60.0, 30)])
 # Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
 _MOST_LOAD = 20.0
 
 
 class Redrawn(NamedTuple):
-    """Levels: masses of the labels; the target's share is `heavy` in `whole` slots, `share` in others, else 0.
+    """Levels: masses of the labels, T from below, and the target's shares: `values` in `numbers` of slots, else 0.
 
-    A level is as large as the largest of its cells: T from below and the number of slots of this share, from above,
-    both [levels, cells]. heavy, whole: [levels]. lost: mass of the labels at no level, times the largest sum of shares
-    that it may have. Without colluders a level has one cell; shares are over T, and masses include it.
+    masses, totals: [levels]. values, numbers: [levels, kinds], decreasing values; numbers from above.
+    lost: mass of the labels at no level, times the largest sum of shares there. Without colluders shares are
+    over T, and masses include it.
     """
 
     masses: np.ndarray
-    shares: np.ndarray
     totals: np.ndarray
+    values: np.ndarray
     numbers: np.ndarray
-    heavy: np.ndarray
-    whole: np.ndarray
     lost: float
+
+    @property
+    def two_kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values and numbers of two kinds, [levels, kinds]; of more kinds the last two are one, and the others."""
+        if self.values.shape[1] == 2:
+            return self.values, self.numbers
+        sums, values = self.values * self.numbers, self.values[:, [0, -2]]
+        numbers = np.stack([sums[:, :-2].sum(axis=1), sums[:, -2:].sum(axis=1)], axis=1) / values
+        numbers[:, 0] = np.maximum(numbers[:, 0], _FEWEST)
+        return values, np.ceil(numbers * (1.0 + 1e-12))
 
 
 def _largest(
@@ -103,35 +113,14 @@ class _Tails(NamedTuple):
         return np.minimum(high, 1.0), low
 
 
-def _tails(window: int, largest: float, colluding: int = 0) -> _Tails | None:
-    """Tails if so many of the clients that may be in a slot collude; None for too many."""
-    m, honest = float(window), window - 1.0 - colluding
+def _tails(window: int, largest: float) -> _Tails:
+    m, honest = float(window), window - 1.0
     x = np.geomspace(0.25, largest, _EXPONENTS)
-    if honest < 1.0:
-        return None
-    # Probability that a client is named in another slot, from above and from below.
-    often, seldom = _named(m, honest), _named(m, m)
-    allowed = _falling(_TILTS / np.sqrt(m), often)
-    if not allowed.size:
-        return None
-    # The 2 m slots in which one of L_s may be named count as alike.
-    drawn = _largest(
-        lambda t: 2.0 * m * np.log1p(0.5 * honest / m * often * np.expm1(t)), 2.0 * m, x, allowed[-1]
-    )
-    least = -_largest(lambda t: 2.0 * (m - 1.0) * np.log1p(0.5 * seldom * np.expm1(-t)), 2.0 * m, x)
-    high = _largest(lambda t: (m - 1.0) * _key_left(t, -m * np.log1p(-1.0 / m)), m, x)
-    low = -_largest(lambda t: (m - 1.0) * _key_left(-t, honest / m), m, x)
-    return _Tails(x, honest - drawn, m - 1.0 - least, low, high)
-
-
-def _falling(t: np.ndarray, named: float) -> np.ndarray:
-    """Of increasing arguments those at which E e^(-t |L_s|) falls with the number of clients that may be in s."""
-    return t[named * np.expm1(t) <= t]
-
-
-def _named(slots: float, able: float) -> float:
-    """Probability that the others' labels name a client, `able` clients being possible in each of the slots but one."""
-    return (1.0 - slots) * np.expm1(able * np.log1p(-1.0 / slots)) / able
+    least = -_largest(lambda t: fewer_named_nowhere_else(window, honest, t), m, x)
+    most = _largest(lambda t: more_named_nowhere_else(window, honest, t), m, x)
+    high = _largest(lambda t: (m - 1.0) * _key_left(t, -honest * np.log1p(-1.0 / m)), m, x)
+    low = -_largest(lambda t: (m - 1.0) * _key_left(-t, (honest - 1.0) / m), m, x)
+    return _Tails(x, least, most, low, high)
 
 
 def _left(slots: float, able: float) -> float:
@@ -158,39 +147,37 @@ def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray
     return np.exp(np.minimum((log_moment - t * at[..., None]).min(axis=-1), 0.0))
 
 
-def excesses(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
-    """E(W_s - a)_+ from above at every share a; `_tails` says for which numbers of colluders."""
-    m, honest = float(window), window - 1.0 - colluding
-    named, most = _named(m, honest), (m - 1.0) * _left(m, m)
-    t = _TILTS / np.sqrt(m)
-    keys = (m - 1.0) * (_key_left(t, -m * np.log1p(-1.0 / m)) + _ERROR)
-    falling = _falling(t, named)
-    clients = 2.0 * m * (np.log1p(0.5 * honest / m * named * np.expm1(falling)) + _ERROR) - falling * honest
+def excesses(window: int, shares: np.ndarray) -> np.ndarray:
+    """E(W_s - a)_+ from above at every share a, all other clients being there."""
+    m, honest = float(window), window - 1.0
+    most, t = (m - 1.0) * _left(m, honest), _TILTS / np.sqrt(m)
+    keys = (m - 1.0) * (_key_left(t, -honest * np.log1p(-1.0 / m)) + _ERROR)
+    clients = fewer_named_nowhere_else(window, honest, t)
 
     away = _AWAY * np.sqrt(m)
-    number, sums = np.maximum(honest * (1.0 - named) - away, 1.0), most + np.maximum(away, -most)
+    number = np.maximum(honest * (1.0 + most) / m - away, 1.0)
+    sums = most + np.maximum(away, -most)
     parts, rate = _PARTS * number[:, None], -_STEEPEST * np.log(_PARTS) / (1.0 - _PARTS)
-    few = rate * (_stop_loss(clients, falling, -number) / number)[:, None] + _beyond(clients, falling, -parts)
+    few = rate * (_stop_loss(clients, t, -number) / number)[:, None] + _beyond(clients, t, -parts)
     ratio = number[:, None] / (1.0 + sums)
     reached = _share(ratio) * (1.0 + 1e-13)
     # A client is in L_s with probability (1 + S)/m.
     beyond = _stop_loss(keys, t, sums) + _stop_loss(keys, t, sums, 2.0) / (1.0 + sums)
-    much = ((reached - np.exp(-ratio)) * beyond)[..., None] / number + _beyond(clients, falling, -number)
+    much = ((reached - np.exp(-ratio)) * beyond)[..., None] / number + _beyond(clients, t, -number)
     means = few.min(axis=1)[:, None] + much.min(axis=2)
     return _best(reached.ravel(), means.ravel(), shares)
 
 
-def shortfalls(window: int, colluding: int, shares: np.ndarray) -> np.ndarray:
-    """E(a - W_s)_+ from above at every share a; `_tails` says for which numbers of colluders."""
-    m, honest = float(window), window - 1.0 - colluding
-    named = _named(m, m)
-    t = _TILTS / np.sqrt(m)
+def shortfalls(window: int, shares: np.ndarray) -> np.ndarray:
+    """E(a - W_s)_+ from above at every share a, all other clients being there."""
+    m, honest = float(window), window - 1.0
+    least, t = (m - 1.0) * _left(m, honest - 1.0), _TILTS / np.sqrt(m)
     keys = (m - 1.0) * (_key_left(-t, (honest - 1.0) / m) + _ERROR)
-    clients = 2.0 * m * (np.log1p(0.5 * (m - 1.0) / m * named * np.expm1(-t)) + _ERROR) + t * (m - 1.0)
+    clients = more_named_nowhere_else(window, honest, t)
 
     away = _AWAY * np.sqrt(m)
-    number = (m - 1.0) * (1.0 - named) + away
-    sums = np.maximum((m - 1.0) * _left(m, honest - 1.0) - away, 1.0)
+    number = honest * (1.0 + least) / m + away
+    sums = np.maximum(least - away, 1.0)
     parts = _PARTS * sums[:, None]
     low = ((1.0 + sums) / sums * _stop_loss(keys, t, -sums))[:, None] / parts
     ratio = number[:, None] / sums
@@ -208,10 +195,85 @@ def _best(at: np.ndarray, means: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.minimum(least[np.searchsorted(at[order], wanted, side="right")] * (1.0 + 1e-12), 1.0)
 
 
-def _bounded(shares: np.ndarray, means: np.ndarray, size: float, masses: np.ndarray) -> np.ndarray:
-    """The first share, level by level, whose mean excess is at most size times mass (Markov); NaN if there is none."""
-    enough = means[None, :] <= size * masses[:, None]
-    return np.where(enough.any(axis=1), shares[np.argmax(enough, axis=1)], np.nan)
+class _BoundedLoads(NamedTuple):
+    """Loads of a slot, and a bound at each."""
+
+    loads: np.ndarray
+    bounds: np.ndarray
+
+    def first(self, limits: np.ndarray, largest: bool) -> np.ndarray:
+        """The largest load, or the smallest, with a bound of at most this limit; NaN if there is none."""
+        side = 1.0 if largest else -1.0
+        order = np.argsort(self.bounds)
+        best = np.append(-np.inf, np.maximum.accumulate(side * self.loads[order]))
+        found = best[np.searchsorted(self.bounds[order], limits, side="right")]
+        return np.where(np.isfinite(found), side * found, np.nan)
+
+
+def fewer_named_nowhere_else(window: int, honest: float, t: np.ndarray) -> np.ndarray:
+    """log E e^(-t |L_s|) from above, t >= 0; so many honest clients may be in every slot."""
+    m = float(window)
+    return (m - 1.0) * (_key_left((honest - 2.0) / m * np.expm1(-t), honest / m) + _ERROR)
+
+
+def more_named_nowhere_else(window: int, honest: float, t: np.ndarray) -> np.ndarray:
+    """log E e^(t |L_s|) from above, t >= 0, as in `fewer_named_nowhere_else`."""
+    m, more = float(window), honest * np.expm1(t)
+    others = (m - 1.0) * (_key_left(more / (m - 1.0), -honest * np.log1p(-1.0 / m)) + _ERROR)
+    return others + more / m
+
+
+def deficits(window: int, honest: float) -> _BoundedLoads:
+    """E(1 - G/g)_+ from above at loads g below 1; so many honest clients may be in every slot.
+
+    G is the sum of 1/(1 + S_i) over L_s. With g = l/(1 + sigma) the loss is at most (1 - |L_s|/l)_+, and
+    (S_i - sigma)_+/((1 + sigma) l) for each of L_s.
+    """
+    m, number, keys = _moments(window, honest)
+    few = fewer_named_nowhere_else(window, honest, number.t)
+    high = (m - 1.0) * (_key_left(keys.t, -honest * np.log1p(-1.0 / m)) + _ERROR)
+    clients, sums = number.around(-1.0), keys.around(1.0)
+    # A client is in L_s with probability (1 + S)/m.
+    beyond = _stop_loss(high, keys.t, sums) + _stop_loss(high, keys.t, sums, 2.0) / (1.0 + sums)
+    bounds = (_stop_loss(few, number.t, -clients)[:, None] + honest / m * beyond) / clients[:, None]
+    loads = clients[:, None] / (1.0 + sums) * (1.0 - 1e-13)
+    usable = loads < 1.0
+    return _BoundedLoads(loads[usable], bounds[usable] * (1.0 + 1e-12))
+
+
+def surpluses(window: int, honest: float) -> _BoundedLoads:
+    """E(G/g - 1)_+/2 from above at loads g, G the sum of 1/S_i over L_s; where an S_i is small shares count as lost."""
+    m, number, keys = _moments(window, honest)
+    many = more_named_nowhere_else(window, honest, number.t)
+    low = (m - 1.0) * (_key_left(-keys.t, (honest - 1.0) / m) + _ERROR)
+    clients, sums = number.around(1.0)[:, None], keys.around(-1.0)
+    loads = clients / sums * (1.0 + 1e-13)
+    most = _stop_loss(many, number.t, clients) / sums
+    fewer, best = honest / m * (1.0 + sums) * _stop_loss(low, keys.t, -sums) / np.square(sums), np.inf
+    for part in _PARTS:
+        small = honest / m * (1.0 + part * sums) * _beyond(low, keys.t, -part * sums)
+        best = np.minimum(best, 0.5 * (most + fewer / part) / loads + np.maximum(1.0, 1.0 / loads) * small)
+    return _BoundedLoads(loads.ravel(), np.ravel(best) * (1.0 + 1e-12))
+
+
+class _Sum(NamedTuple):
+    """About the mean of a sum, and arguments of its moments."""
+
+    mean: float
+    t: np.ndarray
+
+    def around(self, sign: float) -> np.ndarray:
+        """Numbers above the mean, or below it."""
+        return self.mean * np.maximum(1.0 + sign * _APART / np.sqrt(self.mean), 0.015)
+
+
+def _moments(window: int, honest: float) -> tuple[float, _Sum, _Sum]:
+    """m, the number of clients of L_s, and the sum of 1 - key over a window."""
+    m = float(window)
+    keys = (m - 1.0) * _left(m, honest)
+    # Moments of numbers of clients stay finite.
+    number = honest * (1.0 + keys) / m
+    return m, *(_Sum(mean, np.minimum(_ORDERS / np.sqrt(mean), 6.0)) for mean in (number, keys))
 
 
 def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
@@ -219,10 +281,9 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
 
     neg_log_tail: the lost mass is about exp(-neg_log_tail).
     """
-    longest = 2.0 * np.log(window) + neg_log_tail + 20.0
-    tails = _tails(window, longest) if window >= SMALLEST else None
-    if tails is None:
+    if window < SMALLEST:
         return None
+    tails = _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0)
     exponents, number = chernoff.levels(_KEPT_LEVELS, neg_log_tail), float(slots)
     # Each of five events of a level has this probability, those of all slots and of all clients together.
     seldom = exponents + np.log(5.0)
@@ -235,7 +296,9 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
     shapes = shapes._replace(high=high[:usable], low=low[:usable], keys=keys[:usable])
     beyond = np.exp(-exponents[:usable])
     choices = [_leveled(shapes, beyond, kept) for kept in _kept_means(shapes)]
-    return min((each for each in choices if each is not None), key=_typical(shapes), default=None)
+    return min(
+        (each for each in choices if each is not None), key=_typical(slots * shapes.middle**2), default=None
+    )
 
 
 class _Labels(NamedTuple):
@@ -276,7 +339,7 @@ def _kept_means(labels: _Labels) -> Iterator[_KeptMean]:
     unit = middle / np.sqrt(m)
     high, low = middle + _DEVIATIONS * unit, (middle - _DEVIATIONS * unit)[::-1]
     high, low = high[high < 1.0], low[low > 0.0]
-    excess, shortfall = excesses(int(m), 0, high), shortfalls(int(m), 0, low)
+    excess, shortfall = excesses(int(m), high), shortfalls(int(m), low)
     t = _TILTS / np.sqrt(slots)
     rise = _key_sum(slots, (m - 1.0) / m)(t) + slots * _ERROR
     fall = _key_sum(slots, -m * np.log1p(-1.0 / m))(-t) + slots * _ERROR
@@ -329,28 +392,25 @@ def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn | 
     usual = np.diff(np.append(np.diff(bounds) / np.diff(at), 0.0)) + 1e-14 / np.diff(at).min()
     rare = -np.diff(beyond) * np.maximum.accumulate(totals.max(axis=0))[1:]
     ratios = np.append(at[1:], ratio[1:])
-    ones = np.ones((ratios.size, 1))
     light = np.ceil(labels.slots * (kept.above - 1.0) / between)
     whole = max(np.ceil(labels.slots * apart / between), _FEWEST)
     if ratio[0] * (kept.above * whole + kept.below * light) > labels.window * (1.0 - 1e-12):
         return None
     return Redrawn(
         np.append(usual, rare),
-        ratios * kept.below,
-        ones,
-        light * ones,
-        ratios * kept.above,
-        np.full(ratios.size, whole),
+        np.ones(ratios.size),
+        ratios[:, None] * [kept.above, kept.below],
+        np.tile([whole, light], (ratios.size, 1)),
         float(beyond[-1]),
     )
 
 
-def _typical(labels: _Labels) -> Callable[[Redrawn], float]:
-    """About the mean of normal laws' excesses over _TYPICAL, relative to equal shares."""
+def _typical(usual: float) -> Callable[[Redrawn], float]:
+    """About the mean of normal laws' excesses over _TYPICAL, relative to that of this sum of squared shares."""
 
     def size(found: Redrawn) -> float:
-        ratio = _squares(found)[:, 0] / (labels.slots * labels.middle**2)
-        return float(found.masses @ (np.sqrt(ratio) * np.exp(_TYPICAL * (1.0 - 1.0 / ratio))))
+        ratio = _squares(found) / np.square(found.totals) / usual
+        return float(found.masses @ (np.sqrt(ratio) * np.exp(_TYPICAL * (1.0 - 1.0 / ratio)))) + found.lost
 
     return size
 
@@ -360,67 +420,88 @@ def _key_sum(slots: float, rate: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda t: slots * (t + _key_left(-t, rate))
 
 
-def beside_colluders(
-    slots: int, window: int, neg_log_tail: float, cells: int, colluding: int
-) -> Redrawn | None:
-    """`redrawn` beside colluders.
+def beside_colluders(slots: int, window: int, neg_log_tail: float, colluding: int) -> Redrawn | None:
+    """`redrawn` beside colluders: labels name as many honest clients of every slot; None for too few of them.
+
+    All others are known, too: their slots, their keys, and their messages.
 
     Args:
-      cells: of each level.
-      colluding: number of all colluders, from above. One may be in each of these slots; none of them hides anybody,
-        wherever it is.
+      colluding: number of all colluders, from above.
     """
-    tails = (
-        _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0, colluding)
-        if window >= SMALLEST_BESIDE
-        else None
-    )
-    if tails is None:
+    m, v, honest = float(window), float(slots), window - 1.0 - colluding
+    if honest < _FEWEST_HONEST:
         return None
-    m, use, known = float(window), slots / window, min(colluding, slots)
-    others, honest = slots - known, m - 1.0 - colluding
+    below, above = deficits(window, honest), surpluses(window, honest)
+    # Larger shares are lost.
+    largest = 1.0 / below.first(2.0 * m / v * np.exp(-np.array([neg_log_tail])), True)[0]
     exponents = chernoff.levels(_LEVELS, neg_log_tail)
-    # Each of seven events of a level has this probability.
-    events = 7.0
-    seldom, unit = np.exp(-exponents) / events, 1.0 / np.sqrt(m)
+    # Each of five events of a level has this probability.
+    events = exponents + np.log(5.0)
+    known = _most_known(v, colluding * v / m, colluding, events)
+    shown = _left(m, honest) * (1.0 + 1e-9)
 
-    drawn = _largest(_key_sum(float(slots), honest / m), float(slots), exponents + np.log(events)) / slots
-    beside = _shown_beside(tails, known, window, honest, exponents + np.log(events))
-    middle = -np.expm1(-honest / m) / (honest / m)
-    away = np.geomspace(0.01 * unit, middle, _SHARES)
-    low, high = middle - away, middle + away[away < 1.0 - middle]
-    excess, shortfall = excesses(window, colluding, high), shortfalls(window, colluding, low)
-    least = [_bounded(low, shortfall, size * unit, seldom) - size * unit for size in _EXCESS]
-    lowest = np.nanmax(np.stack([np.zeros(seldom.size), *least]), axis=0)
+    beyond, choices = np.append(1.0, np.exp(-exponents)), []
+    for size in _BUDGETS:
+        load, most = below.first(size * np.exp(-events), True), above.first(size * np.exp(-events), False)
+        keys = _keys_less_shares(v, known, honest / m, (1.0 - 1.0 / m) * m / honest, most, events)
+        totals = np.minimum.accumulate(1.0 - (keys + size * v) / m - 1e-12)
+        values, numbers = _beside_known(v, known, shown, load, events)
+        # Shares above those of this load: of weight 1 alone, and beside somebody known.
+        numbers[:, 0] += size * v
+        over = 0.5 * size * v / np.maximum(largest - values[:, 0], 1e-300)
+        numbers = np.insert(numbers, 0, over, axis=1)
+        values = np.insert(values, 0, largest, axis=1)
+        usable = np.isfinite(values.sum(axis=1)) & (values[:, 1] < largest) & (totals >= _LEAST_TOTAL)
+        last = np.count_nonzero(np.logical_and.accumulate(usable))
+        if last:
+            lost = float(beyond[last] * largest + np.exp(-neg_log_tail))
+            masses, numbers = -np.diff(beyond[: last + 1]), np.ceil(numbers[:last] * (1.0 + 1e-12))
+            choices.append(Redrawn(masses, totals[:last], values[:last], numbers, lost))
+    usual = max(shown * (m / honest) ** 2, float(_share(np.array(honest / m))) ** 2)
+    return min(choices, key=_typical(v * usual), default=None)
 
-    beyond, best = np.append(1.0, np.exp(-exponents)), None
-    for size in _EXCESS * unit:
-        share = _bounded(high, excess, size, seldom)
-        ones = size / (1.0 - share) * (1.0 + 1e-12)
-        whole = np.maximum(np.ceil(others * ones) + beside.most, _FEWEST)
-        # The mean share is in one of the cells.
-        edges = np.linspace(lowest, share + size, cells + 1, axis=1)
-        totals = 1.0 + (others * edges[:, :-1] + (beside.least - slots * drawn)[:, None]) / m
-        totals = totals - 1e-13 * (1.0 + use)
-        numbers = np.ceil(others * (edges[:, 1:] - ones[:, None]) / share[:, None] * (1.0 + 1e-13))
-        enough = (totals.min(axis=1) >= _LEAST_TOTAL) & (others * ones <= 0.5 * slots)
-        # Labels beyond the last level at which all bounds are known are at no level.
-        last = np.count_nonzero(np.logical_and.accumulate(enough & np.isfinite(beside.share)))
-        if not last:
-            continue
-        lost = float(beyond[last]) * (1.0 + float(beside.share[last - 1]))
-        found = Redrawn(
-            -np.diff(beyond[: last + 1]),
-            share[:last],
-            totals[:last],
-            np.maximum(numbers[:last], 0.0),
-            beside.share[:last],
-            whole[:last],
-            lost,
-        )
-        if best is None or (found.lost, spread(found, slots)) < (best.lost, spread(best, slots)):
-            best = found
-    return best
+
+def _most_known(slots: float, others: float, colluding: int, exponents: np.ndarray) -> np.ndarray:
+    """Numbers of slots with somebody known: colluders, and of honest clients `others` on average."""
+    handed = _largest(lambda t: others * np.expm1(t), max(others, 1.0), exponents, 20.0)
+    return np.minimum(np.ceil(colluding + handed), slots)
+
+
+def _beside_known(
+    slots: float, known: np.ndarray, shown: float, load: np.ndarray, exponents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values and numbers of three kinds, [levels, kinds], above the shares at this load, [levels].
+
+    In `known` slots at most is somebody known, and with probability `shown` each an honest client is shown there, of
+    share 1/load. A vector of this share and of a smaller one than that of other slots is above both of their kinds.
+    """
+    counted = max(float(known[-1]) * shown, 1.0)
+    more = _largest(
+        lambda t: known[-1] * (np.log1p(shown * np.expm1(t)) - shown * t + _ERROR), counted, exponents, 5.0
+    )
+    beside, share = (1.0 + 1e-13) / load, np.minimum(_share(load) * (1.0 + 1e-13), 1.0)
+    rest = np.maximum((share - shown * beside) / (1.0 - shown), 0.0)
+    values = np.stack([beside, share, rest], axis=1)
+    return values, np.stack([shown * known + more, slots - known, (1.0 - shown) * known], axis=1)
+
+
+def _keys_less_shares(
+    slots: float, known: np.ndarray, rate: float, most: float, load: np.ndarray, exponents: np.ndarray
+) -> np.ndarray:
+    """Sum over the slots of the shown key less the share at this load, from above; [levels].
+
+    A key is above u with probability at most e^(-rate u). In `known` slots at most is somebody known: there a share is
+    at most `most`, below which the summand grows with the other's key, and 0 if no honest client is shown.
+    """
+    alone, beside = _share(load) * (1.0 - 1e-13), np.minimum(1.0 / load, most) * (1.0 - 1e-13)
+    t = _TILTS / np.sqrt(slots)
+    without = t * (1.0 - alone[:, None]) + _key_left(-t, rate)
+    # Both means grow with x.
+    x = np.where(np.abs(t - rate) < 1e-3, 1e-3, t - rate)
+    means = np.expm1(x) / x
+    there = np.log(means + rate * np.exp(-t * beside[:, None]) * (means - 1.0) / x)
+    some = slots * without + np.maximum(known[:, None] * (there - without), 0.0)
+    return ((some + slots * 1e-12 + exponents[:, None]) / t).min(axis=1)
 
 
 def in_common_slots(
@@ -434,8 +515,7 @@ def in_common_slots(
       others: number of honest clients besides the target. prob: of each of them to take part.
       neg_log_tail: the lost mass is about exp(-neg_log_tail). colluding: number of colluders, each in its own slot.
     """
-    known = min(colluding, slots)
-    if not 0 < known < slots or not 0 < others * prob <= _MOST_LOAD * slots:
+    if not 0 < colluding < slots or not 0 < others * prob <= _MOST_LOAD * slots:
         return None
     m, each = float(slots), prob / slots
     exponents = chernoff.levels(_LEVELS, neg_log_tail)
@@ -452,59 +532,19 @@ def in_common_slots(
     low = np.maximum(absent + keys - 1.0, 0.0) * (1.0 - 1e-13)
     if fewest[-1] < 1.0:
         return None
-    share = np.minimum(_share(fewest / (1.0 + high)) * (1.0 + 1e-13), 1.0)
-    heavy = np.maximum((1.0 + high) / fewest * (1.0 + 1e-13), share)
-    shown = -np.expm1(-often)
-    whole = chernoff.most(float(known), min(shown * (1.0 + 1e-12), 1.0), seldom)
-    least = chernoff.fewest(float(known), shown * (1.0 - 1e-12), seldom) * low / most
-    even = _share(most / np.maximum(low, 1e-300)) * (1.0 - 1e-9)
-    totals = 1.0 + each * ((m - known) * even + least - m + keys) - 1e-12
+    known = np.full(exponents.size, float(min(colluding, slots)))
+    load, rate = fewest / (1.0 + high) * (1.0 - 1e-13), others * each
+    shown = (1.0 + np.expm1((others + 1.0) * np.log1p(-each)) / (each * (others + 1.0))) * (1.0 + 1e-9)
+    values, numbers = _beside_known(m, known, shown, load, seldom)
+    least = most / np.maximum(low, 1e-300) * (1.0 + 1e-9)
+    totals = 1.0 - each * _keys_less_shares(m, known, rate, (1.0 - each) / rate, least, seldom) - 1e-12
     if totals.min() < _LEAST_TOTAL:
         return None
     beyond = np.append(1.0, np.exp(-exponents))
-    numbers = np.full((exponents.size, 1), m - known)
-    lost = float(beyond[-1] * (1.0 + heavy[-1]))
-    return Redrawn(-np.diff(beyond), share, totals[:, None], numbers, heavy, np.maximum(whole, _FEWEST), lost)
-
-
-class _ShownBeside(NamedTuple):
-    """Slots with a colluder in which an honest client is shown, level by level.
-
-    most: their number, from above. share: the target's in each, from above, 1 at least. least: sum of the target's
-    shares there, from below.
-    """
-
-    most: np.ndarray
-    share: np.ndarray
-    least: np.ndarray
-
-
-def _shown_beside(
-    tails: _Tails, known: int, window: int, honest: float, exponents: np.ndarray
-) -> _ShownBeside:
-    """Bounds each of which fails with probability e^-exponent at most; known: number of slots with a colluder."""
-    m = float(window)
-    often, seldom = (-np.expm1(n * np.log1p(-1.0 / m)) for n in (m, honest))
-    most = _largest(lambda t: known * np.log1p(often * np.expm1(t)), float(known), exponents)
-    least = -_largest(lambda t: known * np.log1p(seldom * np.expm1(-t)), float(known), exponents)
-    # In every slot, and for each of the clients that may be there.
-    at = np.searchsorted(tails.x, exponents + np.log(known * (m + 1.0)))
-    with np.errstate(divide="ignore"):
-        share = np.where(tails.fewest > 0.0, (1.0 + tails.high) / tails.fewest, np.inf)[at]
-    lowest = np.maximum(tails.low, 0.0)[at] / tails.most[at] * (1.0 - 1e-13)
-    return _ShownBeside(
-        np.minimum(np.ceil(most), known),
-        np.maximum(share * (1.0 + 1e-13), 1.0),
-        np.maximum(least, 0.0) * lowest,
-    )
-
-
-def spread(found: Redrawn, slots: int) -> float:
-    """Variance of the sum of the steps over that of `slots` of weight one, in units of T."""
-    squares = (_squares(found) / np.square(found.totals)).max(axis=1)
-    return float(found.masses @ squares) / slots + found.lost
+    lost = float(beyond[-1] * (1.0 + values[-1, 0]))
+    return Redrawn(-np.diff(beyond), totals, values, np.ceil(numbers * (1.0 + 1e-12)), lost)
 
 
 def _squares(found: Redrawn) -> np.ndarray:
-    """Sums of the squared shares, [levels, cells]."""
-    return (np.square(found.heavy) * found.whole)[:, None] + np.square(found.shares)[:, None] * found.numbers
+    """Sums of the squared shares, [levels]."""
+    return (np.square(found.values) * found.numbers).sum(axis=1)

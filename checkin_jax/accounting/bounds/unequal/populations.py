@@ -236,7 +236,7 @@ def r3c(unit: Unit) -> UnitBound | None:
     found: list[UnitBound] = [HiddenWithColluders(*known[:3], profile, neg_log_tail)]
     window = unit.protocol.sliding_window
     if window:
-        levels = redrawn.beside_colluders(known.number, window, neg_log_tail, 1, known.colluding)
+        levels = redrawn.beside_colluders(known.number, window, neg_log_tail, known.colluding)
     else:
         levels = redrawn.in_common_slots(known.others, *known[:2], neg_log_tail, known.colluding)
     if levels is not None:

@@ -33,9 +33,8 @@ LOADS = (2, 4)
 # -log of the probability that independent weights are too small, and levels of the loads.
 _SMALLER = np.array([3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 9.0])
 _LOADED = (1.4, 3.2, 9.0)
-# Levels of the numbers of slots, as -log of the mass beyond; cells of a level of T2d beside colluders.
+# Levels of the numbers of slots, as -log of the mass beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
-_CELLS = 16
 # Factor of the variance below which weights of labels drawn anew are smaller in the tail, too.
 _CLEARLY_LESS = 0.95
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
@@ -149,15 +148,11 @@ def _by_levels(slots: int, probs: np.ndarray, neg_log_tail: float) -> list[Rival
 def redrawn_weights(slots: int, levels: redrawn.Redrawn) -> list[RivalEvent]:
     """Levels of T2d [docs/theory_hexagon.md, 5] with independent weights as in `independent_weights`."""
     parts = []
-    for level, mass in enumerate(levels.masses.tolist()):
-        heavy, total = float(levels.heavy[level]), float(levels.totals[level, 0])
-        shares = np.array([1.0, float(levels.shares[level]) / heavy])
-        # The number of slots with a share, in all.
-        number = min(math.ceil(levels.whole[level] + levels.numbers[level, 0]), slots)
-        use = heavy * (1.0 + 1e-15) / total
-        parts.append(
-            _independent(mass * total * (1.0 + 1e-12), number, levels.whole[level : level + 1], shares, use)
-        )
+    for mass, total, values, numbers in zip(levels.masses, levels.totals, levels.values, levels.numbers):
+        there = (values > 0.0) & (numbers > 0.0)
+        values, most = values[there], np.minimum(np.cumsum(numbers[there]), slots)
+        use, whole = float(values[0] * (1.0 + 1e-15) / total), float(mass * total * (1.0 + 1e-12))
+        parts.append(_independent(whole, int(most[-1]), most[:-1], values / values[0], use))
     return [*parts, RivalEvent(levels.lost, 0.0, ALWAYS)]
 
 
@@ -272,22 +267,20 @@ class WeightedSlots(StagedBound):
             facts = self.num_rivals, self.slots, self.use_prob, self.neg_log_tail, self.colluding
             levels = redrawn.in_common_slots(*facts)
         elif self.colluding:
-            facts = self.slots, self.window, self.neg_log_tail, _CELLS, self.colluding
-            levels = redrawn.beside_colluders(*facts)
+            levels = redrawn.beside_colluders(self.slots, self.window, self.neg_log_tail, self.colluding)
         else:
             levels = redrawn.redrawn(self.slots, self.window, self.neg_log_tail)
         if levels is None:
             return None
-        weight = float(levels.shares[0] / levels.heavy[0])
-        larger = np.maximum(levels.heavy, levels.shares / weight) * (1.0 + 1e-15)
-        scale = self.slots / self.use_prob * (1.0 - 1e-13)
+        (heavy, light), (whole, part) = (each.T for each in levels.two_kinds)
+        weight = float(light[0] / heavy[0])
+        larger = np.maximum(heavy, light / weight) * (1.0 + 1e-15)
         # The labels at no level are a last one, with the message alone.
-        last = np.ones((1, levels.totals.shape[1]))
         found = (
-            scale / np.append(larger, 1.0),
-            np.concatenate([levels.totals, last]),
-            np.append(levels.whole, 0.0),
-            np.concatenate([levels.numbers, 0.0 * last]),
+            self.slots / self.use_prob * (1.0 - 1e-13) / np.append(larger, 1.0),
+            np.append(levels.totals, 1.0)[:, None],
+            np.append(whole, 0.0),
+            np.append(part, 0.0)[:, None],
             np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,
         )
