@@ -62,7 +62,7 @@ from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits, throws
 from checkin_jax.numerics.counts import chernoff, occupancy
-from checkin_jax.protocols import REPLACE, SlotChoices
+from checkin_jax.protocols import REPLACE, SlidingWindow, SlotChoices, Slots
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
@@ -121,12 +121,18 @@ def of_unit(
 
 
 def trusting(unit: Unit) -> Unit:
-    """The unit without collusion, if slots have colluders: they stay away from common slots, or do as the others do."""
+    """The unit without collusion, if slots have colluders: they stay away from the target's slots.
+
+    Beside Gaussian messages in sliding windows, and where rivals compete, they do as the others do.
+    """
     protocol = unit.protocol
     if unit.slots is not None or not protocol.num_colluding:
         return unit
     clients = protocol.honest if unit.common_slots else protocol.num_clients
     trusting = dataclasses.replace(protocol, num_clients=clients, num_colluding=0)  # type: ignore[call-arg]
+    if isinstance(trusting, SlidingWindow) and unit.randomizer.gaussian_mu is None:
+        told = {each.name: getattr(trusting, each.name) for each in dataclasses.fields(trusting)}
+        trusting = _Deserted(**told, absent=protocol.num_colluding)
     return unit if trusting.slots is None else dataclasses.replace(unit, protocol=trusting)
 
 
@@ -192,13 +198,12 @@ def shown_in_the_middle(window: int, colluding: int, told: float) -> tuple[int, 
     The nearest clients on either side collude, so that the fewest honest clients may be in the middle slots, and one
     more in each slot after these. An honest message is told from a colluder's with probability `told`.
     """
-    m = float(window)
-    fewest, middle = max(m - 1.0 - colluding, 0.0), min(abs(m - 1.0 - colluding) + 1.0, float(colluding), m)
-    sides = np.floor(max(min(float(colluding), m) - middle, 0.0) / 2.0)
-    beyond = np.unique(np.floor(np.append(0.0, np.geomspace(1e-3, 1.0, _BLOCKS)) * sides))
-    slots = np.append(middle, 2.0 * np.diff(beyond))
-    # Of a block of slots, the most honest clients; so many are met, and drawn against the target and a colluder.
-    honest = (fewest + beyond)[:, None]
+    m, (slots, honest) = float(window), _honest_beyond(window, colluding)
+    # A colluder in every slot.
+    kept = np.cumsum(slots) <= colluding
+    kept[0], slots[0] = True, min(slots[0], float(colluding))
+    slots, honest = slots[kept], honest[kept, None]
+    # The others are drawn against the target and a colluder.
     lost = (0.5 - 0.5 * _NODES) / m
     target = (0.5 * _WEIGHTS * (0.5 + 0.5 * _NODES)) @ np.exp(honest * np.log1p(-lost)).T * (1.0 - 1e-12)
     shown = 1.0 - np.array([win_prob(int(each), 1.0 / m) for each in honest[:, 0]]) * (1.0 - 3e-12)
@@ -212,6 +217,37 @@ def shown_in_the_middle(window: int, colluding: int, told: float) -> tuple[int, 
     rate = np.maximum(rate * (1.0 - 1e-12) - slots / m * math.exp(-_SELDOM), 0.0)
     best = int(np.argmax(np.square(rate) / most))
     return int(most[best]), float(rate[best])
+
+
+def _honest_beyond(window: int, colluding: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of slots of a window, from the middle ones on, and of honest clients that may be in each, from above.
+
+    The nearest clients on either side collude.
+    """
+    m, fewest = float(window), max(window - 1.0 - colluding, 0.0)
+    middle = min(abs(m - 1.0 - colluding) + 1.0, m)
+    sides = math.ceil(0.5 * (m - middle))
+    beyond = np.unique(np.floor(np.append(0.0, np.geomspace(1e-3, 1.0, _BLOCKS)) * sides))
+    slots = np.append(middle, 2.0 * np.diff(beyond))
+    # Sides may differ by one slot.
+    slots[-1] -= slots.sum() - m
+    return slots, fewest + beyond
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Deserted(SlidingWindow):
+    """Sliding windows whose target's nearest neighbours, so many, are in none of its slots."""
+
+    absent: int = 0
+
+    @property
+    def slots(self) -> Slots | None:
+        shown, (number, honest) = super().slots, _honest_beyond(self.window, self.absent)
+        if shown is None or shown.number < self.window:
+            return shown
+        won = np.array([win_prob(int(each), 1.0 / self.window) for each in honest])
+        used = float(number @ won) / self.window * (1.0 - 1e-11)
+        return shown._replace(use_prob_lower=max(shown.use_prob_lower, used))
 
 
 def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) -> list[tuple[int, float]]:

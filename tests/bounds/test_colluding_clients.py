@@ -208,6 +208,23 @@ def test_the_target_is_among_the_honest_messages_as_often_as_stated(window, coll
     assert max(alone for _, alone in both) > 1.4 * max(found for found, _ in both)
 
 
+@pytest.mark.parametrize(("window", "colluding"), [(3, 1), (4, 3), (5, 2), (5, 6), (6, 5), (6, 10)])
+def test_neighbours_who_stay_away_leave_the_target_its_slots(window, colluding):
+    """The target is used as often as stated, which it is not where all others throw; the farthest ones do not help."""
+    run = cj.SlidingWindow(num_clients=4 * window, window=window, num_colluding=colluding)
+    found = witnesses.trusting(Unit(run, MESSAGES, "messages", "replace-one", 40.0))
+    assert found.slots is not None
+    _, truth = target_among_shown(window, colluding, range(window), window)
+    assert found.slots.use_prob_lower <= truth
+    assert found.slots.use_prob_lower > 0.97 * truth
+    alike = dataclasses.replace(run, num_colluding=0).slots
+    assert alike is not None
+    assert found.slots.use_prob_lower >= alike.use_prob_lower
+    _, all_throw = target_among_shown(window, 0, range(window), window)
+    assert all_throw == pytest.approx(alike.use_prob_lower)
+    assert all_throw < found.slots.use_prob_lower
+
+
 def test_counting_colluders_in_occupied_slots_is_false():
     """One honest client, one colluder, one visible slot: a message that is not the colluder's is the client's."""
     told = cj.FixedWindow(num_clients=2, num_slots=1, check_in_prob=0.5, empty_slots="visible")
