@@ -24,8 +24,8 @@ from checkin_jax.numerics.counts.occupancy import deviation
 
 # Fewest slots of a target, and most slots that are seen.
 _FEWEST, MOST_SLOTS = 3, 1 << 32
-# Loads of the target's slot beyond this number are left out.
-_MOST_LOAD = 6
+# Loads of the target's slot that are rarer are left out: beyond this number, and so many standard deviations.
+_MOST_LOAD, _RARE = 6, 5.0
 # -log of the mass of a binomial law that is left out, twice; the most by which that changes a mean.
 _DEEP, _LEFT_OUT = 100.0, 1e-20
 # Thresholds, in standard deviations of the sum; cells of a number of slots.
@@ -83,7 +83,7 @@ class Rivals:
 
     @functools.cached_property
     def beside(self) -> Beside:
-        """The number of occupied slots beside the target's, given its load of 0, 1, ... or at most `_MOST_LOAD`."""
+        """The number of occupied slots beside the target's, given its load of `loads`."""
         loads, likelier, outside = self.loads, self.prob / (1.0 - self.prob), self.observed - self.own
 
         def mean(inside: np.ndarray, beyond: np.ndarray) -> np.ndarray:
@@ -108,7 +108,9 @@ class Rivals:
     @property
     def loads(self) -> np.ndarray:
         """Numbers of others in the target's slot that are followed."""
-        return np.arange(min(_MOST_LOAD, self.number) + 1.0)
+        mean = self.number * self.prob
+        most = max(math.ceil(mean + _RARE * math.sqrt(mean)), _MOST_LOAD)
+        return np.arange(min(most, self.number) + 1.0)
 
     @property
     def shown(self) -> np.ndarray:
@@ -264,7 +266,7 @@ class SummedBits(NamedTuple):
         middle = 0.5 * (low.mean + high.mean)
         inner = np.rint(middle + math.sqrt(middle * (1.0 - middle / others)) * _NODES)
         first = max(low.values[0], high.values[0], 1.0)
-        last = min(low.values[-1], high.values[-1], others - 1.0)
+        last = min(low.values[-1], high.values[-1], float(others))
         between = np.unique(np.clip(inner, first, last))
         laws = (
             poisson_binomial.trials(np.array([self.other, self.dummy]), np.array([k, others - k]))
@@ -274,7 +276,13 @@ class SummedBits(NamedTuple):
         logs = np.log(np.maximum(masses, _RESOLVED))
         # No values of all bits are less likely than that.
         ends = np.full((1, at.size), others * math.log(min(self.other, 1.0 - self.dummy)))
-        nodes, logs = np.concatenate([[0.0], between, [float(others)]]), np.concatenate([ends, logs, ends])
+        nodes, logs = np.concatenate([[0.0], between]), np.concatenate([ends, logs])
+        if between[-1] < others:
+            nodes, logs = np.append(nodes, others), np.concatenate([logs, ends])
+        else:
+            # Beyond all slots, which is never reached, the logarithm is continued without a bend.
+            step = (logs[-1:] - logs[-2:-1]) / (nodes[-1] - nodes[-2])
+            nodes, logs = np.append(nodes, others + 1.0), np.concatenate([logs, logs[-1:] + step])
         slopes = np.diff(logs, axis=0) / np.diff(nodes)[:, None]
         above, below = high.over[high.place(between)], low.under[low.place(between)]
         gap = np.where(between < high.mean, below, above)
