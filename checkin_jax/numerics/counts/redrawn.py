@@ -446,6 +446,8 @@ def beside_colluders(slots: int, window: int, neg_log_tail: float, colluding: in
     for size, factor in itertools.product(_BUDGETS, _CUTS):
         cut = factor * largest
         load, most = below.first(size * np.exp(-events), True), above.first(size * np.exp(-events), False)
+        # No share from below is above the cut.
+        most = np.maximum(most, 1.0 / cut)
         keys = _keys_less_shares(v, known, honest / m, (1.0 - 1.0 / m) * m / honest, most, events)
         totals = np.minimum.accumulate(1.0 - (keys + size * v) / m - 1e-12)
         values, numbers = _beside_known(v, known, shown, load, events)
