@@ -215,7 +215,7 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
     """T2+ or T2d for slots of two weights: the problem to evaluate; None if either kind has too few slots.
 
     Args:
-      step_counts: parts with fewer steps than the stages have count as one message alone.
+      step_counts: parts with fewer steps than the stages have count as one message alone, or as its shares.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
     # A level without steps is one message alone, however large its mass.

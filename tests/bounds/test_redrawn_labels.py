@@ -833,3 +833,13 @@ def test_labels_are_drawn_anew_for_either_relation(relation):
     unit = Unit(protocol, cj.PureLDP(epsilon0=1.0), "messages", relation, 30.0, None)
     found = theorems._weighted(unit, staged_clones.AnyMessage(1.0))
     assert {each.window for each in getattr(found, "bounds", (found,))} == {None, 300}
+
+
+def test_few_colluders_hardly_raise_the_shares_of_large_windows():
+    """Where hardly any share is above the mean one of colluders' slots, shares are cut far above it."""
+    m = 10**6
+    for colluding in (10, 1000):
+        levels = redrawn.beside_colluders(m, m, 31.0, colluding)
+        assert levels is not None
+        spread = math.sqrt(redrawn._squares(levels)[0] / m) / levels.totals[0]
+        assert 1.0 <= spread / (1.0 - math.exp(-1.0)) <= 1.01

@@ -72,6 +72,20 @@ def throws_of(window: int) -> dict[tuple, F]:
     return law
 
 
+def test_a_rare_level_of_few_large_shares_is_more_than_one_message():
+    """Twenty shares of a half; a level of fewer steps than the stages have."""
+    p, mass, far = math.e, 0.2, np.array([0.01, 0.1, 0.35])
+    levels = np.array([700.0, 2.0]), np.ones((2, 1)), np.array([100.0, 20.0]), np.array([[100.0], [0.0]])
+    one = WeightedSteps(*map(host, (*levels, np.array([0.6, mass]), 0.6)))
+    found = staged_clones.weighted(one, staged_clones.AnyMessage(1.0), 2.0)
+    assert found is not None
+    bound = convex.chords(*found.profile(), np.log1p(far))
+    alone = (p - 1.0 - far) / (p + 1.0)
+    rare = np.array([mass * oracle.game_value(p, 1.0 + x, 20, 18.0 * x) / 2.0 for x in far])
+    assert (np.minimum(rare, alone) <= bound).all()
+    assert (rare > 1.5 * mass * alone).all()
+
+
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
     """For every level: how often more slots are whole, or more are won at all, than it allows."""

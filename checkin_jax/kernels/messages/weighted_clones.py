@@ -89,6 +89,8 @@ def weighted(
     for mass, clients, totals, whole, parts in zip(
         step_counts.masses, step_counts.clients, step_counts.totals, step_counts.whole, step_counts.part
     ):
+        # One message alone times the sum of its shares, which rare levels' contour may miss.
+        most = alone * (whole + step_counts.weight * parts.max()) / clients * (1.0 + ROUNDING)
         if mass > 0 and whole >= stages[0].before and parts.min() >= stages[1].before:
             first = ends[0].more(whole - stages[0].before)
             starts = -clients * c_minus_1 / unit
@@ -97,9 +99,8 @@ def weighted(
                 for total, part in zip(totals, parts)
             ]
             level = np.max(cells, axis=0) * unit / clients
-            # One message alone times the sum of its shares, which rare levels' contour may miss.
-            most = alone * (whole + step_counts.weight * parts.max()) / clients * (1.0 + ROUNDING)
             found = found + mass * np.where(level >= 0.0, np.minimum(level, most), most)
         else:
-            found = found + mass * alone
+            # Beside colluders these shares may sum up to more than one.
+            found = found + mass * np.maximum(alone, most)
     return staged_games.clipped(found, alone)

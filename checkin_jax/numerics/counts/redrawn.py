@@ -9,6 +9,7 @@ negative association [docs/theory_hexagon.md, section 5]. NumPy float64.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -40,9 +41,10 @@ _CELLS, _TYPICAL = 64, 6.0
 _FEWEST, _LEAST_TOTAL, _ANY_TOTAL = 34.0, 0.3, 1e-3
 # Fewest slots for which the tails are small.
 SMALLEST = 150
-# Beside colluders: fewest honest clients of a slot, shares of the slots that excesses and shortfalls may be worth, and
-# arguments of moments, and numbers less the mean, in units of its root.
-_FEWEST_HONEST, _BUDGETS, _ORDERS = 3.0, (0.001, 0.003, 0.01, 0.03, 0.1), np.geomspace(0.05, 60.0, 100)
+# Beside colluders: fewest honest clients of a slot, shares of the slots that excesses and shortfalls may be worth,
+# factors of the least share that may be cut, and arguments of moments, and numbers less the mean, in units of its root.
+_FEWEST_HONEST, _ORDERS = 3.0, np.geomspace(0.05, 60.0, 100)
+_BUDGETS, _CUTS = (1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03, 0.1), (1.0, 1.1, 1.3, 2.0)
 _APART = np.concatenate([np.linspace(-0.5, 8.0, 100), np.geomspace(8.1, 60.0, 30)])
 # Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
 _MOST_LOAD = 20.0
@@ -432,7 +434,7 @@ def beside_colluders(slots: int, window: int, neg_log_tail: float, colluding: in
     if honest < _FEWEST_HONEST:
         return None
     below, above = deficits(window, honest), surpluses(window, honest)
-    # Larger shares are lost.
+    # Shares above any multiple of this one may be lost.
     largest = 1.0 / below.first(2.0 * m / v * np.exp(-np.array([neg_log_tail])), True)[0]
     exponents = chernoff.levels(_LEVELS, neg_log_tail)
     # Each of five events of a level has this probability.
@@ -441,20 +443,23 @@ def beside_colluders(slots: int, window: int, neg_log_tail: float, colluding: in
     shown = _left(m, honest) * (1.0 + 1e-9)
 
     beyond, choices = np.append(1.0, np.exp(-exponents)), []
-    for size in _BUDGETS:
+    for size, factor in itertools.product(_BUDGETS, _CUTS):
+        cut = factor * largest
         load, most = below.first(size * np.exp(-events), True), above.first(size * np.exp(-events), False)
+        # No share from below is above the cut.
+        most = np.maximum(most, 1.0 / cut)
         keys = _keys_less_shares(v, known, honest / m, (1.0 - 1.0 / m) * m / honest, most, events)
         totals = np.minimum.accumulate(1.0 - (keys + size * v) / m - 1e-12)
         values, numbers = _beside_known(v, known, shown, load, events)
         # Shares above those of this load: of weight 1 alone, and beside somebody known.
         numbers[:, 0] += size * v
-        over = 0.5 * size * v / np.maximum(largest - values[:, 0], 1e-300)
+        over = 0.5 * size * v / np.maximum(cut - values[:, 0], 1e-300)
         numbers = np.insert(numbers, 0, over, axis=1)
-        values = np.insert(values, 0, largest, axis=1)
-        usable = np.isfinite(values.sum(axis=1)) & (values[:, 1] < largest) & (totals >= _LEAST_TOTAL)
+        values = np.insert(values, 0, cut, axis=1)
+        usable = np.isfinite(values.sum(axis=1)) & (values[:, 1] < cut) & (totals >= _LEAST_TOTAL)
         last = np.count_nonzero(np.logical_and.accumulate(usable))
         if last:
-            lost = float(beyond[last] * largest + np.exp(-neg_log_tail))
+            lost = float(beyond[last] * cut + np.exp(-neg_log_tail))
             masses, numbers = -np.diff(beyond[: last + 1]), np.ceil(numbers[:last] * (1.0 + 1e-12))
             choices.append(Redrawn(masses, totals[:last], values[:last], numbers, lost))
     usual = max(shown * (m / honest) ** 2, float(_share(np.array(honest / m))) ** 2)
@@ -546,5 +551,6 @@ def in_common_slots(
 
 
 def _squares(found: Redrawn) -> np.ndarray:
-    """Sums of the squared shares, [levels]."""
-    return (np.square(found.values) * found.numbers).sum(axis=1)
+    """Sums of the squared shares, of two kinds, [levels]."""
+    values, numbers = found.two_kinds
+    return (np.square(values) * numbers).sum(axis=1)
