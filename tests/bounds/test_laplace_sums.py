@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from numpy.polynomial import Polynomial
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
@@ -17,6 +18,7 @@ from checkin_jax.accounting.bounds.profiles import summed_laplace
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics.counts.summed_noise import (
+    _FEW_TERMS,
     ERROR,
     _few,
     _log_density,
@@ -159,6 +161,19 @@ def test_the_expansion_of_the_density_is_accurate(number):
             assert abs(float(truth - float(_log_density(number + 1, np.array(x))))) > 1e-6
 
 
+def test_the_remainder_of_the_expansion_is_bounded_for_all_x():
+    """Olver's bound 2 exp(2 V(u_1)/nu) V(u_5)/nu^5, V the variation over t in (0, 1); not with a term less."""
+    x = Polynomial([0.0, 1.0])
+    terms, places = [Polynomial([1.0])], np.linspace(0.0, 1.0, 100_001)
+    for _ in range(5):
+        last = terms[-1]
+        terms.append(0.5 * x**2 * (1.0 - x**2) * last.deriv() + (0.125 * (1.0 - 5.0 * x**2) * last).integ())
+    variation = [float(np.abs(np.diff(each(places))).sum()) for each in terms]
+    order = _FEW_TERMS + 0.5
+    bounds = [2.0 * math.exp(2.0 * variation[1] / order) * variation[m] / order**m for m in (4, 5)]
+    assert bounds[1] < 2e-13 < 0.1 * ERROR < bounds[0]
+
+
 EQUAL = [([0.2] * 39, 0.2), ([0.05] * 299, 0.05), ([1.0] * 29, 1.0), ([0.4] * 1199, 0.4)]
 UNEQUAL = [([0.2] * 30 + [0.7] * 9, 0.7), ([0.1, 0.5, 0.9], 0.9), ([0.05] * 400 + [0.6] * 700, 0.6)]
 
@@ -221,6 +236,28 @@ def test_sums_of_many_messages_are_sharp():
     assert any("fewer messages bring less noise" in each for each in g.assumptions)
     single = cj.account(run, cj.Laplace(epsilon0=4.3), delta=1e-8)
     assert single.lower > 1.5 * g.epsilon
+
+
+def test_rare_numbers_of_messages_matter_for_a_small_delta():
+    """Fewer than ten of sixty clients send with a probability of 1e-8, far above delta."""
+    run = cj.ShuffledCheckIn(num_clients=60, check_in_prob=0.5)
+    g = cj.account(run, cj.Laplace(epsilon0=20.0), delta=1e-20, view="aggregate")
+    assert g.lower < g.epsilon < 1.01 * g.lower
+
+
+@pytest.mark.parametrize("epsilon0", [1.0, 10.0])
+def test_no_number_of_messages_lowers_what_others_leak(epsilon0):
+    """At losses that a number does not reach, its event is empty."""
+    losses = epsilon0 * np.linspace(0.0, 1.1, 23)
+    numbers = numbers_seen(0.1, Others(np.array([0.1]), np.array([299.0])), 54.0)
+    for order in range(2):
+        each = [
+            laplace_at_one_record(Numbers(*(part[here : here + 1] for part in numbers)), epsilon0)
+            for here in range(numbers.number.size)
+        ]
+        for found in (*each, laplace_at_one_record(numbers, epsilon0)):
+            apart, mass = (np.asarray(part) for part in found.lower(losses)[order])
+            assert (apart - np.expm1(losses) * mass >= -1e-8 * apart).all()
 
 
 def test_averages_of_slots_have_no_bound_of_the_sum():

@@ -46,8 +46,8 @@ _NEAR = 0.5
 # enough.
 _CELL_COUNT, SMALL_MU = 128, 1e-3
 _NODES = 16
-# Runs of the number of summed messages; as a share of its rate, how seldom the target sends in those left out.
-_RUNS, _SELDOM = 96, 1e-12
+# Runs of the number of summed messages.
+_RUNS = 96
 # With others at a third record: largest step in standard deviations of the sum, and passes to find it.
 _MOST_STEP, _PASSES = 3.0, 4
 
@@ -339,12 +339,12 @@ class Numbers(NamedTuple):
 def numbers_seen(rate: float, others: Others, neg_log_tail: float) -> Numbers:
     """Runs of the number of messages, each filled up to its largest number, a post-processing.
 
-    rate: of the target. others: rates of all others.
+    rate: of the target. others: rates of all others. Runs in which the target sends too seldom to matter are left out.
     """
     runs = Runs(poisson_binomial.law(others.trials, neg_log_tail), _RUNS)
     sent = rate * runs.lower * (1.0 - 1e-14)
     seen = ((1.0 - rate) * runs.next_upper + rate * runs.upper) * (1.0 + 1e-14)
-    often = sent > _SELDOM * rate
+    often = sent > rate * math.exp(-neg_log_tail)
     return Numbers(runs.last[often], sent[often], seen[often])
 
 
@@ -377,10 +377,13 @@ class SumsAtOneRecord(OwnEvents):
         c = np.exp(np.minimum(np.asarray(loss, dtype=np.float64), MAX_LOSS))
         forward, backward = np.zeros((2, *c.shape)), np.zeros((2, *c.shape))
         for ratios, apart, more, no_more in self._events:
+            # Where the best threshold leaks nothing, the event of this number is empty.
             last = np.searchsorted(ratios, c, side="right") - 1
-            forward += np.stack([apart[last], more[last]])
+            leaks = apart[last] > (c - 1.0) * more[last]
+            forward += np.where(leaks, np.stack([apart[last], more[last]]), 0.0)
             last = np.searchsorted(ratios, 1.0 / c) - 1
-            backward += np.where(last >= 0, np.stack([apart[last], no_more[last]]), 0.0)
+            leaks = (last >= 0) & (c * apart[last] > (c - 1.0) * no_more[last])
+            backward += np.where(leaks, np.stack([apart[last], no_more[last]]), 0.0)
         less, more = 1.0 - _EVENTS, 1.0 + _EVENTS
         return (
             (less * forward[0], more * forward[1]),
