@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import checkin_jax as cj
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import summed_rivals
 from checkin_jax.accounting.bounds.windows.summed_rivals import (
     CompetingSum,
@@ -182,3 +183,14 @@ def test_the_largest_number_of_slots_is_quick_and_no_nan():
     witness = CompetingSum(sliding(slots, slots, slots), (bits(1.0),), 1.0, False)
     assert all(np.isfinite(each).all() for line in witness.lower(LOSSES) for each in line)
     assert witness.lower(np.zeros(1))[0][0][0] > 0.0
+
+
+@pytest.mark.parametrize("randomizer", [cj.L2Mechanism(epsilon0=1.0), cj.Gaussian(noise_multiplier=4.0)])
+def test_crowded_slots_are_left_out(randomizer):
+    """Loads of millions are not followed, which no memory holds; loads of thousands are."""
+    for clients, followed in ((10**12, False), (10**8, True)):
+        run = cj.FixedWindow(num_clients=clients, num_slots=10**5)
+        unit = Unit(run, randomizer, "messages", "replace-one", 40.0)
+        others = summed_rivals.rivals(unit)
+        assert (others is not None) == followed
+        assert others is None or others.loads.size < 10**5

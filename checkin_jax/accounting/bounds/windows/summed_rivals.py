@@ -26,6 +26,8 @@ from checkin_jax.numerics.counts.occupancy import deviation
 _FEWEST, MOST_SLOTS = 3, 1 << 32
 # Loads of the target's slot that are rarer are left out: beyond this number, and so many standard deviations.
 _MOST_LOAD, _RARE = 6, 5.0
+# Largest mean load: memory grows with it.
+_CROWDED = 1e4
 # -log of the mass of a binomial law that is left out, twice; the most by which that changes a mean.
 _DEEP, _LEFT_OUT = 100.0, 1e-20
 # Thresholds, in standard deviations of the sum; cells of a number of slots.
@@ -120,7 +122,7 @@ class Rivals:
 
 
 def rivals(unit: Unit) -> Rivals | None:
-    """Those of the unit; None where rates differ, empty slots are visible, or for few slots."""
+    """Those of the unit; None where rates differ, empty slots are visible, or for few slots, or crowded ones."""
     slots, choices, window = unit.slots, unit.protocol.used_slot_choices, unit.protocol.sliding_window
     if slots is None or not slots.hidden or not _FEWEST <= slots.number <= unit.observed_slots <= MOST_SLOTS:
         return None
@@ -133,7 +135,7 @@ def rivals(unit: Unit) -> Rivals | None:
     else:
         return None
     # Where others are hardly ever there, nobody competes.
-    if others * prob * slots.number < 1.0:
+    if others * prob * slots.number < 1.0 or others * prob > _CROWDED:
         return None
     return Rivals(unit.observed_slots, slots.number, others, prob, shared)
 
