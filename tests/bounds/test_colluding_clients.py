@@ -225,6 +225,20 @@ def test_neighbours_who_stay_away_leave_the_target_its_slots(window, colluding):
     assert all_throw < found.slots.use_prob_lower
 
 
+def test_a_colluder_leaves_the_lower_end_of_none():
+    """It may do as the others do, where only the client's own randomizer bounds epsilon from above, too."""
+    ends = [
+        cj.account(
+            cj.SlidingWindow(num_clients=1999, window=1000, num_colluding=colluding),
+            cj.L2Mechanism(epsilon0=1.0),
+            delta=DELTA,
+            bounds="fast",
+        ).lower
+        for colluding in (0, 1)
+    ]
+    assert ends[1] >= 0.999 * ends[0]
+
+
 def test_counting_colluders_in_occupied_slots_is_false():
     """One honest client, one colluder, one visible slot: a message that is not the colluder's is the client's."""
     told = cj.FixedWindow(num_clients=2, num_slots=1, check_in_prob=0.5, empty_slots="visible")

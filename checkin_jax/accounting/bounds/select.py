@@ -209,20 +209,20 @@ def _choose(unit: Unit, bounds: str | tuple[str, ...]) -> Chosen:
             return Chosen(LocalOnly(local), (), unit)
         return own._replace(bound=reported(own.bound, unit.rate))
     built = built_bounds(unit, bounds)
+    honest = witnesses.trusting(unit)
+    trusted = [] if honest is unit else [made for _, made in built_bounds(honest, FAST_ONES)]
     if relation != REPLACE:
         if not built:
             why = f"no bound is known for {randomizer.description}"
             raise _validate.error(f"{REPLACE!r} here: {why}", neighboring_relation=relation)
         known = [made for _, made in built]
     elif not built:
-        return Chosen(LocalOnly(local, witnesses.of_unit(unit, ())), (), unit)
+        return Chosen(LocalOnly(local, witnesses.of_unit(unit, (), trusted)), (), unit)
     else:
         # Any view is a post-processing of the named messages.
         in_slots = unit.slots is not None or unit.protocol.used_slot_choices is not None
         beside = isinstance(local, LocalMessages) or (unit.epsilon0 is None and in_slots)
         known = [made for _, made in built] + ([local] if beside else [])
-    honest = witnesses.trusting(unit)
-    trusted = [] if honest is unit else [made for _, made in built_bounds(honest, FAST_ONES)]
     pairs = witnesses.of_unit(unit, [made for _, made in built], trusted)
     if len(known) == 1 and list(map(id, pairs)) == list(map(id, known[0].witnesses)):
         found = known[0]
