@@ -89,7 +89,8 @@ def _largest(
 def _key_left(t: np.ndarray, rate: float) -> np.ndarray:
     """log E e^(t (1 - E)), E the smaller of 1 and an exponential variable of this rate."""
     more = np.where(rate + t == 0.0, 1e-300, rate + t)
-    return np.log1p(rate * np.expm1(more) / more) - rate
+    with np.errstate(over="ignore"):
+        return np.log1p(rate * np.expm1(more) / more) - rate
 
 
 class _Tails(NamedTuple):
