@@ -558,11 +558,11 @@ class CountedSteps:
         """Least values, and laws, of the number of steps beyond the threshold if so many of them have `prob`."""
         rest, none, found = self.epoch.finished - own, self.probs.none, []
         for some, others, here, there in zip(rest, own, self._windows(rest, none), self._windows(own, prob)):
-            parts = (
+            without, beyond = (
                 np.exp(np.asarray(binomial.log_pmf(window, number, at)))
                 for window, number, at in ((here, some, none), (there, others, prob))
             )
-            found.append((int(here[0] + there[0]), np.convolve(*parts)))
+            found.append((int(here[0] + there[0]), np.convolve(without, beyond)))
         return found
 
     @functools.cached_property

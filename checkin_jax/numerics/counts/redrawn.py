@@ -276,7 +276,8 @@ def _moments(window: int, honest: float) -> tuple[float, _Sum, _Sum]:
     keys = (m - 1.0) * _left(m, honest)
     # Moments of numbers of clients stay finite.
     number = honest * (1.0 + keys) / m
-    return m, *(_Sum(mean, np.minimum(_ORDERS / np.sqrt(mean), 6.0)) for mean in (number, keys))
+    clients, sums = (_Sum(mean, np.minimum(_ORDERS / np.sqrt(mean), 6.0)) for mean in (number, keys))
+    return m, clients, sums
 
 
 def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
