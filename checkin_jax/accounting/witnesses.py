@@ -62,7 +62,7 @@ from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.accounting.bounds.windows.small_windows import SmallWindow
 from checkin_jax.accounting.bounds.windows.window_witnesses import MOST_COUNTED, CompetingBits, throws
 from checkin_jax.numerics.counts import chernoff, occupancy
-from checkin_jax.protocols import REPLACE, SlidingWindow, SlotChoices, Slots
+from checkin_jax.protocols import REPLACE, SlotChoices, Slots
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 
 # From _FEW messages on the _TRIED laws of largest variance are tried, and those with _NEARLY as much.
@@ -130,10 +130,13 @@ def trusting(unit: Unit) -> Unit:
         return unit
     clients = protocol.honest if unit.common_slots else protocol.num_clients
     trusting = dataclasses.replace(protocol, num_clients=clients, num_colluding=0)  # type: ignore[call-arg]
-    if isinstance(trusting, SlidingWindow) and unit.randomizer.gaussian_mu is None:
-        told = {each.name: getattr(trusting, each.name) for each in dataclasses.fields(trusting)}
-        trusting = _Deserted(**told, absent=protocol.num_colluding)
-    return unit if trusting.slots is None else dataclasses.replace(unit, protocol=trusting)
+    found = dataclasses.replace(unit, protocol=trusting)
+    window, shown = trusting.sliding_window, found.slots
+    if shown is None:
+        return unit
+    if window is None or unit.randomizer.gaussian_mu is not None:
+        return found
+    return dataclasses.replace(found, least_used=_used_if_deserted(shown, window, protocol.num_colluding))
 
 
 def _beside_colluders(unit: Unit, colluding: int) -> list[Witness]:
@@ -234,20 +237,13 @@ def _honest_beyond(window: int, colluding: int) -> tuple[np.ndarray, np.ndarray]
     return slots, fewest + beyond
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Deserted(SlidingWindow):
-    """Sliding windows whose target's nearest neighbours, so many, are in none of its slots."""
-
-    absent: int = 0
-
-    @property
-    def slots(self) -> Slots | None:
-        shown, (number, honest) = super().slots, _honest_beyond(self.window, self.absent)
-        if shown is None or shown.number < self.window:
-            return shown
-        won = np.array([win_prob(int(each), 1.0 / self.window) for each in honest])
-        used = float(number @ won) / self.window * (1.0 - 1e-11)
-        return shown._replace(use_prob_lower=max(shown.use_prob_lower, used))
+def _used_if_deserted(shown: Slots, window: int, absent: int) -> float:
+    """Least probability that the target's message is used, if so many nearest neighbours are in none of its slots."""
+    if shown.number < window:
+        return 0.0
+    number, honest = _honest_beyond(window, absent)
+    won = np.array([win_prob(int(each), 1.0 / window) for each in honest])
+    return float(number @ won) / window * (1.0 - 1e-11)
 
 
 def _shown_by_honest(slots: int, honest: int, prob: float, told: float = 1.0) -> list[tuple[int, float]]:

@@ -23,6 +23,7 @@ class Unit:
       view, relation: of `protocols.VIEWS` and `protocols.RELATIONS`.
       neg_log_tail: -log of the negligible mass.
       client_rate: where rates differ, an upper bound on the target client's rate; None: the largest rate.
+      least_used: a lower bound on the probability that the target's message is used; 0: that of the protocol.
     """
 
     protocol: CheckInProtocol
@@ -31,6 +32,7 @@ class Unit:
     relation: str
     neg_log_tail: float
     client_rate: float | None = None
+    least_used: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -67,7 +69,10 @@ class Unit:
     @property
     def slots(self) -> Slots | None:
         """Slots of the target; None in the local view."""
-        return None if self.view == "local" else self.protocol.slots_of(self.client_rate)
+        shown = None if self.view == "local" else self.protocol.slots_of(self.client_rate)
+        if shown is None or self.least_used <= shown.use_prob_lower:
+            return shown
+        return shown._replace(use_prob_lower=self.least_used)
 
     @property
     def averaged(self) -> Unit | None:
