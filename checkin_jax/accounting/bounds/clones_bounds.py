@@ -246,7 +246,9 @@ class Clones:
     def ternary(self) -> OfMixture:
         """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""
         draws = self.cover.draws(self.neg_log_tail)
-        labels = None if draws is None else draws.labelled(third_record_laws(self.epsilon0, 3))
+        labels = None
+        if draws is not None and self.epsilon0 > 0.0:
+            labels = draws.labelled(third_record_laws(self.epsilon0, 3))
         return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True, labels)
 
     def binary(self) -> Binary:
