@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.interface import (
     binary_laws,
     bucket_count,
 )
-from checkin_jax.accounting.bounds.messages.cover import StepCover, largest_loss
+from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws, largest_loss
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
 from checkin_jax.kernels.execution.blockwise import at_losses
 from checkin_jax.numerics.counts import occupancy
@@ -245,15 +245,13 @@ class Clones:
 
     def ternary(self) -> OfMixture:
         """Witness: 3-ary randomized response, all other clients (and dummies) at a third record."""
-        draws = self.cover.draws(self.neg_log_tail)
         labels = None
-        if draws is not None and self.epsilon0 > 0.0:
-            labels = draws.labelled(third_record_laws(self.epsilon0, 3))
+        if self.epsilon0 > 0.0:
+            labels = equal_draws(self.cover, third_record_laws(self.epsilon0, 3), self.neg_log_tail)
         return OfMixture(self, self._mixture(False), THIRD_RECORD, TERNARY, True, labels)
 
     def binary(self) -> Binary:
         mass = self.neg_log_tail
         messages = self.cover.messages(self.epsilon0, mass, MESSAGE_BUCKETS)
-        draws = self.cover.draws(mass)
-        labels = None if draws is None else draws.labelled(binary_laws(self.epsilon0))
+        labels = equal_draws(self.cover, binary_laws(self.epsilon0), mass)
         return Binary(self, messages, self.epsilon0, mass, self.cover.known, labels)

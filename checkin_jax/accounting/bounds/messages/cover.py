@@ -45,12 +45,6 @@ class Draws(NamedTuple):
     weight: np.ndarray
     rate: float
 
-    def labelled(self, laws: LabelLaws) -> EqualDraws | None:
-        """Draws of labels of these laws; None if their number is random."""
-        if self.weight.size > 1 or self.weight[0] < 1.0:
-            return None
-        return EqualDraws(int(self.number[0]), self.rate, float(self.use_prob[0]), laws)
-
 
 def largest_loss(epsilon0: float, used: float) -> float:
     """log(1 - rho + rho e^epsilon0), rounded up: the loss when every slot shows the label that x favours."""
@@ -292,3 +286,11 @@ class Occupied(_InSlots):
 
 
 StepCover = Shuffled | UniformSlot | Occupied | ClientPool
+
+
+def equal_draws(cover: StepCover, laws: LabelLaws, neg_log_tail: float) -> EqualDraws | None:
+    """Draws of a witness, with labels of these laws; None unless their number is fixed and their rate is one."""
+    draws = cover.draws(neg_log_tail)
+    if draws is None or draws.weight.size > 1 or draws.weight[0] < 1.0:
+        return None
+    return EqualDraws(int(draws.number[0]), draws.rate, float(draws.use_prob[0]), laws)

@@ -15,7 +15,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture, third_record_laws
 from checkin_jax.accounting.bounds.interface import Witness, binary_laws
-from checkin_jax.accounting.bounds.messages.cover import StepCover
+from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
 from checkin_jax.kernels import host, mixture_profiles
 from checkin_jax.kernels.messages import equal_steps
@@ -70,7 +70,7 @@ class KaryBound(HiddenSteps):
         if draws is None:
             return ()
         if self.num_values == 2:
-            labels = draws.labelled(binary_laws(self.epsilon0))
+            labels = equal_draws(self.step_cover, binary_laws(self.epsilon0), mass)
             messages = self.step_cover.messages(self.epsilon0, mass)
             return (Binary(self, messages, self.epsilon0, mass, equal_draws=labels),)
         p = math.exp(self.epsilon0)
@@ -89,7 +89,7 @@ class KaryBound(HiddenSteps):
         )
         mixture = Mixture(law, self.epsilon0, mass, coarsest=_BUCKETS)
         name = "k-ary randomized response, all others at a third record"
-        labels = draws.labelled(third_record_laws(self.epsilon0, self.num_values))
+        labels = equal_draws(self.step_cover, third_record_laws(self.epsilon0, self.num_values), mass)
         return (OfMixture(self, mixture, name, equal_draws=labels),)
 
     @property

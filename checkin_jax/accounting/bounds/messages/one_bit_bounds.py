@@ -17,7 +17,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixture
 from checkin_jax.accounting.bounds.interface import UnitBound, Witness, binary_laws
-from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover
+from checkin_jax.accounting.bounds.messages.cover import Shuffled, StepCover, equal_draws
 from checkin_jax.accounting.bounds.messages.total_variation import (
     HiddenSteps,
     most_total_variation,
@@ -56,7 +56,7 @@ def fair_bits(
         host(0.5 / rare * ones),
     )
     mixture = Mixture(law, epsilon0, neg_log_tail, coarsest=_BUCKETS)
-    labels = draws.labelled(binary_laws(epsilon0, np.full(2, 0.5)))
+    labels = equal_draws(step_cover, binary_laws(epsilon0, np.full(2, 0.5)), neg_log_tail)
     return OfMixture(grid_bound, mixture, FAIR_BITS, equal_draws=labels)
 
 
@@ -114,8 +114,7 @@ class OneBitCheckIn(HiddenSteps):
         if self.differ < 1.0:
             return ()
         messages = self.step_cover.messages(self.epsilon0, self.neg_log_tail)
-        draws = self.step_cover.draws(self.neg_log_tail)
-        labels = None if draws is None else draws.labelled(binary_laws(self.epsilon0))
+        labels = equal_draws(self.step_cover, binary_laws(self.epsilon0), self.neg_log_tail)
         return (Binary(self, messages, self.epsilon0, self.neg_log_tail, equal_draws=labels),)
 
     @property
