@@ -251,10 +251,16 @@ def brackets_on_the_host(small: bool) -> Row:
 
 def brackets_on_the_device(small: bool) -> list[Row]:
     """Brackets a second by the device's kernels, the host's share included; and some against `account`."""
+    return [row for randomizer in (cj.PureLDP, cj.L2Mechanism) for row in brackets_of(randomizer, small)]
+
+
+def brackets_of(randomizer: type[cj.PureLDP | cj.L2Mechanism], small: bool) -> list[Row]:
+    """Rows of one randomizer."""
     table = kinds.check_ins(8 if small else 50_000, seed=2)
     every, devices = np.arange(len(table["delta"])), jax.local_devices()
-    results = Results(Question("bracket", cj.ShuffledCheckIn), len(every))
-    first, again = (seconds(lambda: on_devices(table, every, devices, results)) for _ in range(2))
+    question = Question("bracket", cj.ShuffledCheckIn, randomizer)
+    results = Results(question, len(every))
+    first, again = (seconds(lambda: on_devices(question, table, every, devices, results)) for _ in range(2))
     answered = np.flatnonzero(np.isfinite(results.columns["epsilon"]))
     others = f"the other {len(every) - len(answered):,} rows are the host's"
     result = f"{len(answered) / again:.0f} a second, after {first - again:.0f} s of compiling; {others}"
@@ -264,7 +270,7 @@ def brackets_on_the_device(small: bool) -> list[Row]:
             cj.ShuffledCheckIn(
                 **{name: table[name][i].item() for name in ("num_clients", "check_in_prob", "num_rounds")}
             ),
-            cj.PureLDP(epsilon0=table["epsilon0"][i].item()),
+            randomizer(epsilon0=table["epsilon0"][i].item()),
             delta=table["delta"][i].item(),
         )
         for i in compared
@@ -275,9 +281,10 @@ def brackets_on_the_device(small: bool) -> list[Row]:
     told = SAME if (upper >= ends[:, 1]).all() and (lower <= ends[:, 0]).all() else WRONG
     ratios = [f"{ratio.min():.4f} to {ratio.max():.4f}" for ratio in (upper / ends[:, 0], lower / ends[:, 1])]
     agreed = f"{told}: upper ends {ratios[0]} of it, lower ones {ratios[1]}"
+    what = "" if randomizer is cj.PureLDP else f" of {randomizer.__name__}"
     return [
-        Row(f"{len(answered):,} composed brackets, the device", first, again, result),
-        Row(f"{len(compared)} of them by account", spent, spent, agreed),
+        Row(f"{len(answered):,} composed brackets{what}, the device", first, again, result),
+        Row(f"{len(compared)} of them{what} by account", spent, spent, agreed),
     ]
 
 

@@ -28,7 +28,7 @@ from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
 from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p, power_series
-from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, xp
+from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, times_each, xp
 from checkin_jax.kernels.round_off import UNIT
 
 # Floor of |M| of one step, relative to M(t); its effect is counted.
@@ -62,7 +62,7 @@ class ContourSum(NamedTuple):
 
 def nodes(contour: Contour, points: int) -> Array:
     """theta_k for k = 0 .. points - 1, complex, [..., points]; negative k are conjugates."""
-    frequency = 2.0 * math.pi / contour.period[..., None] * xp.arange(points, dtype=xp.float64)
+    frequency = times_each(2.0 * math.pi / contour.period, xp.arange(points, dtype=xp.float64))
     return complex_of(xp.broadcast_to(contour.order[..., None], frequency.shape), frequency)
 
 
@@ -72,13 +72,11 @@ def multiplicity(points: int) -> Array:
 
 
 def second(z: Array) -> Array:
-    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for complex z; modulus at most its value at Re z."""
+    """(e^z - 1 - z) / z^2 = int_0^1 (1 - u) e^{u z} du for real or complex z; modulus at most its value at Re z."""
     if of_jax(z):
-        near = xp.abs(z) < 1.0
+        near, exp = xp.abs(z) < 1.0, complex_exp if xp.iscomplexobj(z) else xp.exp
         inner, outer = xp.where(near, z, 0.0), xp.where(near, 1.0, z)
-        return xp.where(
-            near, power_series(_SERIES, inner), (complex_exp(outer) - 1.0 - outer) / (outer * outer)
-        )
+        return xp.where(near, power_series(_SERIES, inner), (exp(outer) - 1.0 - outer) / (outer * outer))
     near, found = np.abs(z) < 1.0, np.empty(z.shape, dtype=z.dtype)
     outer = z[~near]
     found[near], found[~near] = (
@@ -175,7 +173,8 @@ def inaccuracy(total: ContourSum) -> Array:
 
 def weights(contour: Contour, theta: Array) -> Array:
     """1 / (L |theta|^2), for each frequency that a node represents."""
-    return multiplicity(theta.shape[-1]) / (contour.period[..., None] * xp.square(xp.abs(theta)))
+    number = xp.where(xp.imag(theta) == 0.0, 1.0, 2.0)
+    return number / (contour.period[..., None] * xp.square(xp.abs(theta)))
 
 
 def last(contour: Contour, points: int) -> Array:
@@ -214,7 +213,8 @@ def lasting(
     above = xp.max((squared(excess) + wrong - top) / (1.0 + top), axis=-2)
     # NaN is kept.
     small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])
-    kept = xp.flatnonzero(~xp.all(small, axis=0))
+    # Under JAX the number of nodes is known beforehand.
+    kept = xp.arange(theta.shape[-1]) if of_jax(theta) else np.flatnonzero(~np.all(small, axis=0))
     # All 1 / (L |theta|^2) are at most the first one and an integral.
     every = 1.0 / (contour.period * xp.square(contour.order)) + 0.5 / contour.order
     return kept, math.exp(-59.0) * every + last(contour, theta.shape[-1])

@@ -1,4 +1,4 @@
-"""Brackets of composed check-ins of eps0-LDP messages on accelerators: a lane a row, in a few compiled programs.
+"""Brackets of composed check-ins of eps0-LDP or one-bit messages on accelerators: a lane a row, in a few programs.
 
 The bounds and witnesses are those of `account`; `kernels.composition.composed_contour` composes them.
 Rows whose bounds have no kernel here, and those that a lane answers with less than `account`, are left to the host.
@@ -24,6 +24,7 @@ from checkin_jax.accounting.bounds import clones_bounds
 from checkin_jax.accounting.bounds.clones_bounds import SPREADS
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
+from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture_profiles, tails
@@ -32,18 +33,21 @@ from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
 from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.kernels.messages import staged_games
+from checkin_jax.kernels.messages import one_bit_profile, staged_games
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message
 from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.protocols import REPLACE
-from checkin_jax.sweeps.curves import pure_at_one_rate
+from checkin_jax.randomizers import L2Mechanism, OneBit
+from checkin_jax.sweeps.curves import any_pure, at_one_rate
 from checkin_jax.sweeps.formulas import OneRate
 from checkin_jax.sweeps.results import Question, Results
 
 METHOD = "contour integral"
 # Lanes per call on a device: for a few rows, and for many, of a gigabyte or two of memory; rows prepared at a time.
 _LANES, _AT_ONCE = (8, 256), 2048
+# Randomizers whose messages are one bit, which tells any two records apart.
+_ONE_BIT = L2Mechanism, OneBit
 # The range of deltas; least epsilon0.
 _DELTAS, _LEAST_EPSILON0 = (1e-100, 0.1), 1e-3
 # Buckets of the number of labels of clones and of 3-ary randomized response.
@@ -51,6 +55,10 @@ _LABELS = 128
 # Least lower end, as a share of the upper one, of rows that are not left to the host: the bounds themselves are farther
 # apart up to epsilon0 = _SMALL, and for few messages.
 _NEAR, _NEAR_IF_SMALL, _NEAR_IF_FEW, _SMALL = 0.98, 0.95, 0.9, 1.0
+# Losses of a lane and between them.
+_BOTH = 2 * staged_clones.LOSSES
+# Losses at once for one-bit messages.
+_LOSSES_AT_ONCE = 13
 # Atoms of a law, the most that a bound or witness has.
 _ATOMS = 4 * staged_clones.LOSSES + 1
 # The first event is at this share of the second loss.
@@ -89,6 +97,16 @@ def _t1(offsets: tuple[float, ...], lane: BracketLane, losses: Array) -> Array:
     mix = mixture_profiles.buckets_upper(law, lane.neg_log_tail, _LABELS, offsets)
     tables = clones.signs(mix, lane.neg_log_tail, tails.STRIDED, False)
     return clones.profile_upper(mix, tables, losses, lane.epsilon0, tails.STRIDED[1])
+
+
+def _bits(lane: BracketLane, losses: Array) -> Array:
+    """The profile of one-bit messages, B0's."""
+    about = lane.num_clients, lane.rate, Message(lane.epsilon0, jnp.ones(()))
+
+    def some(losses: Array) -> Array:
+        return one_bit_profile.profile_upper(*about, losses, jnp.full_like(losses, jnp.inf), lane.everybody)
+
+    return jax.lax.map(some, losses.reshape(-1, _LOSSES_AT_ONCE)).ravel()
 
 
 def _t1_plus(nodes: int, lane: BracketLane) -> Array:
@@ -204,14 +222,21 @@ _Run = Callable[..., Any]
 
 
 class _Upper(NamedTuple):
-    """The upper end by T1 and, unless it is None, by a game; of one round if `single`."""
+    """The upper end by T1 or B0 and, unless it is None, by a game; of one round if `single`."""
 
-    t1: _One
+    law: _One
     game: _One | None
     single: bool
 
+    @property
+    def bound(self) -> str:
+        """Name of the bound."""
+        if self.law is _bits:
+            return OneBitCheckIn.name
+        return "clones" if self.game is None else "hexagon"
+
     def __call__(self, run: _Run, lanes: BracketLane, flags: Any) -> Any:
-        found = run(self.t1, lanes, lanes.losses), run(self.t1, lanes, lanes.between)
+        found = run(self.law, lanes, lanes.losses), run(self.law, lanes, lanes.between)
         if self.game is not None:
             found = run(_smaller, lanes, run(self.game, lanes), *found)
         return (
@@ -290,7 +315,7 @@ class _Row(NamedTuple):
     def nearer(self, upper: float) -> _Row:
         """The same row with losses just below this upper end."""
         top = min(upper, _INSIDE * float(self.lane.epsilon0))
-        losses = host(np.linspace(_BESIDE * top, top, 2 * staged_clones.LOSSES))
+        losses = host(np.linspace(_BESIDE * top, top, _BOTH))
         return self._replace(lane=self.lane._replace(losses=losses[::2], between=losses[1::2]))
 
 
@@ -312,53 +337,84 @@ def _resampled(above: np.ndarray, number: int) -> np.ndarray:
 
 def _farther(above: np.ndarray, unit: float) -> np.ndarray:
     """Values of c - 1 for the losses of a lane and between them: as dense as these, with some beyond the last."""
-    number, last = 2 * staged_clones.LOSSES, _LAST * unit
+    number, last = _BOTH, _LAST * unit
     if above[-1] >= 0.5 * last:
         return _resampled(above, number)
     farther = above[-1] * (last / above[-1]) ** (np.arange(1.0, _BEYOND + 1.0) / _BEYOND)
     return np.append(_resampled(above, number - _BEYOND), farther)
 
 
-def _row(n: float, rate: float, epsilon0: float, num_rounds: float, delta: float) -> _Row | None:
-    """The lane of a row; None if `account` has bounds for it that are not here."""
-    mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
-    steps, sums = staged_clones.AnyMessage(epsilon0), cover.sums(mass)
-    known = sums, steps, cover.everybody, mass
-    most, stages, unit = 0, _NO_STAGES, math.expm1(epsilon0)
+class _Plan(NamedTuple):
+    """The parts of a row's upper end, values of c - 1 at and between its losses, and those of its lane's game."""
+
+    law: _One
+    game: _One | None
+    above: np.ndarray
+    most: int = 0
+    stages: staged_games.Stages = _NO_STAGES
+
+
+def _plan(cover: Shuffled, epsilon0: float, mass: float) -> _Plan | None:
+    """The plan for any eps0-LDP messages; None if `account` has bounds for them that are not here."""
+    steps, sums, n = staged_clones.AnyMessage(epsilon0), cover.sums(mass), float(cover.num_clients)
+    known, unit = (sums, steps, cover.everybody, mass), math.expm1(epsilon0)
     few = few_steps.problem(*known) if cover.number <= few_steps.MOST else None
     problem = few_steps.played_or_staged(few, lambda: staged_clones.problem(*known))
     if isinstance(problem, staged_clones.GameArguments):
-        stages, nodes, above = problem.arguments[3], problem.arguments[-1], _farther(problem.above, unit)
-        game, t1 = _STAGED[nodes], _T1
-    elif not steps.idle:
-        game, t1, most = _few, _T1, _most(n, rate, -few_steps.log_rest(mass))
+        stages, nodes = problem.arguments[3], problem.arguments[-1]
+        return _Plan(_T1, _STAGED[nodes], _farther(problem.above, unit), stages=stages)
+    if not steps.idle:
+        most = _most(n, cover.rate, -few_steps.log_rest(mass))
         if most > min(few_steps.MOST, n - 1.0):
             return None
         deviation = math.sqrt(cover.number * steps.variance) * unit / n
-        above = _resampled(few_steps.tried(deviation, unit), 2 * staged_clones.LOSSES)
-    elif cover.drift <= _DRIFT:
-        game, t1 = None, _T1 if cover.drift <= SPREADS[-1][0] else _T1_ABSENT
-        deviation = math.sqrt(2.0 * rate / (n * (unit + 2.0))) * unit
-        near = staged_clones.distances(deviation, unit, mass, 2 * staged_clones.LOSSES - _SPREAD)
-        above = np.sort(np.append(near, np.geomspace(0.5 * near[1], _LAST * unit, _SPREAD)))
-    else:
+        return _Plan(_T1, _few, _resampled(few_steps.tried(deviation, unit), _BOTH), most)
+    if cover.drift > _DRIFT:
         return None
-    losses = np.log1p(above)
+    deviation = math.sqrt(2.0 * cover.rate / (n * (unit + 2.0))) * unit
+    near = staged_clones.distances(deviation, unit, mass, _BOTH - _SPREAD)
+    above = np.sort(np.append(near, np.geomspace(0.5 * near[1], _LAST * unit, _SPREAD)))
+    return _Plan(_T1 if cover.drift <= SPREADS[-1][0] else _T1_ABSENT, None, above)
+
+
+def _plan_of_bits(cover: Shuffled, epsilon0: float, mass: float) -> _Plan:
+    """The plan for one-bit messages."""
+    unit = math.expm1(epsilon0)
+    deviation = math.sqrt(cover.number * math.exp(-epsilon0)) * unit / cover.num_clients
+    near = staged_clones.distances(deviation, unit, mass, staged_clones.LOSSES)
+    return _Plan(_bits, None, _farther(near, unit))
+
+
+def _row(
+    one_bit: bool, n: float, rate: float, epsilon0: float, num_rounds: float, delta: float
+) -> _Row | None:
+    """A row; None if `account` has bounds for it that are not here."""
+    mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
+    plan = (_plan_of_bits if one_bit else _plan)(cover, epsilon0, mass)
+    if plan is None:
+        return None
+    losses = np.log1p(plan.above)
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    lane = BracketLane._make((*map(host, numbers), losses[::2], losses[1::2], host(most), stages))
-    single, (ternary, binary) = num_rounds == 1, clones_bounds.tried(cover.number, epsilon0)
+    lane = BracketLane(*map(host, numbers), losses[::2], losses[1::2], host(plan.most), plan.stages)
+    ternary, binary = (False, True) if one_bit else clones_bounds.tried(cover.number, epsilon0)
+    single = num_rounds == 1
     lower = _Lower(_ternary, single) if ternary else None, _Lower(_binary, single) if binary else None
-    return _Row(lane, _Upper(t1, game, single), lower)
+    return _Row(lane, _Upper(plan.law, plan.game, single), lower)
 
 
 def served(question: Question, names: Collection[str]) -> bool:
     """True if accelerators have kernels for brackets at these arguments."""
     known = question.what == "bracket" and question.bounds == BEST
-    return known and pure_at_one_rate(question, names, ("delta", "neighboring_relation"))
+    messages = any_pure(question, names) or question.randomizer in _ONE_BIT
+    return known and messages and at_one_rate(question, names, ("delta", "neighboring_relation"))
 
 
 def on_devices(
-    inputs: Mapping[str, np.ndarray], index: np.ndarray, devices: Sequence[Any], results: Results
+    question: Question,
+    inputs: Mapping[str, np.ndarray],
+    index: np.ndarray,
+    devices: Sequence[Any],
+    results: Results,
 ) -> np.ndarray:
     """Fills in those rows among `index`, of a question that is `served`, that lanes answer; returns them."""
     started = time.perf_counter()
@@ -369,11 +425,11 @@ def on_devices(
         if name in inputs:
             kept &= inputs[name] == usual
     columns = given.num_clients, given.rate, given.epsilon0, given.num_rounds, delta
-    rows: dict[int, _Row] = {}
+    rows, one_bit = dict[int, _Row](), question.randomizer in _ONE_BIT
 
     def prepared() -> Iterator[_Row]:
         for i in index[kept[index]].tolist():
-            if (row := _row(*(float(column[i]) for column in columns))) is not None:
+            if (row := _row(one_bit, *(float(column[i]) for column in columns))) is not None:
                 rows[i] = row
                 yield row
 
@@ -404,8 +460,7 @@ def on_devices(
 def _columns(parts: Sequence[_Upper], found: np.ndarray) -> dict[str, Any]:
     """Columns of a table from the rows' ends, [rows, 3]."""
     upper, lower = found[:, 0], found[:, 1:].max(axis=1)
-    bounds = ["clones" if part.game is None else "hexagon" for part in parts]
-    methods = [f"{bound}, {'one unit' if part.single else METHOD}" for bound, part in zip(bounds, parts)]
+    methods = [f"{part.bound}, {'one unit' if part.single else METHOD}" for part in parts]
     witnesses = np.array([clones_bounds.THIRD_RECORD, clones_bounds.Binary.name], dtype=object)
     return {
         "epsilon": upper,
@@ -422,7 +477,7 @@ def _as_account(row: _Row, upper: float, *lower: float) -> bool:
     if row.upper.game is _few:
         near = _NEAR_IF_FEW
     else:
-        near = _NEAR if lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
+        near = _NEAR if row.upper.law is _bits or lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
     if not (math.isfinite(upper) and max(lower) >= near * upper > 0.0):
         return False
     local = LocalPureLDP(float(lane.rate), float(lane.epsilon0))

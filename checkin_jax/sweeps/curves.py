@@ -83,22 +83,31 @@ def _columns(found: RenyiCurve) -> dict[str, Any]:
     return {"rdp": found.values, "method": method, "validity": "certified"}
 
 
-def pure_at_one_rate(question: Question, names: Collection[str], more: Collection[str]) -> bool:
-    """True if the arguments describe eps0-LDP messages of clients at one rate, and `more` besides."""
-    pure = question.randomizer is PureLDP or (question.randomizer is None and "epsilon0" in names)
+def any_pure(question: Question, names: Collection[str]) -> bool:
+    """True if the messages are any eps0-LDP ones."""
+    return question.randomizer is PureLDP or (question.randomizer is None and "epsilon0" in names)
+
+
+def at_one_rate(question: Question, names: Collection[str], more: Collection[str]) -> bool:
+    """True if the arguments describe messages by epsilon0, clients at one rate, and `more` besides."""
     clients = question.protocol in (ShuffledCheckIn, Shuffle)
-    return pure and clients and {*OneRate._fields, "view", *more}.issuperset(names)
+    return clients and {*OneRate._fields, "view", *more}.issuperset(names)
 
 
 def served(question: Question, names: Collection[str]) -> bool:
     """True if accelerators have a kernel for Renyi divergences at these arguments."""
-    return question.what == "rdp" and pure_at_one_rate(question, names, ("order",))
+    return question.what == "rdp" and any_pure(question, names) and at_one_rate(question, names, ("order",))
 
 
 def on_devices(
-    inputs: Mapping[str, np.ndarray], index: np.ndarray, devices: Sequence[Any], results: Results
+    question: Question,
+    inputs: Mapping[str, np.ndarray],
+    index: np.ndarray,
+    devices: Sequence[Any],
+    results: Results,
 ) -> np.ndarray:
     """Fills in those rows among `index`, of a question that is `served`, that the kernel takes; returns them."""
+    del question
     started = time.perf_counter()
     given, orders = OneRate.of(inputs), np.asarray(inputs["order"], dtype=np.float64)
     kept = (

@@ -146,7 +146,7 @@ def evaluate(
     done(len(rows) - len(left))
     kernels = device_kernels(question, rows.axes, devices)
     if kernels is not None:
-        served = kernels.on_devices(rows.axes, left, devices, results)
+        served = kernels.on_devices(question, rows.axes, left, devices, results)
         done(len(served))
         left = np.setdiff1d(left, served, assume_unique=True)
     if question.kind.at_orders:

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction as F
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -189,6 +190,19 @@ class TestB0:
             values = np.array([one_bit_profile.value_at(curve, host([each]))[0][0] for each in m])
             assert most >= values.max() * (1 - 1e-12)
             assert most <= values.max() * (1.001 if epsilon0 < 6 else 1.01)
+
+    @pytest.mark.parametrize("epsilon0", [0.3, 2.0, 7.0])
+    def test_xla_finds_the_bounds_of_numpy(self, x64, epsilon0):
+        """From the few messages of 50 clients to 1e8; where most all send, too."""
+        message = Message(host(epsilon0), host(1.0))
+        traced = jax.jit(one_bit_profile.profile_upper)
+        for n, rate in ((50.0, 0.02), (3_000.0, 0.9), (1e8, 0.01)):
+            spread = math.sqrt(n * rate * math.exp(-epsilon0)) * math.expm1(epsilon0) / n
+            above = np.append(np.linspace(0.0, 5.0, 6) * spread, 0.5 * math.expm1(epsilon0))
+            losses = np.log1p(above[above < math.expm1(epsilon0)])
+            given = host(n), host(rate), message, host(losses), host(np.full(losses.size, math.inf))
+            numpy, xla = one_bit_profile.profile_upper(*given), traced(*jax.tree.map(jnp.asarray, given))
+            np.testing.assert_allclose(xla, numpy, rtol=1e-6, atol=1e-290)
 
     @pytest.mark.parametrize("floored", [0, 1])
     def test_moduli_raised_to_the_floor_are_counted_at_every_m(self, floored):

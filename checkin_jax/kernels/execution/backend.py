@@ -94,6 +94,11 @@ def mixed(shares: Array, rows: Array) -> Array:
     return product(shares, rows.view(np.float64)).view(np.complex128)  # type: ignore[return-value]
 
 
+def times_each(values: Array, points: Array) -> Array:
+    """Products of all values [...] and points [points]; [..., points]."""
+    return values[..., None] * xp.reshape(points, (*(1,) * xp.ndim(values), -1))
+
+
 def nonzero(values: Array) -> tuple[Array, Array]:
     """Indices along both axes of the numbers that are not zero; of all numbers under JAX."""
     if of_jax(values):

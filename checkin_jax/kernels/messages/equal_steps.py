@@ -21,8 +21,8 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
-from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.backend import by_rows, complex_of, quietly, xp
+from checkin_jax.kernels.elementary import log1p, sin
+from checkin_jax.kernels.execution.backend import by_rows, complex_of, quietly, times_each, xp
 
 # Frequencies are _SIDE a + b: cosines and sines of both parts give all frequencies by one matrix product.
 _SIDE = 32
@@ -137,7 +137,7 @@ def contour(order: Array, deviation: Array, jump: Array) -> stop_loss.Contour:
 
 def _turned(phase: Array) -> tuple[Array, Array, Array]:
     """1 - cos x, sin x and x - sin x for x = phase, none of them with cancellation near 0."""
-    square, half, sine = xp.square(phase), xp.sin(0.5 * phase), xp.sin(phase)
+    square, half, sine = xp.square(phase), sin(0.5 * phase), sin(phase)
     series = phase * square * xp.polyval(xp.asarray(_CUBIC), square)
     return 2.0 * half * half, sine, xp.where(square < 1.0, series, phase - sine)
 
@@ -152,8 +152,8 @@ def excess(path: stop_loss.Contour, laws: CentredLaws, real: Array, nodes: int) 
         y - sin y = (u - sin u) + (v - sin v) + sin u (1 - cos v) + (1 - cos u) sin v.
     """
     tilt, base = path.order[..., None] * laws.at, 2.0 * math.pi / path.period[..., None] * laws.at
-    fast = _turned(base[..., None] * (_SIDE * xp.arange(nodes // _SIDE, dtype=xp.float64)))
-    slow = _turned(base[..., None] * xp.arange(_SIDE, dtype=xp.float64))
+    fast = _turned(times_each(base, _SIDE * xp.arange(nodes // _SIDE, dtype=xp.float64)))
+    slow = _turned(times_each(base, xp.arange(_SIDE, dtype=xp.float64)))
     one, nothing = xp.ones_like(slow[0]), xp.zeros_like(slow[0])
     left = xp.stack([fast[0], xp.ones_like(fast[0]), fast[1], fast[2]], axis=-3)
     right = xp.stack(
@@ -170,7 +170,7 @@ def excess(path: stop_loss.Contour, laws: CentredLaws, real: Array, nodes: int) 
     inner, before = 4 * laws.at.shape[-1], left.shape[:-3]
     left = xp.swapaxes(left.reshape(*before, inner, -1), -1, -2)
     both = (left @ right.reshape(*base.shape[:-1], 1, inner, -1)).reshape(*before, nodes, 2)
-    frequency = 2.0 * math.pi / path.period[..., None] * xp.arange(nodes, dtype=xp.float64)
+    frequency = times_each(2.0 * math.pi / path.period, xp.arange(nodes, dtype=xp.float64))
     turning = xp.sum(laws.weights * (laws.at * xp.expm1(tilt))[..., None, :], axis=-1)
     flat = xp.square(path.order)[..., None] * real
     return complex_of(

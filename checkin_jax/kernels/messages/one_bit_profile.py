@@ -15,7 +15,7 @@ node, on any branch of the logarithm, since only whole m matter. For real m, |g'
 |U_k|^2 e^{m Re U_k}, which is convex. So on [a, b] with q = max(Q(a), Q(b)), g lies below its chord plus q
 (m - a)(b - m)/2. The maximum of that is at an end of [a, b] unless |g(b) - g(a)| < q (b - a)^2 / 2. Intervals
 are halved until the maximum is known to 1e-4, or until there are _MOST. Every choice gives a bound, and the
-cost does not grow with the number of clients. NumPy only.
+cost does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
 from checkin_jax.kernels.elementary import angle, cos
-from checkin_jax.kernels.execution.backend import by_rows, quietly, xp
+from checkin_jax.kernels.execution.backend import by_rows, of_jax, quietly, xp
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message, one_bit_laws, one_bit_places
 from checkin_jax.kernels.round_off import UNIT
@@ -79,22 +81,24 @@ def value_at(curve: StopLossCurve, m: Array) -> tuple[Array, Array]:
     return scale * value, scale * xp.sum((modulus + error) * curve.bend, axis=-1)
 
 
-def _highest(width: np.ndarray, low: np.ndarray, high: np.ndarray, *bends: np.ndarray) -> np.ndarray:
+def _highest(width: Array, low: Array, high: Array, *bends: Array) -> Array:
     """Largest value between two points of a function with values low and high there and |g''| <= max Q."""
-    q = np.square(width) * np.maximum(*bends)
-    apart = np.abs(high - low)
-    inside = 0.5 * (low + high) + 0.125 * q + 0.5 * np.square(apart) / np.where(q > 0, q, 1.0)
-    inside += 1e-14 * (np.abs(low) + np.abs(high) + q)
-    return np.where(2.0 * apart >= q, np.maximum(low, high), inside)
+    q = xp.square(width) * xp.maximum(*bends)
+    apart = xp.abs(high - low)
+    inside = 0.5 * (low + high) + 0.125 * q + 0.5 * xp.square(apart) / xp.where(q > 0, q, 1.0)
+    inside += 1e-14 * (xp.abs(low) + xp.abs(high) + q)
+    return xp.where(2.0 * apart >= q, xp.maximum(low, high), inside)
 
 
 def largest(curve: StopLossCurve, others: Array, ceilings: Array) -> Array:
     """Upper bounds on g over [0, others]; not refined above `ceilings`; [losses]."""
     count = len(curve.height)
-    points = float(others) * np.linspace(0.0, 1.0, _FIRST + 1)
-    ends = [value_at(curve, host(np.full(count, m))) for m in points]
-    value, bend = (np.stack(part, axis=-1) for part in zip(*ends))
-    best = np.max(value, axis=-1)
+    points = others * np.linspace(0.0, 1.0, _FIRST + 1)
+    ends = [value_at(curve, xp.full_like(curve.height, 1.0) * m) for m in points]
+    value, bend = (xp.stack(part, axis=-1) for part in zip(*ends))
+    best = xp.max(value, axis=-1)
+    if of_jax(value):
+        return _largest_traced(curve, points, value, bend, ceilings)
     # Intervals: left end, width, g at both ends, Q at both ends; and bounds on g inside.
     intervals, bound = np.zeros((6, count, _MOST)), np.full((count, _MOST), -math.inf)
     first = points[:-1], points[1:] - points[:-1], value[:, :-1], value[:, 1:], bend[:, :-1], bend[:, 1:]
@@ -116,6 +120,42 @@ def largest(curve: StopLossCurve, others: Array, ceilings: Array) -> Array:
             intervals[:, rows, place] = each
             bound[rows, place] = _highest(*each[1:])
     return host(np.max(bound, axis=-1))
+
+
+def _largest_traced(curve: StopLossCurve, points: Array, value: Array, bend: Array, ceilings: Array) -> Array:
+    """`largest` for JAX arrays, from g and Q at the first points, [losses, points]."""
+    count, unused = len(value), ((0, 0), (0, _MOST - _FIRST))
+    left, width = (
+        jnp.broadcast_to(part, (count, _FIRST)) for part in (points[:-1], points[1:] - points[:-1])
+    )
+    first = left, width, value[:, :-1], value[:, 1:], bend[:, :-1], bend[:, 1:]
+    intervals = jnp.stack([jnp.pad(part, unused) for part in first])
+    bound = jnp.pad(_highest(*first[1:]), unused, constant_values=-math.inf)
+    every = jnp.arange(count)
+
+    def rough(bound: Array, best: Array) -> Array:
+        return (jnp.max(bound, axis=-1) > best * (1.0 + _ENOUGH)) & (best < ceilings)
+
+    def halved(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        intervals, bound, best, number = state
+        now = rough(bound, best)
+        highest = jnp.argmax(bound, axis=-1)
+        left, width, low, high, *bends = intervals[:, every, highest]
+        half, middle = 0.5 * width, left + 0.5 * width
+        value, bend = value_at(curve, middle)
+        halves = (left, half, low, value, bends[0], bend), (middle, half, value, high, bend, bends[1])
+        for place, each in zip((highest, jnp.full(count, number)), halves):
+            intervals = intervals.at[:, every, place].set(
+                jnp.where(now, jnp.stack(each), intervals[:, every, place])
+            )
+            bound = bound.at[every, place].set(jnp.where(now, _highest(*each[1:]), bound[every, place]))
+        return intervals, bound, jnp.where(now, jnp.maximum(best, value), best), number + 1
+
+    start = intervals, bound, jnp.max(value, axis=-1), jnp.asarray(_FIRST)
+    found = jax.lax.while_loop(
+        lambda state: (state[3] < _MOST) & jnp.any(rough(state[1], state[2])), halved, start
+    )
+    return jnp.max(found[1], axis=-1)
 
 
 def curve_between(
@@ -188,10 +228,13 @@ class _BitSums(NamedTuple):
 
 def _steps(at: Array, weights: Array, least: Array, most: Array, x: Array, jump: Array) -> _BitSums:
     """X, Y and t* on a good contour for `most` steps, where `least` of them matter; weights: [3, values]."""
-    path = equal_steps.contour(*equal_steps.saddle(equal_steps.CentredLaws(at, weights[:2]), most, x), jump)
+    weights = xp.broadcast_to(weights, (*at.shape[:-1], *weights.shape))
+    path = equal_steps.contour(
+        *equal_steps.saddle(equal_steps.CentredLaws(at, weights[..., :2, :]), most, x), jump
+    )
     on = equal_steps.on_nodes(path, equal_steps.CentredLaws(at, weights), 2, least, NODES)
     first, second, star = (on.step(law) for law in range(3))
-    begun = stop_loss.times(stop_loss.start(path, on.theta), star, xp.ones_like(most))
+    begun = stop_loss.times(stop_loss.start(path, on.theta), star, xp.ones_like(x))
     return _BitSums(on, begun, first, second)
 
 
