@@ -28,7 +28,7 @@ def divergence(
     """H_c of the averages of one or two slots, the target's record replaced by `other`; probs: one, or of each, the
     target's last.
     """
-    probs = (probs,) * (len(records) + 1) if isinstance(probs, float) else probs
+    each = probs if isinstance(probs, tuple) else (probs,) * (len(records) + 1)
     edges = np.linspace(-1.0 - 8.0 * std, 1.0 + 8.0 * std, 801 if slots == 1 else 251)
     width = edges[1] - edges[0]
 
@@ -44,7 +44,7 @@ def divergence(
     for law, mine in zip(laws, (target, other)):
         everyone = (*records, mine)
         for picks in product((None, *range(slots)), repeat=len(everyone)):
-            share = math.prod(1.0 - p if pick is None else p / slots for p, pick in zip(probs, picks))
+            share = math.prod(1.0 - p if pick is None else p / slots for p, pick in zip(each, picks))
             members = [[r for r, pick in zip(everyone, picks) if pick == slot] for slot in range(slots)]
             joint = np.ones(1)
             for there in members:
