@@ -13,6 +13,7 @@ from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.subsampling import averaged
 from checkin_jax.accounting.bounds.profiles import LabelProfile, of_sums
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import averaged_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
 from checkin_jax.accounting.witnesses import _by_number, _lone_messages
@@ -145,6 +146,26 @@ def test_the_bound_is_its_definition(z, slots, load):
         alone = bound.subsampled(np.array([math.log(c)]))[0]
         assert upper >= min(lattice * mass, alone) * (1.0 - 1e-3)
         assert upper <= min(lattice * mass * 1.15, alone * (1.0 + 1e-9)) + 1e-12
+
+
+@pytest.mark.parametrize("randomizer", [cj.Gaussian(noise_multiplier=0.7), cj.Laplace(epsilon0=3.0)])
+def test_a_pool_hides_as_fewer_clients_of_its_rate_do(randomizer):
+    """And a client of a smaller rate has at most its share of the divergence."""
+    rates = cj.Rates(values=[0.1, 0.02], counts=[50_000, 50_000])
+
+    def bound(check_in_prob, number=100_000, client_rate=None):
+        run = cj.AveragedUpdates(num_clients=number, num_slots=500, check_in_prob=check_in_prob)
+        unit = Unit(run, randomizer, "aggregate", "replace-one", MASS, client_rate)
+        found = theorems.t_star_averages(unit)
+        assert found is not None
+        return np.asarray(found.upper(np.linspace(0.0, 2e-3, 5)))
+
+    mixed, alike = bound(rates), bound(0.1, 60_000)
+    assert (mixed >= alike * (1.0 - 1e-6)).all()
+    assert (mixed <= alike * 1.1 + 1e-9).all()
+    slower = bound(rates, client_rate=0.02)
+    assert (slower >= 0.2 * alike * (1.0 - 1e-6)).all()
+    assert slower[0] <= 0.21 * mixed[0]
 
 
 def alone(clients: int, slots: int, prob: float) -> np.ndarray:
