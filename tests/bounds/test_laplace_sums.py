@@ -260,10 +260,21 @@ def test_no_number_of_messages_lowers_what_others_leak(epsilon0):
             assert (apart - np.expm1(losses) * mass >= -1e-8 * apart).all()
 
 
-def test_averages_of_slots_have_no_bound_of_the_sum():
-    averaged = cj.AveragedUpdates(num_clients=10**4, num_slots=10, check_in_prob=0.5)
-    with pytest.raises(ValueError, match="bounds"):
-        cj.account(averaged, cj.Laplace(epsilon0=1.0), delta=1e-6, view="aggregate", bounds="subsampling")
+@pytest.mark.parametrize("randomizer", [cj.Laplace(epsilon0=1.0), cj.Rappor(epsilon0=3.0)])
+def test_averages_of_slots_have_the_noise_of_one_slot(randomizer):
+    """Not that of all slots together, which is the same if there is one."""
+
+    def epsilon(run):
+        return cj.account(run, randomizer, delta=1e-6, view="aggregate", bounds="subsampling").epsilon
+
+    clients = {"num_clients": 400, "check_in_prob": 0.5}
+    summed = epsilon(cj.ShuffledCheckIn(**clients))
+    of_slots = [epsilon(cj.AveragedUpdates(num_slots=slots, **clients)) for slots in (1, 4, 16)]
+    # One slot shows the number of participants alone: subsampling is not counted.
+    assert summed < of_slots[0] < 0.8 * of_slots[1] < 0.8 * of_slots[2]
+    everybody = {"num_clients": 400, "check_in_prob": 1.0}
+    sure = epsilon(cj.AveragedUpdates(num_slots=1, **everybody))
+    assert sure == pytest.approx(epsilon(cj.ShuffledCheckIn(**everybody)), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ record in [-1, 1]; the adversary sees each slot's average and load.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -17,9 +17,18 @@ Strength = Callable[[int], float]  # of a slot's average, by its load
 
 
 def divergence(
-    records: tuple[float, ...], target: float, other: float, slots: int, prob: float, std: float, c: float
+    records: tuple[float, ...],
+    target: float,
+    other: float,
+    slots: int,
+    probs: float | tuple[float, ...],
+    std: float,
+    c: float,
 ) -> float:
-    """H_c of the averages of one or two slots, the target's record replaced by `other`."""
+    """H_c of the averages of one or two slots, the target's record replaced by `other`; probs: one, or of each, the
+    target's last.
+    """
+    each = probs if isinstance(probs, tuple) else (probs,) * (len(records) + 1)
     edges = np.linspace(-1.0 - 8.0 * std, 1.0 + 8.0 * std, 801 if slots == 1 else 251)
     width = edges[1] - edges[0]
 
@@ -35,7 +44,7 @@ def divergence(
     for law, mine in zip(laws, (target, other)):
         everyone = (*records, mine)
         for picks in product((None, *range(slots)), repeat=len(everyone)):
-            share = math.prod(1.0 - prob if pick is None else prob / slots for pick in picks)
+            share = math.prod(1.0 - p if pick is None else p / slots for p, pick in zip(each, picks))
             members = [[r for r, pick in zip(everyone, picks) if pick == slot] for slot in range(slots)]
             joint = np.ones(1)
             for there in members:
@@ -66,6 +75,18 @@ def statement(n: int, slots: int, prob: float, strength: Strength, c: float, eve
             masses = np.multiply.outer(masses, weights).ravel()
         found += chance * float(np.maximum(places, 0.0) @ masses) / n
     return found
+
+
+def pooled(
+    others: Sequence[float], rate: float, theta: float, slots: int, strength: Strength, c: float
+) -> float:
+    """T*'h for a target of this rate, at most theta, beside others of these rates."""
+    sizes = np.ones(1)
+    for p in others:
+        member = min(p / theta, (1.0 - p) / (1.0 - theta))
+        sizes = np.convolve(sizes, [1.0 - member, member])
+    each = [statement(size + 1, slots, theta, strength, c) for size in range(sizes.size)]
+    return rate / theta * float(sizes @ np.array(each))
 
 
 def step(profile: Profile, c: float, knots: int = 800) -> tuple[np.ndarray, np.ndarray]:

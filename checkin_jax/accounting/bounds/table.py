@@ -233,7 +233,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
-    _row("profile", "T*'", 0.7, theorems.t_star_averages, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
+    _row("profile", "T*' T*'h", 0.7, theorems.t_star_averages, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",

@@ -73,6 +73,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
+from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
 from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
@@ -86,6 +87,10 @@ _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 _RARELY_BEYOND = 0.9
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
+# G4: slots in which bits and Laplace noise are summed, at most.
+_FEW_SUMMED = 16
+# T*'h: sizes of pools, in standard deviations.
+_SIZES = (-30.0, -24.0, -20.0, -17.0, -14.0, -12.0, -10.0, *np.linspace(-8.0, 4.0, 49).tolist())
 # E+: -log of the probability of no dummy, beyond log(n/p); the largest share of dummies, in units of 1/p.
 _FEW_PER_CLONE, _MOST_DUMMIES = 3.0, 0.5
 # The same for messages of a known profile: -log of the probability of no dummy, below neg_log_tail, and its least.
@@ -366,12 +371,20 @@ def t_star(unit: Unit) -> UnitBound | None:
 def t_star_averages(unit: Unit) -> UnitBound | None:
     """Needs: averaged slots at a rate below 1, of which only averages are seen; Gaussian noise, or bits."""
     choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
-    summed = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
-    if not unit.replaced or unit.view != "aggregate" or choices is None or summed is None:
+    alone, summed = _in_its_slot(unit), profiles.of_sums(unit.randomizer, unit.neg_log_tail)
+    if alone is None or summed is None or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
-    if choices.prob >= 1.0 or (mu is not None and mu > MOST_HIDDEN_MU):
+    if choices is not None:
+        slots, others, prob = choices.num_slots, pools.certain(choices.num_clients - 1.0), choices.prob
+    else:
+        unequal, pool = unit.protocol.unequal_averaged_slot_choices, populations.widest_pool(unit, _SIZES)
+        if unequal is None or pool is None:
+            return None
+        slots, others, prob = unequal.num_slots, pool.size, pool.theta
+    if prob >= 1.0:
         return None
-    hidden = HiddenAverages(*choices, summed, unit.neg_log_tail)
+    ratio = min(unit.rate / prob * (1.0 + 1e-15), 1.0)
+    hidden = HiddenAverages(others, slots, prob, ratio, summed, alone, unit.neg_log_tail)
     return hidden if hidden.gains else None
 
 
@@ -517,13 +530,31 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
 
 
 def g4(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots of which only sums are observed; Gaussian noise; a record replaced. Unequal rates: G4h."""
-    choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
-    if choices is None:
-        return populations.g4h(unit)
-    if not unit.replaced or unit.view != "aggregate" or mu is None:
+    """Needs: averaged slots of which only sums are observed; a record replaced. At unequal rates G4h.
+
+    Gaussian noise; or bits or Laplace noise in few slots, since bounds on messages are smaller in many.
+    """
+    protocol = unit.protocol
+    choices = protocol.averaged_slot_choices or protocol.unequal_averaged_slot_choices
+    if choices is None or (unit.randomizer.gaussian_mu is None and choices.num_slots > _FEW_SUMMED):
         return None
-    return averaged(*choices, mu, unit.neg_log_tail)
+    return _in_its_slot(unit)
+
+
+def _in_its_slot(unit: Unit) -> UnitBound | None:
+    """G4, or G4h, in any number of slots."""
+    choices, mu = unit.protocol.averaged_slot_choices, unit.randomizer.gaussian_mu
+    summed = profiles.of_sums(unit.randomizer, unit.neg_log_tail)
+    if not unit.replaced or unit.view != "aggregate" or summed is None:
+        return None
+    shift = 1.0 if mu is None else mu
+    if choices is None:
+        counted = populations.g4h(unit, shift)
+    else:
+        counted = averaged(*choices, shift, unit.neg_log_tail)
+    if counted is None or mu is not None:
+        return counted
+    return SubsampledMessages(counted, unit.rate, summed)
 
 
 def local(unit: Unit) -> UnitBound:

@@ -129,11 +129,18 @@ def poisson_tail(count: np.ndarray | float, mean: np.ndarray | float) -> np.ndar
     return np.exp(-mean * ((1.0 + apart) * ratio - apart) * (1.0 - 1e-6))
 
 
-def more_than(number: float, means: np.ndarray) -> np.ndarray:
+def more_than(number: np.ndarray | float, means: np.ndarray) -> np.ndarray:
     """Pr[M > number] from above, M Poisson of means at most `number`: Chernoff's bound, or less where that is known."""
     near = number - means <= POISSON_NEAR * np.sqrt(means)
     known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + POISSON_MARGIN), 1.0)
     return np.minimum(known, poisson_tail(number + 1.0, means))
+
+
+def at_most(number: np.ndarray | float, means: np.ndarray) -> np.ndarray:
+    """Pr[M <= number] from below, M Poisson; broadcasts. Zero if the number is far below the mean."""
+    below = scipy.special.pdtr(number, means) * (1.0 - POISSON_MARGIN)
+    below = np.where(means - number <= POISSON_NEAR * np.sqrt(means), below, 0.0)
+    return np.where(number >= means, 1.0 - more_than(np.maximum(number, means), means), below)
 
 
 def fewer_than(number: np.ndarray | float, means: np.ndarray) -> np.ndarray:

@@ -15,7 +15,11 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
-from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
+from checkin_jax.accounting.bounds.messages.subsampling import (
+    SubsampledGaussian,
+    SubsampledMessages,
+    averaged,
+)
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
@@ -190,8 +194,11 @@ class CutUnequal(CutMessages):
         return self.of_pure(epsilon0)
 
 
-def widest_pool(unit: Unit) -> ClientPool | None:
-    """The most promising pool, of at least the target's rate, as staged games need; None without one."""
+def widest_pool(unit: Unit, places: Sequence[float] = pools.PLACES) -> ClientPool | None:
+    """The most promising pool, of at least the target's rate, as staged games need; None without one.
+
+    places: of its sizes, as in `pools.cut`.
+    """
     found = covering_population(unit)
     if found is None or not found.thetas:
         return None
@@ -200,7 +207,7 @@ def widest_pool(unit: Unit) -> ClientPool | None:
         return None
     # The played game costs the same for any number of sizes.
     few = float(found.theirs.trials.mean) <= few_steps.MOST
-    size = found.pool(theta, pools.FINER if few else pools.PLACES)
+    size = found.pool(theta, pools.FINER if few else places)
     return ClientPool(found.rate, theta, size, found.theirs)
 
 
@@ -358,11 +365,11 @@ def t_star_h(unit: Unit) -> UnitBound | None:
     return least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
 
 
-def g4h(unit: Unit) -> UnitBound | None:
-    """Needs: averaged slots of which only sums are observed; Gaussian noise; unequal rates."""
-    choices, mu = unit.protocol.unequal_averaged_slot_choices, unit.randomizer.gaussian_mu
-    found, mass = covering_population(unit), unit.neg_log_tail
-    if choices is None or mu is None or found is None or unit.view != "aggregate":
+def g4h(unit: Unit, mu: float) -> SubsampledGaussian | None:
+    """Needs: averaged slots of which only sums are observed; unequal rates. For messages of this mu."""
+    choices, mass = unit.protocol.unequal_averaged_slot_choices, unit.neg_log_tail
+    found = covering_population(unit)
+    if choices is None or found is None:
         return None
     if found.limits is not None:
         co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, mass)

@@ -15,15 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.accounting.bounds.interface import Witness
+from checkin_jax.accounting.bounds.interface import UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, above_place
-from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages, averaged
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.numerics.counts import chernoff, poisson_binomial
+from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Most loads that are told apart.
 _LOADS = 48
+# Most probability of too few clients, in units of the negligible mass.
+_MISSING = 4.0
 # Standard deviations by which the mean of a Poisson number of clients is below n.
 _FEWER = np.linspace(0.25, 8.0, 32)
 
@@ -32,33 +34,42 @@ class PoissonClients(NamedTuple):
     """A Poisson number of clients in the place of n: the bound is `mass` times that on independent loads.
 
     Attributes:
-      mass: inverse of a probability, at least one. clients: least number that is counted, at most n.
-      load: mean load of a slot.
+      mass: mean inverse of a probability. clients: least number that is counted.
+      load: mean load of a slot. missing: probability that there are not so many clients.
     """
 
     mass: float
     clients: float
     load: float
+    missing: float = 0.0
 
 
-def poisson_clients(num_clients: int, num_slots: int, prob: float) -> PoissonClients:
+def poisson_clients(others: PoolSizes, num_slots: int, prob: float, neg_log_tail: float) -> PoissonClients:
     """The number of participants, or of all clients, as a Poisson number, whichever bound is expected to be smaller.
 
     Pr[Bin(n, p) = k] is largest relative to the Poisson law at k = 1 + floor(n p), and there at most
     sqrt(n/(n - k)) e^(1/(12 n)) times as large. A Poisson number of all clients is between `clients` and n with
-    probability 1/mass.
+    some probability, whose inverse is averaged over n.
+
+    Args:
+      others: law of the number of clients but the target, stochastically from below.
     """
-    n, found = float(num_clients), []
+    sizes, masses = others.sizes[:, None] + 1.0, others.masses[:, None]
+    n, found = others.mean + 1.0, []
     absent = n - 1.0 - math.floor(n * prob * (1.0 + 1e-15))
-    if absent >= 1.0:
+    if sizes.size == 1 and absent >= 1.0:
         found.append(PoissonClients(math.sqrt(n / absent) * math.exp(1.0 / n), n, n * prob / num_slots))
-    means = n - _FEWER * math.sqrt(n)
-    least = np.ceil(2.0 * means - n)
+    # A Poisson number M of each of these means, that is counted from each of these least values on.
+    means, least = np.meshgrid(n - _FEWER * math.sqrt(n), _FEWER * math.sqrt(n), indexing="ij")
+    least = np.ceil(means - least)
     means, least = means[least >= 2.0], least[least >= 2.0]
-    within = 1.0 - chernoff.more_than(n, means) - chernoff.fewer_than(least, means)
-    for mean, fewest, prob_within in zip(means.tolist(), least.tolist(), within.tolist()):
-        if prob_within > 0.0:
-            found.append(PoissonClients(1.0 / prob_within, fewest, mean * prob / num_slots))
+    within = chernoff.at_most(sizes, means) - chernoff.fewer_than(least, means)
+    enough = within > 0.0
+    inverse = np.where(enough, masses / np.where(enough, within, 1.0), 0.0).sum(axis=0) * (1.0 + 1e-14)
+    missing = np.where(enough, 0.0, masses).sum(axis=0) * (1.0 + 1e-14)
+    for mean, fewest, mass, rest in zip(*(each.tolist() for each in (means, least, inverse, missing))):
+        if rest <= _MISSING * math.exp(-neg_log_tail):
+            found.append(PoissonClients(mass, fewest, mean * prob / num_slots, rest))
     return min(found, key=lambda each: each.mass / each.clients, default=PoissonClients(math.inf, n, 1.0))
 
 
@@ -119,35 +130,33 @@ def loaded_steps(
     return LoadedSteps(last / load, profiles, probs), law.below + law.above
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class HiddenAverages(HiddenSum):
-    """T* for averaged slots, view `aggregate`, or G4 where that is smaller; one record is replaced.
+    """T*' for averaged slots, view `aggregate`, or G4 where that is smaller; one record is replaced.
 
     Attributes:
-      num_clients, num_slots, prob: n, m and p_0 < 1. summed: profile of a sum of k messages.
-      neg_log_tail: -log of the negligible mass.
+      others: law of the number of others with rate `prob`, stochastically from below; num_slots, prob: m and p_0 < 1.
+      ratio: of the target's rate to p_0, at most one. summed: profile of a sum of k messages.
+      alone: G4, a bound by the target's slot alone. neg_log_tail: -log of the negligible mass.
     """
 
-    num_clients: int
+    others: PoolSizes
     num_slots: int
     prob: float
+    ratio: float
     summed: Callable[[int], Profile]
+    alone: UnitBound
     neg_log_tail: float
     witnesses: tuple[Witness, ...] = ()
 
     @property
     def name(self) -> str:
-        return "profile (averages)" if self._gaussian is None else "profile (Gaussian averages)"
-
-    @property
-    def _gaussian(self) -> GaussianProfile | None:
-        """Profile of one message if its noise is Gaussian."""
-        one = self.summed(1)
-        return one if isinstance(one, GaussianProfile) else None
+        gaussian = isinstance(self.summed(1), GaussianProfile)
+        return "profile (Gaussian averages)" if gaussian else "profile (averages)"
 
     @functools.cached_property
     def _clients(self) -> PoissonClients:
-        return poisson_clients(self.num_clients, self.num_slots, self.prob)
+        return poisson_clients(self.others, self.num_slots, self.prob, self.neg_log_tail)
 
     @property
     def gains(self) -> bool:
@@ -179,11 +188,8 @@ class HiddenAverages(HiddenSum):
         return self.summed(1).delta(losses)
 
     def hidden(self) -> np.ndarray:
-        return super().hidden() * self._clients.mass * (1.0 + ROUNDING)
+        found = super().hidden() * self._clients.mass + self._clients.missing * self._seldom(self.losses)
+        return found * self.ratio * (1.0 + ROUNDING)
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        choices, gaussian = (self.num_clients, self.num_slots, self.prob), self._gaussian
-        if gaussian is not None:
-            return averaged(*choices, gaussian.mu, self.neg_log_tail).upper(losses)
-        counted = averaged(*choices, 1.0, self.neg_log_tail)
-        return SubsampledMessages(counted, self.prob, self.summed).upper(losses)
+        return self.alone.upper(losses)
