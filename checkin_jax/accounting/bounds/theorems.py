@@ -376,9 +376,11 @@ def t_star_averages(unit: Unit) -> UnitBound | None:
 
 
 def t_two(unit: Unit) -> UnitBound | None:
-    """Needs: as T*; Gaussian messages, none depending on another of its round; some messages a round."""
+    """Needs: as T*; Gaussian messages, none depending on another of its round; some messages. At unequal rates T**h."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
+    if cover is None:
+        return populations.t_two_h(unit)
+    if mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
     if not gains(*cover, mu):
         return None
