@@ -230,6 +230,19 @@ def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
     assert beside_weak_noise(2, mu, MASS, 1.0) is None
 
 
+def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():
+    """Rounding hides them about the usual order; the mean is that of the best of a few thresholds."""
+    n, mu, rounds = 10**7, 6.0, 50_000
+    found = cj.account(
+        cj.Shuffle(num_clients=n, num_rounds=rounds), cj.Gaussian(noise_multiplier=2.0 / mu), delta=1e-8
+    )
+    edges = np.linspace(4.8, 7.0, 23)
+    none, seen = np.exp((n - 1) * np.log1p(-ndtr(-edges))), ndtr(mu - edges)
+    p, q = 1.0 - none * (1.0 - seen), 1.0 - none * ndtr(edges)
+    mean = np.max(p * np.log(p / q) + (1.0 - p) * np.log((1.0 - p) / (1.0 - q)))
+    assert 1.2 * mean * rounds < found.lower < found.epsilon < 2.0 * found.lower
+
+
 # --- what it is used for
 
 
