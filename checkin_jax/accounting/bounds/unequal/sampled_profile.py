@@ -17,7 +17,7 @@ import numpy as np
 from checkin_jax.accounting.bounds.interface import Witness
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMixture, serves
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
-from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
 from checkin_jax.kernels import ROUNDING
@@ -151,9 +151,11 @@ class TwoLawUnequal(UnequalHidden):
 
     @functools.cached_property
     def _mixtures(self) -> list[HiddenMixture]:
+        assert isinstance(self.profile, GaussianProfile)
+        mu = self.profile.mu
         return [
             TwoLawMixture(one.masses, one.slots, one.use_probs, one.profile, one.neg_log_tail)
-            if serves(one.terms[1], self.profile.mu) and one.masses.sum() > _RARE * self.rate
+            if serves(one.terms[1], mu) and one.masses.sum() > _RARE * self.rate
             else one
             for one in super()._mixtures
         ]
