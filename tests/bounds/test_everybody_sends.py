@@ -13,8 +13,11 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.full_participation import AllCut
+from checkin_jax.accounting.bounds.full_participation import AllCut, beside_weak_noise
 from checkin_jax.accounting.bounds.interface import LocalGaussian, Witness
+from checkin_jax.accounting.bounds.messages.largest_message import largest_message
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
+from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import compose
 from checkin_jax.protocols import REPLACE
@@ -202,6 +205,42 @@ def test_gaussian_messages_are_above_those_among_others_at_one_record_and_near_t
         # The same divergence at an epsilon that is less than 1.2 times as large.
         near = (losses > 0.01) & (value > 1e-8)
         assert (value <= np.interp(losses / 1.2, losses, below))[near].all()
+
+
+@pytest.mark.parametrize(("n", "mu"), [(1000, 2.5), (10**5, 3.5), (10**8, 5.5)])
+def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
+    """Both prices, wherever others are; forty times as many clients are too many."""
+    losses, exceeded = np.linspace(0.0, 8.0, 25), False
+    witness = largest_message(n, 1.0, mu)
+    below = [np.asarray(p) - np.expm1(losses) * np.asarray(q) for p, q in witness.lower(losses)]
+    truths = [np.max(below, axis=0)]
+    if n <= 1000:
+        truths += [
+            bits_above(n, mu, at, edge, losses) for at in (0, n // 2, n - 1) for edge in (-1.0, 0.0, 1.0)
+        ]
+    for price in (1.0, 100.0):
+        found = beside_weak_noise(n, mu, MASS, price)
+        value = np.asarray(found.upper(losses))
+        for truth in truths:
+            assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
+        assert (value < 0.9 * np.asarray(LocalGaussian(1.0, mu).upper(losses))).any()
+        more = np.asarray(HiddenSlots(40 * n, 1.0, GaussianProfile(mu), MASS).upper(losses))
+        exceeded |= any((more < truth).any() for truth in truths)
+    assert exceeded
+    assert beside_weak_noise(2, mu, MASS, 1.0) is None
+
+
+def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():
+    """Rounding hides them about the usual order; the mean is that of the best of a few thresholds."""
+    n, mu, rounds = 10**7, 6.0, 50_000
+    found = cj.account(
+        cj.Shuffle(num_clients=n, num_rounds=rounds), cj.Gaussian(noise_multiplier=2.0 / mu), delta=1e-8
+    )
+    edges = np.linspace(4.8, 7.0, 23)
+    none, seen = np.exp((n - 1) * np.log1p(-ndtr(-edges))), ndtr(mu - edges)
+    p, q = 1.0 - none * (1.0 - seen), 1.0 - none * ndtr(edges)
+    mean = np.max(p * np.log(p / q) + (1.0 - p) * np.log((1.0 - p) / (1.0 - q)))
+    assert 1.2 * mean * rounds < found.lower < found.epsilon < 2.0 * found.lower
 
 
 # --- what it is used for

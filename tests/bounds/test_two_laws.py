@@ -5,14 +5,19 @@ import math
 import numpy as np
 import pytest
 from oracles import triples as oracle
+from scipy.signal import fftconvolve
+from scipy.special import ndtr
+from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMessages, gains
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
+from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -186,8 +191,8 @@ def test_rounds_are_above_sums_of_real_messages(n, rate, c):
         law = hidden_messages.StepTransforms(at, right[0], at, left[0])
         orders = hidden_messages.orders(far, far, deviation)
         paths = hidden_messages.paths_of(host(rate), host(n), host(orders), law)
-        arguments = (host(each) for each in (n, rate, deviation, both.knots))
-        rest = (host(each) for each in (loss, np.ones(1)))
+        arguments = (host(each) for each in ([1.0], [n], [n], rate, deviation, both.knots))
+        rest = (host(each) for each in (loss, np.ones((1, 1))))
         return float(two_point_sums.profile_upper(*arguments, paths, *rest, right, left)[0])
 
     near = [on_lattice(mu, c, step, low, high, angles) for angles in ((0.5, 89.9), (89.9, 0.5), (45.0, 45.0))]
@@ -223,9 +228,55 @@ def test_never_above_t_star(n, rate, mu):
     assert np.any(ours < 0.95 * star)
 
 
+def bits_seen(rates: tuple[float, float], split: tuple[int, int], mu: float, edge: float, losses: np.ndarray):
+    """The larger H_c of both orders of the numbers of messages on either side of `edge`, by the multinomial law.
+
+    rates: of the target, and of each of the others, `split` of whom are at x and at x'.
+    """
+    above = ndtr(np.array([0.5 * mu, -0.5 * mu]) - edge)
+
+    def many(count: int, rate: float, up: float) -> np.ndarray:
+        number = np.arange(count + 1)
+        sent = binom.pmf(number, count, rate)[:, None] * binom.pmf(number[None, :], number[:, None], up)
+        law = np.zeros((count + 1, count + 1))
+        below = number[:, None] - number[None, :]
+        known = below >= 0
+        law[np.broadcast_to(number[None, :], known.shape)[known], below[known]] = sent[known]
+        return law
+
+    others = fftconvolve(*(many(count, rates[1], up) for count, up in zip(split, above)))
+    p, q = (fftconvolve(others, many(1, rates[0], up)) for up in above)
+    c = np.exp(losses)[:, None, None]
+    return np.maximum(*(np.maximum(a - c * b, 0.0).sum(axis=(1, 2)) for a, b in ((p, q), (q, p))))
+
+
+@pytest.mark.parametrize(
+    ("n", "theta", "rate", "mu"),
+    [(80, 0.3, 0.1, 0.8), (80, 0.3, 0.3, 0.3), pytest.param(120, 0.1, 0.4, 1.5, marks=pytest.mark.thorough)],
+)
+def test_unequal_rates_are_above_counts_of_messages_and_below_t_star(n, theta, rate, mu):
+    """T**h, wherever the others are; a pool of four times as many is too large."""
+    losses = 3.0 * mu * rate / math.sqrt(n * theta) * np.linspace(0.0, 1.0, 15)
+
+    def bound(kind, size: int) -> np.ndarray:
+        pool = pools.PoolSizes(np.array([float(size)]), np.ones(1))
+        return np.asarray(kind(rate, theta, pool, GaussianProfile(mu), 39.0).upper(losses))
+
+    ours, star, wrong = bound(TwoLawUnequal, n), bound(UnequalHidden, n), bound(TwoLawUnequal, 4 * n)
+    exceeded = 0
+    for at_x in (0, n // 5, n // 2, n):
+        for edge in (-0.5 * mu, 0.0, 0.5 * mu):
+            truth = bits_seen((rate, theta), (at_x, n - at_x), mu, edge, losses)
+            assert (ours >= truth * (1.0 - 1e-9) - 1e-13).all()
+            exceeded += int((wrong < truth).any())
+    assert exceeded
+    assert (ours <= star * (1.0 + 1e-9)).all()
+    assert (ours < 0.99 * star).any()
+
+
 def test_left_to_other_bounds():
     """Few messages, everybody's, or hardly any noise; averaged updates, whose messages may depend on one another."""
-    assert not gains(50, 0.1, 1.0)
+    assert not gains(15, 0.1, 1.0)
     assert not gains(1000, 1.0, 1.0)
     assert not gains(1000, 0.1, 5.0)
     run = cj.AveragedUpdates(num_clients=1000, num_slots=10, check_in_prob=0.5)

@@ -1,11 +1,13 @@
 """E+: a few of the messages of a round in which all send are dummies; its proof on exact rounds, one-sided."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from oracles import krr
-from oracles.t_star import channel_profile
+from oracles.t_star import channel_kinks, channel_profile, finite_law
+from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
@@ -241,3 +243,60 @@ def test_staged_steps_at_the_mechanisms_own_scale_are_exceeded():
     )
     assert (np.asarray(right.upper(losses)) >= truth).all()
     assert (np.asarray(fewer.upper(losses)) < truth).any()
+
+
+def of_weights(others: np.ndarray, pair: np.ndarray, dummy: np.ndarray, share: float, theta: float, c: float):
+    """(expected (P - c Q)_+ where a dummy's owner is one of S, probability of no dummy).
+
+    others: their laws, [clients, outputs]. pair: laws at x and x'. In S the target shows its message in the owner's
+    name; all other dummies and all the rest of theta are named.
+    """
+    dummies, found = np.minimum(share * dummy, theta * others), 0.0
+    masses = dummies.sum(axis=1)
+    for kinds in itertools.product("sdr", repeat=len(others)):
+        left = [i for i, kind in enumerate(kinds) if kind == "s"]
+        if not left:
+            continue
+        weight = share * (1.0 - theta) ** (len(left) - 1) / (kinds.count("d") + 1)
+        weight *= math.prod(masses[i] for i, kind in enumerate(kinds) if kind == "d")
+        weight *= math.prod(theta - masses[i] for i, kind in enumerate(kinds) if kind == "r")
+        ratio = np.minimum(1.0, theta * others[left] / (share * dummy))
+        terms = (pair[0] - c * pair[1]) / others[left]
+        for outputs in itertools.product(range(dummy.size), repeat=len(left)):
+            chance = math.prod(others[i, w] for i, w in zip(left, outputs))
+            shown = np.array([row[w] for row, w in zip(terms, outputs)])
+            found += weight * chance * float(dummy @ np.maximum(shown @ ratio, 0.0))
+    return found, float(np.prod(1.0 - masses))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.turns(3)
+def test_dummies_of_others_alone_are_a_base(seed):
+    """Weak noise on exact rounds: the base, and the statement; without the event of no dummy it is false."""
+    rng, wrong, reached = np.random.default_rng(200 + seed), 0.0, 0.0
+    for _ in range(6):
+        channel, clients = random_channel(rng), int(rng.integers(3, 5))
+        records = rng.integers(0, len(channel), clients - 1)
+        others, pair, dummy = channel[records], channel[:2], rng.dirichlet(np.ones(channel.shape[1])) * 0.9
+        dummy = (dummy + 0.05) / (dummy + 0.05).sum()
+        share, theta, eta = rng.uniform(0.1, 0.3), rng.uniform(0.4, 0.7), 0.4
+        profile, kinks = channel_profile(channel), channel_kinks(channel)
+        apart = max(float(np.maximum(dummy - theta / share * h, 0.0).sum()) for h in channel)
+        for c in (1.0, 1.2, 2.0):
+            laws = [krr.histogram_law([*records.tolist(), x], channel.tolist(), 1) for x in (0, 1)]
+            truth, alone = float(krr.hockey_stick(*laws, c)), float(profile(c))
+            found, none = of_weights(others, pair, dummy, share, theta, c)
+            assert truth <= found + none * alone + 1e-12
+            wrong, reached = max(wrong, truth - found), max(reached, truth / max(found + none * alone, 1e-12))
+            # The statement, for every M.
+            at, weights, beyond = finite_law(profile, kinks, c)
+            sums, law = np.zeros(1), np.ones(1)
+            for number in range(1, clients):
+                sums, law = np.add.outer(sums, at).ravel(), np.multiply.outer(law, weights).ravel()
+                hidden = float(np.maximum(sums, 0.0) @ law) / number + beyond
+                few = binom.cdf(math.ceil(number / (1.0 - eta)) - 2, clients - 1, 1.0 - theta)
+                event = (1.0 - share * (1.0 - apart)) ** (clients - 1) + few
+                event += (1.0 - eta) * apart / (eta * (1.0 - apart))
+                assert truth <= hidden + event * alone + 1e-12
+    assert reached > 0.5
+    assert wrong > 1e-3

@@ -17,17 +17,20 @@ from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
 from checkin_jax.accounting.bounds.messages.largest_message import largest_message, singles_matter
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.numerics import convex
+from checkin_jax.numerics.counts import chernoff
 from checkin_jax.randomizers import MAX_EPSILON0
 
 # Allowed total cost of cutting, as exponents below exp(17 - neg_log_tail), which is about delta over the rounds.
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
+# Beside weak noise: expected numbers of dummies, and shares of the others that do not hide the target.
+_DUMMIES, _LEFT_OUT = np.geomspace(1.0, 60.0, 24), np.array([3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.7])
 
 
 class TabulatedMessages(abc.ABC):
@@ -197,6 +200,34 @@ class BesideDummies:
     def upper(self, loss: np.ndarray) -> np.ndarray:
         rest = self.none_prob * np.asarray(self.all_sent.upper(loss))
         return (np.asarray(self.hidden.upper(loss)) + rest) * (1.0 + ROUNDING)
+
+
+def beside_weak_noise(clients: int, mu: float, neg_log_tail: float, price: float) -> BesideDummies | None:
+    """E+ for Gaussian messages of weak noise, a few of the others' being dummies, draws of noise alone.
+
+    No message depends on another one of its round. At least M of the clients hide the target's message, but for an
+    event that counts as one message by itself [docs/theory_shuffle.md, 4].
+
+    Args:
+      price: of the event's probability, against log(n/M); it only chooses how many are dummies.
+    """
+    others, nearest = clients - 1.0, GaussianProfile(0.5 * mu)
+    rarely = np.array([neg_log_tail])
+    least = np.concatenate([chernoff.fewest(others, 1.0 - each, rarely) for each in _LEFT_OUT.tolist()])
+    share, theta, eta = np.meshgrid(_DUMMIES / others, _LEFT_OUT, _LEFT_OUT, indexing="ij")
+    share = np.minimum(share, theta)
+    # Share of the messages of noise alone that are too far from a client's.
+    far = nearest.delta(np.log(theta / share) * (1.0 - 1e-14)) * (1.0 + 1e-12)
+    none = np.exp(others * np.log1p(-share * (1.0 - far)) * (1.0 - 1e-12))
+    seldom = (none + (1.0 - eta) * far / (eta * (1.0 - far)) + math.exp(-neg_log_tail)) * (1.0 + 1e-9)
+    left = np.floor((1.0 - eta) * (1.0 + least[:, None]) * (1.0 - 1e-15))
+    useful = (seldom < 1.0) & (left >= 1.0)
+    if not useful.any():
+        return None
+    cost = np.where(useful, price * seldom - np.log(np.maximum(left, 1.0)), math.inf)
+    best = np.unravel_index(np.argmin(cost), cost.shape)
+    hidden = HiddenSlots(int(left[best]), 1.0, GaussianProfile(mu), neg_log_tail)
+    return BesideDummies(hidden, LocalGaussian(1.0, mu), float(seldom[best]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -234,7 +234,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("profile", "T*' T*'h", 0.7, theorems.t_star_averages, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
-    _row("gaussian-cover", "T**", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
+    _row("gaussian-cover", "T** T**h", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),
     _row(
         "subsampling",
         "G1 G1h",

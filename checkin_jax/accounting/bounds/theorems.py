@@ -19,6 +19,7 @@ from checkin_jax.accounting.bounds.full_participation import (
     AllCut,
     BesideDummies,
     HiddenBesideDummies,
+    beside_weak_noise,
 )
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
@@ -95,6 +96,8 @@ _SIZES = (-30.0, -24.0, -20.0, -17.0, -14.0, -12.0, -10.0, *np.linspace(-8.0, 4.
 _FEW_PER_CLONE, _MOST_DUMMIES = 3.0, 0.5
 # The same for messages of a known profile: -log of the probability of no dummy, below neg_log_tail, and its least.
 _COMPOSED, _FEWEST_DUMMIES = 17.0, 6.0
+# Beside weak noise: price of delta over the number of units, in logarithms of a number of clients.
+_SHARE_OF_DELTA = 0.01
 
 
 def clones(unit: Unit) -> UnitBound | None:
@@ -389,9 +392,11 @@ def t_star_averages(unit: Unit) -> UnitBound | None:
 
 
 def t_two(unit: Unit) -> UnitBound | None:
-    """Needs: as T*; Gaussian messages, none depending on another of its round; some messages a round."""
+    """Needs: as T*; Gaussian messages, none depending on another of its round; some messages. At unequal rates T**h."""
     cover, mu = unit.cover, unit.randomizer.gaussian_mu
-    if cover is None or mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
+    if cover is None:
+        return populations.t_two_h(unit)
+    if mu is None or unit.sums_noise or unit.protocol.averaged_slot_choices is not None:
         return None
     if not gains(*cover, mu):
         return None
@@ -484,7 +489,7 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
     mu, clients, mass = unit.randomizer.gaussian_mu, cover.num_clients, unit.neg_log_tail
     if mu is not None and mu > MOST_HIDDEN_MU:
         return None
-    fixed = mu is not None and serves(clients, mu) and unit.protocol.averaged_slot_choices is None
+    fixed = unit.protocol.averaged_slot_choices is None
     for rarely in (max(mass - _COMPOSED, _FEWEST_DUMMIES), _FEWEST_DUMMIES):
         share, rate, none_prob = _Dummies.of(cover, rarely)
         left = without_dummies(profile_of(unit.randomizer), clients, share) if share > 0.0 else None
@@ -494,9 +499,14 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
                 pure = StagedClones(NotAll(clients, rate), AnyMessage(cut[0]), mass)
                 if pure.gains:
                     return BesideDummies(CutRatios(pure, *cut, 1.0), everybody, none_prob)
-            hidden = TwoLawBesideDummies if fixed else HiddenBesideDummies
+            two_laws = fixed and mu is not None and serves(clients, mu)
+            hidden = TwoLawBesideDummies if two_laws else HiddenBesideDummies
             return hidden(clients, rate, left, mass, everybody)
-    return None
+    if mu is None or not fixed or cover.rate < _Dummies.of(cover, _FEWEST_DUMMIES).rate:
+        return None
+    # A mean loss a round, for many rounds; and a share of delta, for few.
+    prices = 0.5 * mu * mu, _SHARE_OF_DELTA * math.exp(mass - 17.0)
+    return _least_of([beside_weak_noise(clients, mu, mass, price) for price in prices])
 
 
 def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:

@@ -19,6 +19,8 @@ from checkin_jax.kernels.composition.composed_contour import Composed
 _PASSES, _NARROWER = 4, 0.7
 # Beyond this factor of the plain variance rare large losses dominate a tilted law.
 _WIDER = 2.0
+# Smaller orders of a lower end, relative to the usual one.
+_SMALLER = (0.25, 0.06)
 # Share of delta that may lie beyond the truncation losses of all units.
 ENOUGH = 1e-6
 # Shares of the largest loss at which the truncation loss is searched; below, shares of it: the first knots, as many as
@@ -86,7 +88,8 @@ class Search:
         """The end at delta of the composed laws, rounded outwards, and the order about which they were composed.
 
         Where it is far from the tilted law's mean, or rare large losses dominate that law, the order at its own place
-        is tried besides; where none was found, the largest tame one.
+        is tried besides; where none was found, the largest tame one and, for a lower end, whose losses may be so many
+        that their rounding hides it, smaller ones.
         """
 
         def at(order: Array) -> tuple[Found, Composed]:
@@ -99,14 +102,16 @@ class Search:
         first, composed = at(order)
         mean, variance = float(composed.tilt.mean), float(composed.tilt.variance)
         if not 0.0 < first.epsilon < math.inf:
-            order = pld.tame_tilt(atoms, self.counts).order
+            orders = [pld.tame_tilt(atoms, self.counts).order]
+            if not upper:
+                orders += [share * order for share in _SMALLER]
         elif (first.epsilon - mean) ** 2 > variance or variance > _WIDER * self._plain(atoms):
-            order = pld.saddle_tilt(atoms, self.counts, host(first.epsilon)).order
+            orders = [pld.saddle_tilt(atoms, self.counts, host(first.epsilon)).order]
         else:
             return first, order
-        second, _ = at(order)
-        better = second.epsilon < first.epsilon if upper else second.epsilon > first.epsilon
-        return (second if better else first), order
+        found = [first, *(at(each)[0] for each in orders)]
+        best = min(found, key=lambda each: each.epsilon if upper else -each.epsilon)
+        return best, orders[0]
 
     def _plain(self, atoms: pld.Atoms) -> float:
         """Variance of the loss of all units."""

@@ -23,32 +23,35 @@ from checkin_jax.kernels.messages import hidden_messages, one_bit_profile
 
 @quietly
 def profile_upper(
-    clients: Float64[Array, ""],
+    masses: Float64[Array, " sums"],
+    clients: Float64[Array, " sums"],
+    counts: Float64[Array, " sums"],
     rate: Float64[Array, ""],
     deviation: Float64[Array, ""],
     knots: Float64[Array, " knots"],
     paths: hidden_messages.Paths,
     losses: Float64[Array, " losses"],
-    ceilings: Float64[Array, " losses"],
+    ceilings: Float64[Array, "losses sums"],
     right: Float64[Array, "2 3 knots"],
     left: Float64[Array, "2 3 knots"],
 ) -> Float64[Array, " losses"]:
-    """Upper bounds on (1/n) max_m E(...)_+ at c = e^losses >= 1, all on one contour; [losses].
+    """Upper bounds on sum_i mass_i (1/n_i) max_m E(...)_+ at c = e^losses >= 1, all on one contour; [losses].
 
     Args:
-      clients: n. rate: gamma.
-      deviation: approximate standard deviation of the sum. paths: for a law near X. Only sharpness depends on
+      masses, clients: mass_i and n_i. counts: numbers of terms, T included, each present with probability `rate`; in
+        the display both are n.
+      deviation: approximate standard deviation of a sum. paths: for a law near X. Only sharpness depends on
         both.
       knots: increasing from 0. losses: increasing, near each other.
-      ceilings: other upper bounds; the maximum over m is not refined above them.
+      ceilings: other upper bounds on the terms that are multiplied by mass_i.
       right, left: upper bounds on E(d - k)_+ and E(-d - k)_+ of X, Y and T* at the knots, at the first and
         the last loss; convex in c between.
 
     Infinity where no bound is proved.
     """
-    require_float64(clients, rate, deviation, knots, paths, losses, ceilings, right, left)
+    require_float64(masses, clients, counts, rate, deviation, knots, paths, losses, ceilings, right, left)
     chex.assert_tree_shape_prefix((right, left), (2, 3))
-    x, others = -clients * xp.expm1(losses), clients - 1.0
+    usual = -(clients @ masses) / xp.sum(masses) * xp.expm1(losses[losses.size // 2])
     every = [
         hidden_messages.steps_of(
             hidden_messages.StepTransforms(knots, right[end, law], knots, left[end, law])
@@ -58,7 +61,7 @@ def profile_upper(
     ]
     beyond = xp.max(xp.stack([law.beyond for law in every]), axis=0)
     left_beyond = xp.max(xp.stack([law.left_beyond for law in every]))
-    choice = hidden_messages.choose(paths, x[losses.size // 2], deviation)
+    choice = hidden_messages.choose(paths, usual, deviation)
     path = stop_loss.Contour(choice.order, choice.period, hidden_messages.SMOOTHING * choice.period)
     theta = stop_loss.nodes(path, hidden_messages.NODES)
     begun = stop_loss.start(path, theta)
@@ -70,12 +73,13 @@ def profile_upper(
         ends = [hidden_messages.step_on(path, *each, rate) for each in finite[law::3][: losses.size]]
         return hidden_messages.add(total, path, theta, hidden_messages.mixed(ends, between), one)
 
-    sums = more(begun, 2), more(alone, 0), more(alone, 1)
-    curve, rest = one_bit_profile.curve_between(
-        path, theta, *sums, others, x, stop_loss.last(path, hidden_messages.NODES)
-    )
-    value = one_bit_profile.largest(curve, others, ceilings * clients) + rest
-    # n steps are cut.
-    lost = rate * xp.maximum(beyond[choice.cut], left_beyond)
-    value = (value / clients + lost) * (1.0 + ROUNDING) + FLUSHED
-    return xp.where(xp.isfinite(value), value, xp.inf)
+    sums, last = (more(begun, 2), more(alone, 0), more(alone, 1)), stop_loss.last(path, hidden_messages.NODES)
+    total, cost = xp.zeros_like(losses), rate * xp.maximum(beyond[choice.cut], left_beyond)
+    for mass, n, count, most in zip(masses, clients, counts, ceilings.T):
+        x, others = -n * xp.expm1(losses), count - 1.0
+        curve, rest = one_bit_profile.curve_between(path, theta, *sums, others, x, last)
+        # All terms are cut.
+        value = one_bit_profile.largest(curve, others, most * n) + rest + count * cost
+        value = value / n * (1.0 + ROUNDING) + FLUSHED
+        total = total + mass * xp.minimum(xp.where(xp.isfinite(value), value, xp.inf), most)
+    return total * (1.0 + ROUNDING)

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import HiddenBesideDummies
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenMixture
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, WithoutDummies
 from checkin_jax.kernels import ROUNDING, host
@@ -25,7 +25,7 @@ from checkin_jax.kernels.messages import hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
 
 # Fewer messages a round than this gain too little.
-_LEAST_MESSAGES = 10.0
+_LEAST_MESSAGES = 2.0
 # Largest range of the knots in standard deviations; -log of the mass beyond them, relative to delta over the rounds.
 _MOST_KNOT_RANGE, _TAIL = 14.0, 7.0
 
@@ -66,12 +66,12 @@ class _TwoLaws(HiddenSum):
         matters = (found > least) & np.isfinite(found) & (losses < math.log(laws.C_NODES[-1]))
         if not matters.any():
             return found
-        clients, count, rate = self.terms
-        assert clients <= count, "every client's message counts in full"
         knots = laws.knots_of(self._mu, self.knot_range)
-        arguments = [host(each) for each in (count, rate, self.steps[2], knots)]
-        # A ceiling of 0 stops refinement.
-        ceilings, value = np.where(matters, found, 0.0), np.full_like(found, math.inf)
+        (_, count, rate), deviation = self.terms, self.steps[2]
+        arguments = [host(each) for each in (*self.sums, rate, deviation, knots)]
+        # A ceiling of 0 stops refinement. T* bounds each term of a mixture only together with the others.
+        others = found[:, None] if len(self.sums[0]) == 1 else self.ceilings(losses)
+        ceilings, value = np.where(matters[:, None], others, 0.0), np.full_like(found, math.inf)
         for orders, groups in self.together(losses, np.log(laws.C_NODES).tolist()):
             groups = [(start, stop) for start, stop in groups if matters[start:stop].any()]
             if not groups:
@@ -80,10 +80,10 @@ class _TwoLaws(HiddenSum):
             right, left = (side[0] for side in made[len(made) // 2])
             at = host(np.broadcast_to(knots, right.shape))
             middle = hidden_messages.StepTransforms(at, host(right), at, host(left))
-            paths = hidden_messages.paths_of(arguments[1], arguments[0], host(orders), middle)
+            paths = hidden_messages.paths_of(host(rate), host(count), host(orders), middle)
             for (start, stop), both in zip(groups, made):
                 value[start:stop] = two_point_sums.profile_upper(
-                    *arguments, paths, losses[start:stop], ceilings[start:stop], *both
+                    *arguments, paths, losses[start:stop], host(ceilings[start:stop]), *both
                 )
         value = value + self._rest * self._seldom(losses) * (1.0 + ROUNDING)
         return np.where(matters, np.minimum(found, value), found)
@@ -133,6 +133,19 @@ class TwoLawMessages(_TwoLaws, HiddenMessages):
     def _star(self) -> HiddenSum:  # type: ignore[override]
         known = self.num_clients, self.rate, self.profile, self.neg_log_tail
         return HiddenMessages(*known, self.everybody)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwoLawMixture(_TwoLaws, HiddenMixture):
+    """`HiddenMixture` of Gaussian noise by T** where that is smaller than T*; arguments that `serves` allows.
+
+    Each client's message is one of at most one slot, and none depends on another one.
+    """
+
+    @property
+    def _star(self) -> HiddenSum:
+        known = self.masses, self.slots, self.use_probs, self.profile
+        return HiddenMixture(*known, self.neg_log_tail)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -197,10 +197,13 @@ class HiddenMixture(HiddenSum):
 def mixtures(
     masses: np.ndarray, slots: np.ndarray, use_probs: np.ndarray, profile: Profile, neg_log_tail: float
 ) -> list[tuple[np.ndarray, HiddenMixture]]:
-    """Indices of sums with similar numbers of slots, and their mixture, for all sums."""
+    """Indices of sums with similar numbers of slots and similar thresholds, and their mixture, for all sums."""
     found, left = [], np.argsort(slots, kind="stable")
     while left.size:
-        here, left = np.split(left, [int((slots[left] <= _SIMILAR * slots[left[0]]).sum())])
+        alike = slots[left] <= _SIMILAR * slots[left[0]]
+        away = np.abs(np.log(use_probs[left] / slots[left] * (slots[left[0]] / use_probs[left[0]])))
+        alike &= away <= math.log(_SIMILAR)
+        here, left = left[alike], left[~alike]
         one = HiddenMixture(masses[here], slots[here], use_probs[here], profile, neg_log_tail)
         found.append((here, one))
     return found

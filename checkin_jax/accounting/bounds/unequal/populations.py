@@ -15,12 +15,13 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
+from checkin_jax.accounting.bounds.messages.gaussian_cover import serves
 from checkin_jax.accounting.bounds.messages.subsampling import (
     SubsampledGaussian,
     SubsampledMessages,
     averaged,
 )
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, one_message, profile_of
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unequal.always_present import (
     AlwaysPresentOthers,
     HiddenWithColluders,
@@ -28,7 +29,7 @@ from checkin_jax.accounting.bounds.unequal.always_present import (
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
+from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
 from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
@@ -42,6 +43,8 @@ from checkin_jax.rates import CheckInRates, RateLimits, Rates
 # Rates of pools that are tried besides the largest one, if fewer than _ENOUGH_ABSENT members are absent at that.
 _THETAS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
 _ENOUGH_ABSENT, _MOST_THETAS = 100.0, 3
+# The largest mu at which T**h gains enough for its time.
+_MOST_COVERED_MU = 2.0
 # Witnesses drop slots beyond a number; the probability that more are occupied is this share of the target's being used.
 _SELDOM = 5e-3
 
@@ -363,6 +366,22 @@ def t_star_h(unit: Unit) -> UnitBound | None:
         return None
     sums = () if mu is None else UnequalGaussian(found.rate, found.theirs, mu, True, mass).witnesses
     return least(UnequalHidden(found.rate, theta, pool, profile, mass, sums) for theta, pool in found.pools)
+
+
+def t_two_h(unit: Unit) -> UnitBound | None:
+    """Needs: as T*h in a sample of clients; Gaussian messages, none depending on another of its round."""
+    mu, found, mass = unit.randomizer.gaussian_mu, covering_population(unit), unit.neg_log_tail
+    if mu is None or mu > _MOST_COVERED_MU or found is None or unit.sums_noise or not found.thetas:
+        return None
+    if unit.protocol.unequal_averaged_slot_choices is not None:
+        return None
+    theta, pool = found.pools[0]
+    if not serves(theta * float(pool.masses @ pool.sizes), mu):
+        return None
+    sums = UnequalGaussian(found.rate, found.theirs, mu, True, mass).witnesses
+    # T*h tries the other pools, too.
+    includes = ("T*h",) if len(found.pools) == 1 else ()
+    return TwoLawUnequal(found.rate, theta, pool, GaussianProfile(mu), mass, sums, includes)
 
 
 def g4h(unit: Unit, mu: float) -> SubsampledGaussian | None:

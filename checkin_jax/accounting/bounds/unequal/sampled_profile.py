@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.accounting.bounds.interface import Witness
+from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMixture, serves
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
-from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unequal.unequal_sums import Cells, UnequalGaussian
 from checkin_jax.kernels import ROUNDING
@@ -27,6 +28,8 @@ from checkin_jax.numerics.counts.pools import PoolSizes
 _CUTS = (-3.0, -1.2, 0.0, 1.2)
 # Relative standard deviation above which there are more cuts, these, and some at shares of the mean.
 _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8)
+# Share of the target's rate below which sums are left to T*.
+_RARE = 1e-2
 _VARIES, _MORE = 0.02, (-4.0, -3.0, -2.0, -1.3, -0.7, -0.2, 0.3, 0.8, 1.4, 2.2)
 
 
@@ -133,6 +136,29 @@ class UnequalHidden(HiddenParts):
         every = self.pool.masses @ np.exp(self.pool.sizes * np.log(self.theta) * (1.0 - 1e-15))
         everybody = self.rate * float(every) * (1.0 + ROUNDING)
         return Counted(weight * inverse, least, 1.0 / inverse, missing, everybody)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwoLawUnequal(UnequalHidden):
+    """T**h: `UnequalHidden` of Gaussian noise, with T** where that `serves`.
+
+    No message depends on another one of its round. includes: labels of bounds that are never below this one.
+    """
+
+    includes: tuple[str, ...] = ()
+
+    name = "gaussian-cover"  # type: ignore[assignment]
+
+    @functools.cached_property
+    def _mixtures(self) -> list[HiddenMixture]:
+        assert isinstance(self.profile, GaussianProfile)
+        mu = self.profile.mu
+        return [
+            TwoLawMixture(one.masses, one.slots, one.use_probs, one.profile, one.neg_log_tail)
+            if serves(one.terms[1], mu) and one.masses.sum() > _RARE * self.rate
+            else one
+            for one in super()._mixtures
+        ]
 
 
 def _grouped(cells: Cells, least_inverse: float) -> Cells:
