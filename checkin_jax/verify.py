@@ -710,7 +710,7 @@ def check(found: Certificate) -> tuple[list[str], list[str]]:
         if not (bound <= ball(found.delta) if above else bound >= ball(found.delta)):
             raise Refuted(f"{shown} at epsilon {float(epsilon)!r}, not {float(found.delta)!r}")
         lines.append(f"{shown} at epsilon {float(epsilon)!r}")
-    trusted.append("that the words of the claim and its theorems fit the units")
+    trusted.append(f"that its theorems, its assumptions and these words fit the units: {found.claim!r}")
     if lower is None and found.lower > 0:
         trusted.append("the lower end")
     return lines, trusted

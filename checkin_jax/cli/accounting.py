@@ -27,6 +27,7 @@ from checkin_jax.cli.options import (
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
+from checkin_jax.protocols.protocol import FIRST_VALUES
 from checkin_jax.randomizers import Gaussian, PureLDP
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: see --verbose"
 NAMES = "Names of bounds, with links to their proofs: docs/glossary.md"
-# First value of the search for each variable that has no option of its own beside --free.
-_START = {"num_clients": 10**9, "check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 
 def named(*told: StatedGuarantee) -> tuple[str, ...]:
@@ -258,7 +257,7 @@ class Calibrate(_Question):
         from checkin_jax.accounting.calibration import calibrate
 
         name = self.free.replace("-", "_")
-        protocol = self.build_protocol(**{name: _START[name]} if name in _START else {})
+        protocol = self.build_protocol(**{name: FIRST_VALUES[name]} if name in FIRST_VALUES else {})
         if (self.target_epsilon is None) == (self.target_advantage is None):
             raise UsageError("expected one of --target-epsilon and --target-advantage")
         randomizer = self._searched(name)
@@ -288,7 +287,7 @@ class Calibrate(_Question):
     def _searched(self, name: str) -> Any:
         """The randomizer, or its class if its parameter is the variable of this name."""
         if name not in ("epsilon0", "noise_multiplier"):
-            if getattr(self, name, None) is not None and name in (*_START, "cycles"):
+            if getattr(self, name, None) is not None and name in (*FIRST_VALUES, "cycles"):
                 raise UsageError(f"--free {self.free} leaves no room for --{self.free}")
             return self.build_randomizer()
         if self.epsilon0 is not None or self.noise_multiplier is not None:

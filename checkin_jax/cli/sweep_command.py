@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 
 from checkin_jax import _startup
 from checkin_jax._files import in_folder
+from checkin_jax._rounding import counted
 from checkin_jax.cli.options import (
     MECHANISMS,
     OUTPUT,
@@ -47,6 +48,8 @@ AXES: dict[str, Any] = {
 @dataclasses.dataclass(kw_only=True)
 class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
     """Evaluates many settings at once: each axis is a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11).
+
+    The exit code is 1 if no setting has a result.
 
     Attributes:
       out: output file, .csv or .parquet, one row per setting. An existing file is not replaced.
@@ -167,9 +170,11 @@ class SweepCommand(with_options("SweepAxes", AXES), BoundsOption):
         if self.json:
             summary = {"out": str(written.path), "rows": written.rows, "errors": written.failed}
             print(json.dumps({**summary, "seconds": seconds}, allow_nan=False))
-            return
-        print(f"{written.rows:,} settings in {seconds:.1f} s: {written.path}")
-        if written.failed:
-            print(
-                f"{written.failed:,} of them have an error instead of a result; the first: {written.first_error}"
-            )
+        else:
+            print(f"{counted(written.rows, 'setting')} in {seconds:.1f} s: {written.path}")
+            if written.failed:
+                print(
+                    f"{written.failed:,} with an error instead of a result; the first: {written.first_error}"
+                )
+        if written.failed == written.rows:
+            sys.exit(1)

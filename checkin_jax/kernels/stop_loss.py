@@ -214,7 +214,7 @@ def lasting(
     # NaN is kept.
     small = (0.5 * count * above <= -60.0).reshape(-1, theta.shape[-1])
     # Under JAX the number of nodes is known beforehand.
-    kept = xp.arange(theta.shape[-1]) if of_jax(theta) else np.flatnonzero(~np.all(small, axis=0))
+    kept = xp.arange(theta.shape[-1]) if of_jax(theta) else xp.flatnonzero(~xp.all(small, axis=0))
     # All 1 / (L |theta|^2) are at most the first one and an integral.
     every = 1.0 / (contour.period * xp.square(contour.order)) + 0.5 / contour.order
     return kept, math.exp(-59.0) * every + last(contour, theta.shape[-1])

@@ -22,15 +22,16 @@ from checkin_jax._rounding import counted
 from checkin_jax._serialize import Columns
 from checkin_jax._suggest import named
 from checkin_jax.protocols.protocol import (
-    DROPPED,
     REPLACE,
     SAME_RANDOMIZER,
     STATELESS,
     UNSEEN_BUT_COUNTED,
     CheckInProtocol,
     UnitGroup,
+    dropped,
+    lost,
 )
-from checkin_jax.protocols.rounds import ShuffledCheckIn, batch, lost
+from checkin_jax.protocols.rounds import ShuffledCheckIn, batch
 from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import check_columns, read_columns
 
@@ -253,7 +254,7 @@ class AvailableCheckIn(CheckInProtocol):
             FRESH_AMONG_AVAILABLE,
             "in every round at least as many clients are available as logged, all with the same check-in probability, "
             "which is at most the logged one (exactly the logged one for sums whose noise adds up)",
-            *((DROPPED,) if self.drop_out_prob else ()),
+            *dropped(self.drop_out_prob),
             *SAME_RANDOMIZER,
             UNSEEN_BUT_COUNTED,
             *self.trusting,
@@ -262,7 +263,7 @@ class AvailableCheckIn(CheckInProtocol):
     def assumed(self, view: str, neighboring_relation: str = REPLACE) -> tuple[str, ...]:
         if view == "local":
             coins = (FRESH_AMONG_AVAILABLE, "no check-in probability is above the logged one")
-            return (*coins, *((DROPPED,) if self.drop_out_prob else ()), STATELESS)
+            return (*coins, *dropped(self.drop_out_prob), STATELESS)
         return self.assumptions
 
     @property

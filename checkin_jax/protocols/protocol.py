@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
+from checkin_jax._rounding import up
 from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import CheckInRates, Rates
@@ -147,15 +148,28 @@ ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 ROUNDS = FreeVariable("num_rounds", 1, MAX_ROUNDS, 0.55, True)
 EPOCHS = FreeVariable("num_epochs", 1, MAX_ROUNDS, 0.55, True)
 PROB = FreeVariable("check_in_prob", 1e-12, 1.0, 0.7)
+# First values of the searches for a protocol's variables.
+FIRST_VALUES = {"num_clients": 10**9, "check_in_prob": 0.1, "num_rounds": 100, "num_epochs": 1, "window": 1}
 
 FRESH = (
     "each client checks in with its rate by a fresh coin, independent of the other clients and of everything that "
     "persists: being plugged in all night is no coin"
 )
-DROPPED = (
-    "every client that checks in drops out with the stated probability, by fresh chance each time: no client is more "
-    "reliable than another"
-)
+
+
+def lost(drop_out_prob: float) -> str:
+    """Share of check-ins that drop out, in words; empty if it is zero."""
+    return f", a share {drop_out_prob:.6g} of check-ins dropping out" if drop_out_prob else ""
+
+
+def dropped(drop_out_prob: float) -> tuple[str, ...]:
+    """Assumption about drop-outs; none without any."""
+    if not drop_out_prob:
+        return ()
+    return (
+        f"every client that checks in drops out with probability {up(drop_out_prob)}, by fresh chance each time: no "
+        "client is more reliable than another, and one that is sends more often than was accounted for",
+    )
 
 
 def check_in_prob(check_in_prob: Any) -> float | CheckInRates:
@@ -287,7 +301,7 @@ class CheckInProtocol(ByName, abc.ABC):
     def _coins(self) -> tuple[str, ...]:
         """Assumptions about the coins of check-ins, and of dropping out; empty where every client checks in."""
         coins = (FRESH,) if self.rate < 1.0 or self.unequal_rates is not None else ()
-        return (*coins, DROPPED) if self.drop_out_prob else coins
+        return (*coins, *dropped(self.drop_out_prob))
 
     def assumed(self, view: str, neighboring_relation: str = REPLACE) -> tuple[str, ...]:
         """Assumptions of the guarantees in this view, under this neighboring relation, one sentence each."""

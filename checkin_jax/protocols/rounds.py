@@ -17,6 +17,7 @@ from checkin_jax.protocols.protocol import (
     UnequalCover,
     differing,
     highest,
+    lost,
 )
 from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -32,11 +33,6 @@ def batch(min_reports: int) -> tuple[str, ...]:
         *SAME_RANDOMIZER,
         TRUSTED,
     )
-
-
-def lost(drop_out_prob: float) -> str:
-    """Share of check-ins that drop out, in words; empty if it is zero."""
-    return f", a share {drop_out_prob:.6g} of check-ins dropping out" if drop_out_prob else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,11 +123,13 @@ class ShuffledCheckIn(CheckInProtocol):
     @property
     def description(self) -> str:
         """The run in words."""
-        rates = f"rate {self.rate:.6g}"
-        if self.unequal_rates is not None:
-            rates = f"rates {self.unequal_rates.span}{lost(self.drop_out_prob)}"
+        rates = (
+            f"rate {self.check_in_prob:.6g}"
+            if self.unequal_rates is None
+            else f"rates {self.unequal_rates.span}"
+        )
         floor = f", each in a batch of at least {self.min_reports:,}" if self.min_reports else ""
-        return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}{floor}"
+        return f"over {counted(self.num_rounds, 'round')} of check-ins at {rates}{lost(self.drop_out_prob)}{floor}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -395,7 +395,7 @@ def _row(
         return None
     losses = np.log1p(plan.above)
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    lane = BracketLane(*map(host, numbers), losses[::2], losses[1::2], host(plan.most), plan.stages)
+    lane = BracketLane._make((*map(host, numbers), losses[::2], losses[1::2], host(plan.most), plan.stages))
     ternary, binary = (False, True) if one_bit else clones_bounds.tried(cover.number, epsilon0)
     single = num_rounds == 1
     lower = _Lower(_ternary, single) if ternary else None, _Lower(_binary, single) if binary else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from checkin_jax import _validate
 from checkin_jax._version import __version__
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.protocols import REPLACE, CheckInProtocol
+from checkin_jax.protocols.protocol import FIRST_VALUES
 from checkin_jax.randomizers import Gaussian, PureLDP, Randomizer
 from checkin_jax.rates import RateLimits
 from checkin_jax.sweeps.tables import arrow
@@ -58,7 +59,7 @@ KINDS = {
 # All columns that are not arguments of a setting.
 ANSWERS = frozenset(
     [name for kind in KINDS.values() for name in (*kind.numbers, *kind.text_columns)]
-    + ["protocol", "bounds", "seconds", "version", "error"]
+    + ["protocol", "randomizer", "free", "bounds", "seconds", "version", "error"]
 )
 # Fields of `RateLimits`, instead of check_in_prob.
 LIMITS = ("largest_rate", "expected_check_ins")
@@ -94,8 +95,17 @@ class Question:
 
     @property
     def fields(self) -> dict[str, bool]:
-        """Arguments of the protocol, with True for required ones."""
-        return _fields(self.protocol)
+        """Arguments of the protocol, with True for required ones; without the variable that is searched."""
+        searched = self.free if self.free in FIRST_VALUES else None
+        return {name: needed for name, needed in _fields(self.protocol).items() if name != searched}
+
+    def constants(self, names: Collection[str]) -> dict[str, str]:
+        """Columns that are equal in all rows of settings with arguments of these names."""
+        return {
+            "protocol": self.protocol.__name__,
+            "randomizer": self.kind_of_randomizer(names).__name__,
+            "bounds": self.bounds if isinstance(self.bounds, str) else ",".join(self.bounds),
+        }
 
     @property
     def randomizers(self) -> dict[str, bool]:
@@ -114,14 +124,20 @@ class Question:
     def described(self, given: Mapping[str, Any]) -> tuple[CheckInProtocol, Any]:
         """Protocol and randomizer of a setting. Raises TypeError, ValueError: as the constructors do."""
         arguments = {name: given[name] for name in self.fields if name in given}
+        if self.free in FIRST_VALUES:
+            arguments[self.free] = FIRST_VALUES[self.free]
         if LIMITS[0] in given:
             arguments["check_in_prob"] = RateLimits(given[LIMITS[0]], given[LIMITS[1]])
         return self.protocol(**arguments), self.built(given)
 
+    def kind_of_randomizer(self, names: Collection[str]) -> type[Randomizer]:
+        """Class of the randomizer of settings with arguments of these names."""
+        usual = (kind for name, kind in _USUAL.items() if name in names or name == self.free)
+        return self.randomizer or next(usual)
+
     def built(self, given: Mapping[str, Any]) -> Randomizer | type[Randomizer]:
         """Randomizer of a setting, or its class if its free variable is the only argument."""
-        usual = (kind for name, kind in _USUAL.items() if name in given or name == self.free)
-        kind = self.randomizer or next(usual)
+        kind = self.kind_of_randomizer(given)
         arguments = {name: given[name] for name in _fields(kind) if name in given}
         own = kind.variable
         if own is None or own.name != self.free:
@@ -148,6 +164,9 @@ def check(question: Question, names: Sequence[str]) -> None:
     if question.what == "published" and question.randomizer is None:
         del accepted["noise_multiplier"]
         accepted["epsilon0"] = True
+    if question.what == "published" and question.randomizer not in (None, PureLDP):
+        expected = f"none, or PureLDP, with what={question.what!r}"
+        raise ValueError(f"randomizer={question.randomizer.__name__}: expected {expected}")
     if question.what == "published":
         # Published formulas are for coins of all clients, none of whom colludes.
         accepted = {name: needed for name, needed in accepted.items() if name not in _HONEST}
@@ -167,10 +186,12 @@ def check(question: Question, names: Sequence[str]) -> None:
     for name, required in accepted.items():
         if required and name not in names:
             raise ValueError(f"{name}=None: expected a value, which {about} needs")
+    if free is not None and free in names and free in FIRST_VALUES:
+        raise _validate.error(f"no {free} beside it", free=free)
     for name in names:
         if name not in accepted:
             raise ValueError(f"{name}: no argument of {about}; expected one of {', '.join(accepted)}")
-    free_ones = [*(name for name in question.fields if name not in _HONEST), *searched]
+    free_ones = [*(name for name in _fields(question.protocol) if name not in _HONEST), *searched]
     if free is not None and free not in free_ones:
         raise _validate.error(f"one of {', '.join(free_ones)}", free=free)
 
@@ -228,14 +249,13 @@ class Results:
         failed = self.errors != ""
         for name in (*kind.numbers, *kind.text_columns):
             self.columns[name][failed] = np.nan if name in kind.numbers else ""
-        bounds = question.bounds if isinstance(question.bounds, str) else ",".join(question.bounds)
         return arrow(
             {
                 **inputs,
                 **{name: value for name, value in kind.left_out.items() if name not in inputs},
+                **({} if question.free is None else {"free": question.free}),
                 **{name: self.columns[name] for name in (*kind.numbers, *kind.text_columns)},
-                "protocol": question.protocol.__name__,
-                "bounds": bounds,
+                **question.constants(inputs),
                 "seconds": self.columns["seconds"],
                 "version": __version__,
                 "error": self.errors,

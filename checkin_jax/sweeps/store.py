@@ -108,10 +108,9 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise ValueError(f"{str(here)!r}: not the plan of a sweep; remove the folder to begin anew")
         for name in dict.fromkeys([*plan, *found]):
             if found.get(name) != plan.get(name):
-                raise ValueError(
-                    f"cannot resume: {name} was {found.get(name)!r} and is {plan.get(name)!r}; "
-                    f"remove {str(self.folder)!r} to begin anew"
-                )
+                # Settings are there by their digest.
+                was = f"was {found.get(name)!r} and is {plan.get(name)!r}" if name != "settings" else "differ"
+                raise ValueError(f"cannot resume: {name} {was}; remove {str(self.folder)!r} to begin anew")
 
     def _path(self, block: int) -> Path:
         return self.folder / f"{block:08d}.parquet"

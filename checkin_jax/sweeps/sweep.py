@@ -119,8 +119,9 @@ def prepare(
         tried = ()
     question = Question(what, protocol, randomizer, check_bounds(bounds), free, tried)
     known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
+    stated: dict[str, set[str]] = {}
     if table is not None:
-        columns, faults = _columns(table, known)
+        columns, faults, stated = _columns(table, known)
         for name, value in arguments.items():
             if name in columns:
                 raise _validate.error(f"no argument beside a column {name} of table", **{name: value})
@@ -129,6 +130,12 @@ def prepare(
     else:
         made = settings.product(arguments, known)
     check(question, list(made.axes))
+    for name, words in stated.items():
+        asked = question.constants(made.axes)[name]
+        if words - {asked}:
+            raise ValueError(
+                f"table: rows of {name} {', '.join(sorted(words))}, expected {asked} as is asked"
+            )
     for name, legal in _WORDS.items():
         for word in settings.axis(name, arguments[name]).tolist() if name in arguments else ():
             legal(**{name: word})
@@ -147,8 +154,12 @@ def _check_class(base: type, example: str, **given: Any) -> None:
         raise _validate.type_error(f"a concrete class below {base.__name__}, such as {example}", **given)
 
 
-def _columns(given: Any, known: Mapping[str, type]) -> tuple[Mapping[str, Any], dict[int, str]]:
-    """Columns of settings, without a sweep's results; and errors of cells that are not numbers, by row."""
+def _columns(
+    given: Any, known: Mapping[str, type]
+) -> tuple[Mapping[str, Any], dict[int, str], dict[str, set[str]]]:
+    """Columns of settings, without a sweep's results; errors of cells that are not numbers, by row; and classes that a
+    sweep's rows state, by the argument's name.
+    """
     if isinstance(given, str | Path):
         given = tables.load(given)
     elif hasattr(given, "__arrow_c_stream__") and not isinstance(given, Sweep):
@@ -160,10 +171,15 @@ def _columns(given: Any, known: Mapping[str, type]) -> tuple[Mapping[str, Any], 
             if column.dtype.kind not in "iuf" and known.get(name) is not str:
                 inputs[name], found = settings.cells(name, column)
                 faults = {**found, **faults}
-        return inputs, faults
+        classes = {
+            name: {*map(str, given[name].tolist())}
+            for name in ("protocol", "randomizer")
+            if name in given.columns
+        }
+        return inputs, faults, classes
     if not isinstance(given, Mapping):
         raise _validate.type_error("a file's name, a Sweep, a data frame, or columns by name", table=given)
-    return given, {}
+    return given, {}, {}
 
 
 def _devices() -> list[Any]:
@@ -196,8 +212,8 @@ def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments
         optimal_order. "published": epsilon by a published `bound`, a further argument: theorem-2, theorem-3,
         theorem-3-sharper, theorem-1, theorem-1-smaller, subsampling-only, theorem-2-repaired or
         strong-composition, at the best of `orders` (whole, 2 to 4096; by default some up to 256). The column
-        validity says which are bounds. "calibration": `calibrate` of the variable `free` to each
-        `target_epsilon`: columns value, epsilon, lower.
+        validity says which are bounds. "calibration": `calibrate` of the variable `free`, which has no
+        values of its own, to each `target_epsilon`: columns free, value, epsilon, lower.
       randomizer: a class of randomizers, whose fields are then arguments; by default PureLDP or Gaussian.
       bounds: as in `account`; "fast" is ten to a hundred times faster.
       block_rows: settings that are evaluated together.
@@ -243,7 +259,8 @@ def sweep_to_file(
       resume: continue with the blocks of a stopped run.
       join: share the sweep, without a leader, among all processes that see the folder and call this. Each
         claims the next free block, blocks of a killed process are taken over, and one process joins the file.
-        An `out` that exists without a folder of blocks counts as finished. The claims are file locks.
+        An `out` that exists without a folder of blocks counts as finished, if it is of the same sweep. The claims
+        are file locks.
       executor: evaluates the blocks, which this process writes, over processes or machines that can import the
         classes of the settings.
       progress: as in `sweep`.
@@ -363,6 +380,30 @@ def _sent(
                 future.cancel()
 
 
+def _other_column(made: Prepared, found: Sweep) -> str | None:
+    """The first thing in which a file's table is not that of this sweep; None for none."""
+    if len(found) != len(made.settings):
+        return "number of rows"
+    question, axes = made.question, made.settings.axes
+    constants = {**question.constants(axes), "version": __version__}
+    if question.free is not None:
+        constants["free"] = question.free
+    for name, value in constants.items():
+        if name not in found.columns or not (found[name] == value).all():
+            return name
+    for name in (*axes, *question.kind.numbers):
+        if name not in found.columns:
+            return f"column {name}"
+    for start, stop in made.blocks:
+        for name, values in made.settings.rows(start, stop).axes.items():
+            here = found[name][start:stop]
+            # A cell that is no number is empty in the file.
+            numbers = values.dtype.kind in "if" and here.dtype.kind in "if"
+            if not np.array_equal(here, values, equal_nan=numbers):
+                return f"column {name}"
+    return None
+
+
 def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[int], None]) -> Written:
     """Evaluates blocks at which no other process is until all are finished; one process joins the file."""
     try:
@@ -390,8 +431,7 @@ def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[
             raise
     found = tables.load(path)
     errors = [str(text) for text in found.columns.get("error", ()) if text]
-    if len(found) != len(made.settings):
-        raise ValueError(
-            f"out={str(path)!r}: there is a file of {len(found):,} rows, expected {len(made.settings):,}"
-        )
+    other = _other_column(made, found)
+    if other is not None:
+        raise ValueError(f"out={str(path)!r}: there is a file of another sweep, whose {other} differs")
     return Written(path, len(found), len(errors), errors[0] if errors else "")

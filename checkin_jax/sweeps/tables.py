@@ -25,7 +25,7 @@ SUFFIXES = (".csv", ".parquet")
 
 # Rows shown on a screen; columns omitted there; upper ends, and lower ones.
 _SHOWN = 10
-_SILENT = ("method", "lower_method", "validity", "protocol", "bounds", "seconds", "version")
+_SILENT = ("method", "lower_method", "validity", "protocol", "randomizer", "bounds", "seconds", "version")
 # The first column of results of each kind of question.
 _FIRST_RESULTS = ("epsilon", "rdp", "value")
 _ENDS = {"epsilon": up, "rdp": up, "lower": down}
@@ -46,9 +46,9 @@ class Sweep:
 
     Attributes:
       columns: name to array, all of one length. The inputs come first, including view and neighboring
-        relation by default, then results, `method`, `validity`, `protocol`, `bounds`, `seconds` (a row's
-        share of its group's time), `version` and `error`. In rows with a nonempty `error`, and only there,
-        the numbers of the result are NaN (empty or null in files).
+        relation by default, then `free` of calibrations, results, `method`, `validity`, `protocol`, `randomizer`,
+        `bounds`, `seconds` (a row's share of its group's time), `version` and `error`. In rows with a nonempty
+        `error`, and only there, the numbers of the result are NaN (empty or null in files).
     """
 
     columns: Mapping[str, np.ndarray]

@@ -164,6 +164,9 @@ def _exact_epsilon():
     return high
 
 
+_WORDS = "that its theorems, its assumptions and these words fit the units: 'own'"
+
+
 def _own(epsilon, lower=0.0):
     """A certificate written without the accountant: the profile of randomized response at ten knots.
 
@@ -208,7 +211,7 @@ def _checked(certificate):
 @pytest.mark.parametrize("off", [1e-9, 1e-4])
 def test_composition_agrees_with_a_sum_over_all_outcomes_on_both_sides(off):
     _, trusted = _checked(_own(_exact_epsilon() * (1 + off)))
-    assert trusted == ["that the words of the claim and its theorems fit the units"]
+    assert trusted == [_WORDS]
     with pytest.raises(verify.Refuted, match="upper end"):
         _checked(_own(_exact_epsilon() * (1 - off)))
 
@@ -218,7 +221,7 @@ def test_the_lower_end_agrees_with_a_sum_over_all_outcomes_on_both_sides(off):
     upper = _exact_epsilon() * (1 + 2e-4)
     lines, trusted = _checked(_own(upper, _exact_epsilon() * (1 - off)))
     assert lines[-1].startswith("lower end: 50 units composed have delta >= ")
-    assert trusted == ["that the words of the claim and its theorems fit the units"]
+    assert trusted == [_WORDS]
     with pytest.raises(verify.Refuted, match="lower end"):
         _checked(_own(upper, _exact_epsilon() * (1 + off)))
 
@@ -552,7 +555,10 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
         f"claim.json: epsilon <= {up(float.fromhex(good['claim']['epsilon']), 9)} at delta 1e-06 "
         f"and >= {down(float.fromhex(good['claim']['lower']), 9)} verified; "
     )
-    assert line.endswith("taken on trust: that the words of the claim and its theorems fit the units")
+    words = good["claim"]["words"]
+    assert line.endswith(
+        f"taken on trust: that its theorems, its assumptions and these words fit the units: {words!r}"
+    )
     cli.main(["verify", "claim.json", "--verbose"])
     assert "knots holds (clones)" in capsys.readouterr().out
     Path("low.json").write_text(json.dumps(_altered(good, "a value lowered")))

@@ -292,6 +292,60 @@ def test_arguments_that_would_be_ignored_are_refused(tmp_path):
         cj.sweep(table=3, epsilon0=1.0, delta=1e-6, bounds="fast")
 
 
+SMALL = {"num_clients": [100, 200], "check_in_prob": 0.1, "num_rounds": 3, "delta": 1e-6, "bounds": "fast"}
+
+
+def test_a_finished_file_of_another_sweep_is_not_joined(tmp_path):
+    out = tmp_path / "a.csv"
+    for _ in range(2):
+        assert cj.sweep_to_file(out, join=True, epsilon0=[1.0, -1.0], **SMALL).failed == 2
+    before = out.read_bytes()
+    for what, other in (
+        ("column num_clients", {"num_clients": [100, 300]}),
+        ("column epsilon0", {"epsilon0": [1.0, -2.0]}),
+        ("number of rows", {"epsilon0": [1.0, 2.0, 3.0]}),
+        ("randomizer", {"randomizer": cj.L2Mechanism}),
+        ("bounds", {"bounds": "best"}),
+    ):
+        with pytest.raises(ValueError, match=f"another sweep, whose {what} differs"):
+            cj.sweep_to_file(out, join=True, **{"epsilon0": [1.0, -1.0], **SMALL, **other})
+    assert out.read_bytes() == before
+
+
+def test_rows_name_their_mechanism_which_a_table_may_not_contradict(tmp_path):
+    out = tmp_path / "a.parquet"
+    cj.sweep_to_file(out, epsilon0=1.0, randomizer=cj.L2Mechanism, **SMALL)
+    assert {*tables.load(out)["randomizer"]} == {"L2Mechanism"}
+    with pytest.raises(ValueError, match="rows of randomizer L2Mechanism, expected PureLDP"):
+        cj.sweep(table=out, bounds="fast")
+    again = cj.sweep(table=out, bounds="fast", randomizer=cj.L2Mechanism)
+    np.testing.assert_array_equal(again["epsilon"], tables.load(out)["epsilon"])
+    with pytest.raises(ValueError, match="randomizer=L2Mechanism: expected none, or PureLDP"):
+        cj.sweep(what="published", bound="theorem-1", randomizer=cj.L2Mechanism, epsilon0=1.0, **SMALL)
+
+
+def test_a_calibration_names_its_variable_which_has_no_other_value():
+    asked = {"what": "calibration", "free": "check_in_prob", "epsilon0": 2.0, "target_epsilon": 0.1}
+    run = {name: value for name, value in SMALL.items() if name != "check_in_prob"}
+    found = cj.sweep(**asked, **run)
+    assert "check_in_prob" not in found.columns
+    assert {*found["free"]} == {"check_in_prob"}
+    stated = cj.ShuffledCheckIn(num_clients=200, num_rounds=3, check_in_prob=found["value"][1])
+    again = cj.account(stated, cj.PureLDP(epsilon0=2.0), delta=1e-6, bounds="fast")
+    assert again.epsilon == found["epsilon"][1] <= 0.1
+    with pytest.raises(ValueError, match="expected no check_in_prob beside it"):
+        cj.sweep(**asked, **SMALL)
+
+
+def test_a_sweep_without_any_result_fails(capsys, tmp_path):
+    options = ["--protocol", "shuffle", "--num-clients", "100", "--epsilon0", "1", "--bounds", "fast"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", *options, "--delta", "5", "--out", str(tmp_path / "a.csv")])
+    assert stop.value.code == 1
+    assert "1 with an error instead of a result" in capsys.readouterr().out
+    cli.main(["sweep", *options, "--delta", "5,1e-6", "--out", str(tmp_path / "b.csv")])
+
+
 def test_pictures_of_nothing_are_refused():
     axes = {"num_clients": np.array([10, 100]), "epsilon0": np.array([1.0, np.nan])}
     with pytest.raises(ValueError, match="no number"):

@@ -21,7 +21,7 @@ cost does not grow with the number of clients.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ def value_at(curve: StopLossCurve, m: Array) -> tuple[Array, Array]:
     return scale * value, scale * xp.sum((modulus + error) * curve.bend, axis=-1)
 
 
-def _highest(width: Array, low: Array, high: Array, *bends: Array) -> Array:
+def _highest(width: Any, low: Any, high: Any, *bends: Any) -> Any:
     """Largest value between two points of a function with values low and high there and |g''| <= max Q."""
     q = xp.square(width) * xp.maximum(*bends)
     apart = xp.abs(high - low)

@@ -192,4 +192,4 @@ class HiddenAverages(HiddenSum):
         return found * self.ratio * (1.0 + ROUNDING)
 
     def subsampled(self, losses: np.ndarray) -> np.ndarray:
-        return self.alone.upper(losses)
+        return np.asarray(self.alone.upper(losses))
