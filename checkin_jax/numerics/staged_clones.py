@@ -222,8 +222,7 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
     usual = (step_counts.masses > 4.0 * math.exp(-neg_log_tail)) & (step_counts.whole > 0.0)
     clients = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     plans, squares = [], 0.0
-    least = step_counts.part.min(axis=1)
-    for counts, weight in ((step_counts.whole, 1.0), (least, step_counts.weight)):
+    for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
         kept = host(np.where(usual, step_counts.masses, 0.0))
         plan = stages(StepCounts(host(clients), host(1.0), host(counts), kept), 0.0, neg_log_tail)
         if plan is None:
@@ -231,7 +230,7 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
         plans.append(plan)
         squares += weight**2 * float(step_counts.masses @ counts)
     deviation = math.sqrt(squares * steps.variance) * math.expm1(steps.epsilon0) / clients
-    mean = float(step_counts.masses @ (step_counts.whole + least))
+    mean = float(step_counts.masses @ (step_counts.whole + step_counts.part))
     return GameArguments.of(
         weighted_clones.weighted, step_counts, steps, tuple(plans), deviation, mean, neg_log_tail
     )

@@ -14,9 +14,7 @@ from oracles import random_check_ins as brute
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.kernels import host
-from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
-from checkin_jax.numerics import convex, staged_clones
+from checkin_jax.numerics import staged_clones
 from checkin_jax.numerics.counts import redrawn
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -809,22 +807,6 @@ def test_levels_of_many_slots():
     # The first level's largest shares may sum up to one, for which the cap of its values is proved.
     assert redrawn.redrawn(200, 200, 31.0) is None
     assert redrawn.redrawn(100, 200, 31.0) is not None
-
-
-def test_cells_count_as_the_largest():
-    """A level's value is at least that of each of its cells by itself, and of the largest one."""
-
-    def evaluated(totals: list, numbers: list) -> np.ndarray:
-        parts = np.array([totals]), np.full(1, 100.0), np.array([numbers]), np.ones(1)
-        one = WeightedSteps(*map(host, (np.full(1, 700.0), *parts, 0.6)))
-        found = staged_clones.weighted(one, staged_clones.AnyMessage(1.0), 31.0)
-        assert found is not None
-        return convex.chords(*found.profile(), np.linspace(0.0, 0.15, 9))
-
-    both = evaluated([0.95, 1.05], [520.0, 600.0])
-    each = [evaluated([total], [number]) for total, number in ((0.95, 520.0), (1.05, 600.0))]
-    assert both == pytest.approx(np.maximum(*each), rel=0.02)
-    assert (both >= 0.99 * np.maximum(*each)).all()
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])

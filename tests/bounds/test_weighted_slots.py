@@ -22,7 +22,7 @@ HALF = F(1, 2)
 
 def evaluated(whole: int, part: int, clients: float, p: float, far: list) -> np.ndarray:
     """T2+ of so many slots of either kind at c - 1 = far, by the kernel."""
-    counts = np.ones((10, 1)), np.full(10, float(whole)), np.full((10, 1), float(part))
+    counts = np.ones(10), np.full(10, float(whole)), np.full(10, float(part))
     one = WeightedSteps(*map(host, (np.full(10, clients), *counts, np.eye(10)[0], 0.5)))
     found = staged_clones.weighted(one, staged_clones.AnyMessage(math.log(p)), MASS)
     assert found is not None
@@ -75,7 +75,7 @@ def throws_of(window: int) -> dict[tuple, F]:
 def test_a_rare_level_of_few_large_shares_is_more_than_one_message():
     """Twenty shares of a half; a level of fewer steps than the stages have."""
     p, mass, far = math.e, 0.2, np.array([0.01, 0.1, 0.35])
-    levels = np.array([700.0, 2.0]), np.ones((2, 1)), np.array([100.0, 20.0]), np.array([[100.0], [0.0]])
+    levels = np.array([700.0, 2.0]), np.ones(2), np.array([100.0, 20.0]), np.array([100.0, 0.0])
     one = WeightedSteps(*map(host, (*levels, np.array([0.6, mass]), 0.6)))
     found = staged_clones.weighted(one, staged_clones.AnyMessage(1.0), 2.0)
     assert found is not None
@@ -102,7 +102,7 @@ def test_numbers_of_slots_of_either_kind_are_above_their_joint_law(window):
     own, either = np.indices(joint.shape)
     assert joint.sum() == pytest.approx(1.0)
     reached = np.cumsum(seen.masses)
-    for whole, part, mass in zip(seen.whole, seen.part[:, 0], reached):
+    for whole, part, mass in zip(seen.whole, seen.part, reached):
         within = joint[(own <= whole) & (either <= whole + part)].sum()
         assert within >= min(mass, 1.0) - 1e-9
 

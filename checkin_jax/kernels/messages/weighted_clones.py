@@ -2,7 +2,7 @@ r"""T2+ and T2d: eps0-LDP messages in slots of two weights, by staged domination
 
 With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick divergence is at most
 
-    sum_i mass_i (1/n_i) max_k E( -T_ik n_i (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_ik} d'_j )_+ ,
+    sum_i mass_i (1/n_i) E( -T_i n_i (c - 1) + sum_{j <= K_i} d_j + w sum_{j <= K'_i} d'_j )_+ ,
 
 where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it, in any
 order of both kinds [docs/theory_hexagon.md, sections 2 and 5]. Each kind has its own stages: a law that dominates
@@ -23,10 +23,9 @@ from checkin_jax.kernels.messages.staged_games import Later, Stages
 
 
 class WeightedSteps(NamedTuple):
-    """Numbers (real) of steps of weight one and of `weight`; the value is that of the largest cell of every level.
+    """Numbers (real) of steps of weight one, `whole`, and of `weight`, `part`; [levels].
 
-    clients, whole, masses: real n > 0, numbers of steps of weight one and masses, [levels]. totals, part: T, by which
-    n is multiplied, and the numbers of steps of `weight`, [levels, cells]. T2+ has n = m / rho, T = 1 and one cell.
+    clients: real n > 0. totals: T, by which n is multiplied. T2+ has n = m / rho and T = 1.
     """
 
     clients: Array
@@ -39,9 +38,8 @@ class WeightedSteps(NamedTuple):
     @property
     def variance(self) -> float:
         """That of the sum of the steps, relative to n, up to a common factor."""
-        squares = self.whole[:, None] + np.square(self.weight) * self.part
-        apart = (squares / np.square(self.clients[:, None] * self.totals)).max(axis=1)
-        return float(self.masses @ apart)
+        squares = self.whole + np.square(self.weight) * self.part
+        return float(self.masses @ (squares / np.square(self.clients * self.totals)))
 
 
 def weighted(
@@ -56,10 +54,10 @@ def weighted(
     c_minus_1, unit = host(np.expm1(loss)), np.expm1(message.epsilon0)
     alone = message.alone(loss)
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
-    means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part[:, 0]
+    means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
     whole = means[0] + np.square(step_counts.weight) * means[1]
     deviation = staged_games.expected_deviation(at, laws, whole)
-    usual = step_counts.masses @ (step_counts.clients * step_counts.totals[:, 0]) / step_counts.masses.sum()
+    usual = step_counts.masses @ (step_counts.clients * step_counts.totals) / step_counts.masses.sum()
     order, worth = staged_games.contoured(deviation, -usual * c_minus_1 / unit)
     candidates = host(rules.candidates)
 
@@ -86,19 +84,14 @@ def weighted(
         return ends[0].stop_loss(total, x) + debt * np.exp(order * x + total.log_mgf)
 
     found = host(np.zeros(loss.shape))
-    for mass, clients, totals, whole, parts in zip(
+    for mass, clients, total, whole, part in zip(
         step_counts.masses, step_counts.clients, step_counts.totals, step_counts.whole, step_counts.part
     ):
         # One message alone times the sum of its shares, which rare levels' contour may miss.
-        most = alone * (whole + step_counts.weight * parts.max()) / clients * (1.0 + ROUNDING)
-        if mass > 0 and whole >= stages[0].before and parts.min() >= stages[1].before:
-            first = ends[0].more(whole - stages[0].before)
-            starts = -clients * c_minus_1 / unit
-            cells = [
-                value(total * starts, first, ends[1].more(part - stages[1].before))
-                for total, part in zip(totals, parts)
-            ]
-            level = np.max(cells, axis=0) * unit / clients
+        most = alone * (whole + step_counts.weight * part) / clients * (1.0 + ROUNDING)
+        if mass > 0 and whole >= stages[0].before and part >= stages[1].before:
+            late = (end.more(count - plan.before) for end, count, plan in zip(ends, (whole, part), stages))
+            level = value(total * (-clients * c_minus_1 / unit), *late) * unit / clients
             found = found + mass * np.where(level >= 0.0, np.minimum(level, most), most)
         else:
             # Beside colluders these shares may sum up to more than one.

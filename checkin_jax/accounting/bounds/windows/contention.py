@@ -278,9 +278,9 @@ class WeightedSlots(StagedBound):
         # The labels at no level are a last one, with the message alone.
         found = (
             self.slots / self.use_prob * (1.0 - 1e-13) / np.append(larger, 1.0),
-            np.append(levels.totals, 1.0)[:, None],
+            np.append(levels.totals, 1.0),
             np.append(whole, 0.0),
-            np.append(part, 0.0)[:, None],
+            np.append(part, 0.0),
             np.append(levels.masses * (1.0 + 1e-12), levels.lost),
             weight,
         )
@@ -302,8 +302,8 @@ class WeightedSlots(StagedBound):
         survival = np.concatenate([[1.0], beyond, [0.0]])
         whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
-        clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones((masses.size, 1))
-        return WeightedSteps(*map(host, (clients, totals, whole, part[:, None], masses, 0.5)))
+        clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones(masses.size)
+        return WeightedSteps(*map(host, (clients, totals, whole, part, masses, 0.5)))
 
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.weights is None:
