@@ -211,6 +211,8 @@ def beside_weak_noise(clients: int, mu: float, neg_log_tail: float, price: float
     Args:
       price: of the event's probability, against log(n/M); it only chooses how many are dummies.
     """
+    if clients == 1:
+        return None
     others, nearest = clients - 1.0, GaussianProfile(0.5 * mu)
     rarely = np.array([neg_log_tail])
     least = np.concatenate([chernoff.fewest(others, 1.0 - each, rarely) for each in _LEFT_OUT.tolist()])
