@@ -1,4 +1,4 @@
-"""A million settings of shuffled check-in: where Theorem 2 of [SCI] is within a factor of two of Theorem 3's floor.
+"""Many settings of shuffled check-in: where Theorem 2 of [SCI] is within a factor of two of Theorem 3's floor.
 
     python accountants/large_sweep.py --out large_sweep.parquet
 
@@ -16,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax import _validate
 from checkin_jax.cli.programs import program
 
 
@@ -28,6 +29,7 @@ def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) 
       delta: Delta of every run.
       resume: Go on with the finished blocks of a run that was stopped.
     """
+    _validate.real(0, 1, "()", delta=delta)
     with Progress() as bar:
         task = bar.add_task("settings", total=None)
         cj.sweep_to_file(
@@ -47,7 +49,10 @@ def main(out: Path, steps: int = 18, delta: float = 1e-6, resume: bool = False) 
     clients = rows["num_clients"][rows["bound"] == "theorem-2"]
     table = Table("clients", "within a factor of two", "median ratio", title="Theorem 2 over Theorem 3")
     for n in np.unique(clients):
-        here = (clients == n) & np.isfinite(second)
+        here = (clients == n) & np.isfinite(second) & (third > 0.0)
+        if not here.any():
+            table.add_row(f"{n:,}", "-", "-")
+            continue
         ratio = second[here] / third[here]
         table.add_row(f"{n:,}", f"{np.mean(ratio <= 2):.0%}", f"{np.median(ratio):.3g}")
     Console().print(table)

@@ -40,9 +40,11 @@ def main(
       num_clients: Numbers of clients.
       num_rounds: Numbers of rounds.
     """
+    if check_ins > min(num_clients):
+        raise ValueError(f"check_ins={check_ins}: expected at most the fewest clients, {min(num_clients):,}")
     rows = []
     for n, rounds in track([(n, t) for n in num_clients for t in num_rounds], "accounting"):
-        run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=min(1.0, check_ins / n), num_rounds=rounds)
+        run = cj.ShuffledCheckIn(num_clients=n, check_in_prob=check_ins / n, num_rounds=rounds)
         g = cj.account(run, cj.PureLDP(epsilon0=epsilon0), delta=delta)
         rows.append((n, run.check_in_prob, rounds, epsilon0, delta, g.lower, g.epsilon, g.method))
 

@@ -28,6 +28,11 @@ from checkin_jax.training.server import BY_RULE, suggested_learning_rate
 CLIP_NORM = 0.1
 
 
+def _short(value: float) -> str:
+    """The shortest decimal of this number."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def main(
     runs: Path,
     dataset: Literal["mnist", "digits"] = "mnist",
@@ -52,18 +57,20 @@ def main(
     """
     records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
     shrink = 1 if dataset == "mnist" else 3
-    settings: dict[str, tuple[int, float, Randomizer]] = {}
+
+    def private(num_clients: int, prob: float, randomizer: Randomizer) -> PrivateRun:
+        clients = {"num_clients": num_clients, "check_in_prob": prob / shrink}
+        protocol = ShuffledCheckIn(num_rounds=num_rounds, **clients)
+        return PrivateRun(protocol=protocol, randomizer=randomizer, clip_norm=CLIP_NORM)
+
+    asked: dict[str, PrivateRun] = {}
     for value in epsilon0:
-        settings[f"ldp_sgd_epsilon0_{value:g}"] = 60_000, 0.1, L2Mechanism(epsilon0=value)
+        asked[f"ldp_sgd_epsilon0_{_short(value)}"] = private(60_000, 0.1, L2Mechanism(epsilon0=value))
     for value in gaussian_epsilon0:
         gaussian = Gaussian.from_local(epsilon0=value, delta0=1e7**-1.5)
-        settings[f"gaussian_epsilon0_{value:g}"] = 10**7, 1e-4, gaussian
-    for setting, repeat, folder in each_once(runs, settings, repeats):
-        num_clients, prob, randomizer = settings[setting]
-        protocol = ShuffledCheckIn(
-            num_clients=num_clients, check_in_prob=prob / shrink, num_rounds=num_rounds
-        )
-        run = PrivateRun(protocol=protocol, randomizer=randomizer, clip_norm=CLIP_NORM)
+        asked[f"gaussian_epsilon0_{_short(value)}"] = private(10**7, 1e-4, gaussian)
+    for setting, repeat, folder in each_once(runs, asked, records.name, repeats):
+        run = asked[setting]
         config = ImageTraining(
             run=run,
             learning_rate=suggested_learning_rate(run),

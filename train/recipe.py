@@ -9,10 +9,11 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from checkin_jax import _validate
 from checkin_jax._rounding import up
 from checkin_jax.cli import programs
 from checkin_jax.cli.options import HostOptions
@@ -104,14 +105,27 @@ def traced(metrics: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
-def each_once(runs: Path, names: Iterable[str], repeats: int) -> Iterator[tuple[str, int, Path]]:
-    """(name, number of the repeat from 0, folder) of every run in `runs` that has not ended yet."""
-    for repeat, name in itertools.product(range(repeats), names):
+def each_once(
+    runs: Path, asked: Mapping[str, PrivateRun], dataset: str, repeats: int
+) -> Iterator[tuple[str, int, Path]]:
+    """(name, number of the repeat from 0, folder) of every run in `runs` that has not ended yet.
+
+    Raises:
+      UsageError: a run of this name has ended that has other settings, or is of another data set.
+    """
+    repeats = _validate.integer(1, repeats=repeats)
+    for repeat, name in itertools.product(range(repeats), asked):
         folder = runs / (name if repeats == 1 else f"{name}_{repeat + 1}")
-        if (folder / "report.json").exists():
-            print(f"{folder} is there already")
-        else:
+        if not (folder / "report.json").exists():
             yield name, repeat, folder
+            continue
+        found, here = recorded.read(folder), {**asked[name].as_dict(), "dataset": dataset}
+        there = {**found.run.as_dict(), "dataset": found.about["dataset"]}
+        if differing := [field for field, value in here.items() if there[field] != value]:
+            raise UsageError(
+                f"{folder} is there already, but {', '.join(differing)} differs: expected other --runs"
+            )
+        print(f"{folder} is there already")
 
 
 def program(what: Mapping[str, Any] | Callable[..., object]) -> None:

@@ -269,7 +269,7 @@ def sensitivities(
 
 def _beside(value: float, variable: FreeVariable) -> float:
     """A value one step above, or below where the range ends."""
-    step = max(1.0, round(_STEP * value)) if variable.whole else _STEP * value
+    step = max(1.0, round(_STEP * value)) if variable.whole else _STEP * (value or 1.0)
     return value + step if value + step <= variable.high else value - step
 
 

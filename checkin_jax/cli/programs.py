@@ -134,6 +134,8 @@ def _value(hint: Any, tokens: Sequence[cyclopts.Token]) -> Any:
     kind, word = _plain(hint), tokens[0].value
     if kind in (int, float):
         return _number(word, kind)
+    if typing.get_origin(kind) is tuple and typing.get_args(kind)[1:] == (...,):
+        return tuple(_value(typing.get_args(kind)[0], [token]) for token in tokens)
     if typing.get_origin(kind) is Literal:
         choices = {str(choice): choice for choice in typing.get_args(kind)}
         if word not in choices:

@@ -263,7 +263,11 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
     try:
         with given(what, arguments[1]):
             traced = jax.make_jaxpr(function)(*arguments)
-    except NameError as error:  # an axis of clients, over which batch normalisation would average
+    except NameError as error:
+        if (
+            error.name is not None
+        ):  # a variable's, and no axis of clients, over which normalisation would average
+            raise
         raise ValueError(f"{what} communicates with other clients ({error}): {_MIXES}") from error
     except Exception as error:
         if type(error).__name__ not in _WRITES:

@@ -454,6 +454,7 @@ def _counting(key):
             TypeError,
             "one floating",
         ),
+        (functools.partial(_with, lambda p, record: nowhere), NameError, "'nowhere' is not defined"),  # noqa: F821
         (functools.partial(_with, _printing), ValueError, r"calls the host.*Debug"),
         (functools.partial(_with, _asking), ValueError, r"calls the host.*pure_callback"),
         (functools.partial(_with, _asking_backwards), ValueError, r"gradient of one.*pure_callback"),
@@ -467,6 +468,7 @@ def _counting(key):
         "nnx BatchNorm without its statistics",
         "linen BatchNorm without its statistics",
         "no scalar",
+        "an unknown name",
         "prints",
         "asks",
         "asks back",

@@ -4,7 +4,10 @@ import csv
 import importlib.util
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +162,24 @@ def test_runs_of_equal_settings_are_one_line_with_their_spread(tmp_path, capsys)
         "",
         "two_goes_on has not ended, after 2 rounds.",
     ]
+
+
+def test_programs_check_what_they_are_asked_before_they_compute(tmp_path):
+    out, words = tmp_path / "a.csv", ["--num-clients", "1e3", "--num-clients", "2000", "--num-rounds", "1e1"]
+    for path, given, error in (
+        (
+            "rounds_and_clients",
+            [*words, "--check-ins", "1500"],
+            "check_ins=1500: expected at most the fewest",
+        ),
+        ("large_sweep", ["--delta", "5"], "delta=5.0: expected a number in"),
+    ):
+        command = [sys.executable, str(ROOT / "accountants" / f"{path}.py"), "--out", str(out), *given]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        assert (done.returncode, error in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+    assert not out.exists()
 
 
 @pytest.mark.slow

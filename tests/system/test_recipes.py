@@ -16,6 +16,7 @@ import pytest
 import recipe
 from stand_in import quick_account
 
+from checkin_jax.cli.programs import UsageError
 from checkin_jax.training.reports import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +66,22 @@ def test_the_linear_model_is_trained_once_a_setting(capsys, tmp_path, monkeypatc
     assert found == ["ldp_sgd_4.0_1", "gaussian_8.0_1", "ldp_sgd_4.0_2", "gaussian_8.0_2"]
     reports = [recorded.read(tmp_path / name).report for name in found]
     assert [report["rounds"] for report in reports] == [4, 4, 4, 4]
-    assert all("tuned on public data" in recorded.read(tmp_path / name).about["tuning"] for name in found)
+    told = "times the rule of thumb were chosen was not stated"  # on other images than those of the default
+    assert all(told in recorded.read(tmp_path / name).about["tuning"] for name in found)
     program.main(tmp_path, **asked, repeats=2)  # all kept
     assert capsys.readouterr().out.count("is there already") == 4
+    with pytest.raises(UsageError, match=r"ldp_sgd_4\.0_1 is there already, but protocol differs"):
+        program.main(tmp_path, **asked | {"shrink": 50}, repeats=2)
+    for wrong in (
+        {"shrink": 0},
+        {"evaluations": 0},
+        {"steps": -1.0},
+        {"momentum": 1.0},
+        {"repeats": 0},
+        {"adam": True, "momentum": 0.9},
+    ):
+        with pytest.raises(ValueError, match=f"{list(wrong)[-1]}="):
+            program.main(tmp_path, **asked | wrong)
     with pytest.raises(ValueError, match=r"only=\['other'\]: expected names out of at_epsilon_0.5"):
         program.main(tmp_path, only=("other",))
 

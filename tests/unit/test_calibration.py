@@ -235,6 +235,13 @@ def test_derivatives_have_the_signs_and_sizes_of_differences(run, randomizer, vi
     )
 
 
+def test_messages_that_tell_nothing_have_a_derivative_on_one_side():
+    run = cj.ShuffledCheckIn(num_clients=1000, check_in_prob=0.1, num_rounds=10)
+    found = cj.sensitivities(run, cj.PureLDP(epsilon0=0.0), delta=1e-6)
+    assert found.guarantee.epsilon == 0.0
+    assert 0.0 < found.slopes["epsilon0"].upper < 1.0
+
+
 def test_an_infinite_end_has_no_derivative():
     run, noise = cj.Shuffle(num_clients=100), cj.ApproximateLDP(epsilon0=1.0, delta0=1e-3)
     found = cj.sensitivities(run, noise, delta=1e-9)
