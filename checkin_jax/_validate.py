@@ -152,6 +152,22 @@ def instance(kind: type[T], **value: object) -> T:
     return x
 
 
+def function(**value: Callable[..., Any]) -> Callable[..., Any]:
+    """The one keyword's value, if it can be called; TypeError otherwise."""
+    (x,) = value.values()
+    if not callable(x):
+        raise type_error("a function", **value)
+    return x
+
+
+def words(**value: str) -> str:
+    """The one keyword's value, if it is a text that is not empty; ValueError otherwise."""
+    (x,) = value.values()
+    if not isinstance(x, str) or not x.strip():
+        raise error("a text that is not empty", **value)
+    return x
+
+
 def shown(value: object) -> str:
     """The value as errors show it: one line, truncated if long."""
     try:

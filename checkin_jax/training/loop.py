@@ -195,7 +195,8 @@ def train(
                 _validate.integer, 1, 10**6, records_per_client=records_per_client
             ),
             "records_per_round": optional(_validate.integer, 1, 10**6, records_per_round=records_per_round),
-            "tuning": (BY_RULE if optimizer is None else NOT_STATED) if tuning is None else tuning,
+            "tuning": _validate.optional(_validate.words, tuning=tuning)
+            or (BY_RULE if optimizer is None else NOT_STATED),
             **({} if run.target_epsilon is None else {"rounds_within_budget": last}),
         },
         {"model": model.name} if about is None else about,

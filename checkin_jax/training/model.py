@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from checkin_jax import _validate
-from checkin_jax._suggest import ByName
+from checkin_jax._suggest import ByName, legal
 from checkin_jax.training import draws
 from checkin_jax.training.private import jaxpr
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records, takes_key
@@ -48,6 +48,9 @@ class Model(ByName):
       name: for reports.
       apply: (parameters, input ...) -> output of the trained model, see `predictor`. Training does not call
         it. None if only the parameters are needed.
+
+    Raises:
+      TypeError: init or loss is no function.
     """
 
     init: Callable[[jax.Array], Parameters]
@@ -55,6 +58,8 @@ class Model(ByName):
     metrics: Metrics | None = None
     name: str = "model"
     apply: Callable[..., Any] | None = None
+
+    _legal = legal(init=(_validate.function,), loss=(_validate.function,))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

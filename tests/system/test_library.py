@@ -281,6 +281,12 @@ def test_the_report_says_what_is_public_what_costs_nothing_and_how_settings_were
     assert "  tuning     learning rate by a rule of thumb" in str(by_rule)
     assert "  tuning     how optimizer and settings were chosen was not stated" in str(silent)
     assert "  tuning     as in an earlier study" in str(told)
+    for wrong in ("", " ", 3):
+        with pytest.raises(ValueError, match=r"tuning=.*: expected a text that is not empty"):
+            train(tmp_path / "wrong", tuning=wrong)
+    for wrong in ({"init": 3, "loss": len}, {"init": len, "loss": None}):
+        with pytest.raises(TypeError, match=r"(init=3|loss=None): expected a function"):
+            cj.training.Model(**wrong)
     read = cj.training.read(tmp_path / "told")
     assert read.about["tuning"] == "as in an earlier study"
     record = formats.plain(of_run(read, quick_account), attack=False)
