@@ -433,6 +433,10 @@ def _centred(parameters, record):
     return plain_model().loss(parameters, record) + jax.lax.stop_gradient(_minus_mean(record["features"][0]))
 
 
+def _without_a_name(parameters, record):
+    return eval("_nowhere")
+
+
 def _counting(key):
     return {**plain_model().init(key), "steps": jnp.zeros((), jnp.int32)}
 
@@ -454,7 +458,7 @@ def _counting(key):
             TypeError,
             "one floating",
         ),
-        (functools.partial(_with, lambda p, record: nowhere), NameError, "'nowhere' is not defined"),  # noqa: F821
+        (functools.partial(_with, _without_a_name), NameError, "'_nowhere' is not defined"),
         (functools.partial(_with, _printing), ValueError, r"calls the host.*Debug"),
         (functools.partial(_with, _asking), ValueError, r"calls the host.*pure_callback"),
         (functools.partial(_with, _asking_backwards), ValueError, r"gradient of one.*pure_callback"),
