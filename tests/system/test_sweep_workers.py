@@ -69,6 +69,8 @@ def test_a_class_of_the_calling_program_goes_there_too(monkeypatch):
     right, _ = swept(monkeypatch, 1e9)
     found, begun = swept(monkeypatch, 1e-9, randomizer=here)
     assert begun
+    assert {*found["randomizer"]} == {"Here"}
+    found.columns["randomizer"][:] = "PureLDP"
     same(found, right)
 
 

@@ -146,11 +146,14 @@ def test_whom_the_adversary_stops_may_depend_on_earlier_rounds(run, right):
 
 @pytest.mark.parametrize("view", ["messages", "aggregate"])
 def test_gaussian_messages_of_a_floor(view):
-    """A share of the profile of everybody's sending: the same bracket as for one round of the batch alone."""
+    """A share of the profile of everybody's sending: the same bracket as for one round of the batch alone.
+
+    How many messages count as dummies is chosen by delta, which is another one there, in view messages.
+    """
     noise = cj.Gaussian(noise_multiplier=2.0)
     batch_alone = cj.account(cj.Shuffle(num_clients=40), noise, delta=1e-5 / 0.3, view=view)
     found = cj.account(floor(0.3, 40), noise, delta=1e-5, view=view)
-    assert found.epsilon == pytest.approx(batch_alone.epsilon, rel=1e-3)
+    assert found.epsilon == pytest.approx(batch_alone.epsilon, rel=1e-3 if view == "aggregate" else 0.07)
     assert 0.0 < found.lower <= found.epsilon
     if view == "aggregate":
         # Exact: H of the sum is that of noise 2 sqrt(40) against a move by 2.
