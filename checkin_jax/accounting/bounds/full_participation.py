@@ -214,8 +214,6 @@ def beside_weak_noise(clients: int, mu: float, neg_log_tail: float, price: float
     if clients == 1:
         return None
     others, nearest = clients - 1.0, GaussianProfile(0.5 * mu)
-    if others == 0.0:
-        return None
     rarely = np.array([neg_log_tail])
     least = np.concatenate([chernoff.fewest(others, 1.0 - each, rarely) for each in _LEFT_OUT.tolist()])
     share, theta, eta = np.meshgrid(_DUMMIES / others, _LEFT_OUT, _LEFT_OUT, indexing="ij")
