@@ -258,9 +258,8 @@ def brackets_of(randomizer: type[cj.PureLDP | cj.L2Mechanism], small: bool) -> l
     """Rows of one randomizer."""
     table = kinds.check_ins(8 if small else 50_000, seed=2)
     every, devices = np.arange(len(table["delta"])), jax.local_devices()
-    question = Question("bracket", cj.ShuffledCheckIn, randomizer)
-    results = Results(question, len(every))
-    first, again = (seconds(lambda: on_devices(question, table, every, devices, results)) for _ in range(2))
+    results = Results(Question("bracket", cj.ShuffledCheckIn, randomizer), len(every))
+    first, again = (seconds(lambda: on_devices(table, every, devices, results)) for _ in range(2))
     answered = np.flatnonzero(np.isfinite(results.columns["epsilon"]))
     others = f"the other {len(every) - len(answered):,} rows are the host's"
     result = f"{len(answered) / again:.0f} a second, after {first - again:.0f} s of compiling; {others}"

@@ -410,11 +410,7 @@ def served(question: Question, names: Collection[str]) -> bool:
 
 
 def on_devices(
-    question: Question,
-    inputs: Mapping[str, np.ndarray],
-    index: np.ndarray,
-    devices: Sequence[Any],
-    results: Results,
+    inputs: Mapping[str, np.ndarray], index: np.ndarray, devices: Sequence[Any], results: Results
 ) -> np.ndarray:
     """Fills in those rows among `index`, of a question that is `served`, that lanes answer; returns them."""
     started = time.perf_counter()
@@ -425,7 +421,7 @@ def on_devices(
         if name in inputs:
             kept &= inputs[name] == usual
     columns = given.num_clients, given.rate, given.epsilon0, given.num_rounds, delta
-    rows, one_bit = dict[int, _Row](), question.randomizer in _ONE_BIT
+    rows, one_bit = dict[int, _Row](), results.question.randomizer in _ONE_BIT
 
     def prepared() -> Iterator[_Row]:
         for i in index[kept[index]].tolist():

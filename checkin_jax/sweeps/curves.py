@@ -100,14 +100,9 @@ def served(question: Question, names: Collection[str]) -> bool:
 
 
 def on_devices(
-    question: Question,
-    inputs: Mapping[str, np.ndarray],
-    index: np.ndarray,
-    devices: Sequence[Any],
-    results: Results,
+    inputs: Mapping[str, np.ndarray], index: np.ndarray, devices: Sequence[Any], results: Results
 ) -> np.ndarray:
     """Fills in those rows among `index`, of a question that is `served`, that the kernel takes; returns them."""
-    del question
     started = time.perf_counter()
     given, orders = OneRate.of(inputs), np.asarray(inputs["order"], dtype=np.float64)
     kept = (

@@ -146,7 +146,7 @@ def evaluate(
     done(len(rows) - len(left))
     kernels = device_kernels(question, rows.axes, devices)
     if kernels is not None:
-        served = kernels.on_devices(question, rows.axes, left, devices, results)
+        served = kernels.on_devices(rows.axes, left, devices, results)
         done(len(served))
         left = np.setdiff1d(left, served, assume_unique=True)
     if question.kind.at_orders:
@@ -167,7 +167,7 @@ def evaluate(
                 take(place, answers(*call))
     else:
         workers.run(answers, calls, take)
-    return results.table(question, rows.axes)
+    return results.table(rows.axes)
 
 
 def answers(question: Question, inputs: Mapping[str, np.ndarray]) -> Results:

@@ -209,11 +209,13 @@ class Results:
     """Columns of results of some rows, filled as results arrive.
 
     Attributes:
+      question: of the rows.
       columns: by name, [rows]: numbers, NaN at first, and words, empty at first. Among them `seconds` of each row,
         its share of a joint evaluation, and `error`.
     """
 
     def __init__(self, question: Question, count: int) -> None:
+        self.question = question
         self.columns = {name: np.full(count, np.nan) for name in question.kind.numbers}
         self.columns |= {
             name: np.full(count, "", dtype=object) for name in (*question.kind.text_columns, "error")
@@ -240,9 +242,9 @@ class Results:
             self.errors[index] = str(error)
         self.columns["seconds"][index] = (time.perf_counter() - started) / np.size(index)
 
-    def table(self, question: Question, inputs: Mapping[str, np.ndarray]) -> pa.Table:
+    def table(self, inputs: Mapping[str, np.ndarray]) -> pa.Table:
         """Inputs and results, one row each; a row without result or error gets an error that says so."""
-        kind = question.kind
+        question, kind = self.question, self.question.kind
         for name in kind.numbers:
             lacking = np.isnan(self.columns[name]) & (self.errors == "")
             self.errors[lacking] = f"{name}: the evaluation gave no number"

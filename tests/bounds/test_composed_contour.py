@@ -385,9 +385,8 @@ def test_a_row_whose_ends_cross_has_an_error_and_leaves_the_others(monkeypatch):
     table = {name: column.copy() for name, column in SOME.items()}
     table["num_rounds"][:] = 100
     monkeypatch.setattr(brackets, "ends", ends)
-    question = Question("bracket", cj.ShuffledCheckIn)
-    results = Results(question, 12)
-    index = brackets.on_devices(question, table, np.arange(12), CPU, results)
+    results = Results(Question("bracket", cj.ShuffledCheckIn), 12)
+    index = brackets.on_devices(table, np.arange(12), CPU, results)
     assert index.size > 3
     assert ["report" in error for error in results.errors[index]] == [True] + [False] * (index.size - 1)
     assert (results.columns["lower"][index[1:]] == 0.199).all()
