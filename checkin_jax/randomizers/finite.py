@@ -169,7 +169,7 @@ class FiniteMechanism(Randomizer):
 
     @functools.cached_property
     def label_laws(self) -> tuple[LabelLaws, ...]:  # type: ignore[override]
-        """Pairs of the target's records, with the record of all others, of the largest variance of a step."""
+        """Pairs of the target's records, with the record of all others: of the largest variance of a step, or loss."""
         exact, names = self._exact, list(self._numbered.values())
         rows = np.array([[float(value) for value in row] for row in exact])
         found = []
@@ -180,10 +180,15 @@ class FiniteMechanism(Randomizer):
         ranked = sorted(found, reverse=True)
         # Under add-or-remove, the record of all others takes the place of the removed client's.
         of_two = next(each for each in ranked if each[3] in each[1:3])
-        for _, i, j, y in dict.fromkeys([*ranked[:_WITNESSES], of_two]):
+        # The largest loss counts where few messages hide the record, or none.
+        logs = np.log(rows)
+        losses = np.max(logs[:, None] - logs[None], axis=-1)
+        first, second = np.unravel_index(np.argmax(losses), losses.shape)
+        revealing = next(each for each in ranked if {*each[1:3]} == {first, second} and each[3] == second)
+        for _, i, j, y in dict.fromkeys([*ranked[:_WITNESSES], of_two, revealing]):
             # The pair is used in both orders.
             x, other = (j, i) if y == i else (i, j)
-            apart = np.array([float(a - b) for a, b in zip(exact[x], exact[other], strict=True)])
+            difference = np.array([float(a - b) for a, b in zip(exact[x], exact[other], strict=True)])
             name = f"record {names[x]} against record {names[other]}, all others at record {names[y]}"
-            laws.append(LabelLaws(rows[x], rows[other], name, None if y == other else rows[y], apart))
+            laws.append(LabelLaws(rows[x], rows[other], name, None if y == other else rows[y], difference))
         return tuple(laws)

@@ -13,11 +13,11 @@ from scipy.stats import binom
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.full_participation import AllCut, beside_weak_noise
+from checkin_jax.accounting.bounds.full_participation import AllCut, beside_others_dummies
 from checkin_jax.accounting.bounds.interface import LocalGaussian, Witness
 from checkin_jax.accounting.bounds.messages.largest_message import largest_message
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
-from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.profiles import GaussianProfile, one_message, profile_of
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import compose
 from checkin_jax.protocols import REPLACE
@@ -219,7 +219,8 @@ def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
             bits_above(n, mu, at, edge, losses) for at in (0, n // 2, n - 1) for edge in (-1.0, 0.0, 1.0)
         ]
     for price in (1.0, 100.0):
-        found = beside_weak_noise(n, mu, MASS, price)
+        found = beside_others_dummies(n, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, price)
+        assert found is not None
         value = np.asarray(found.upper(losses))
         for truth in truths:
             assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
@@ -227,7 +228,23 @@ def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
         more = np.asarray(HiddenSlots(40 * n, 1.0, GaussianProfile(mu), MASS).upper(losses))
         exceeded |= any((more < truth).any() for truth in truths)
     assert exceeded
-    assert beside_weak_noise(1, mu, MASS, 1.0) is beside_weak_noise(2, mu, MASS, 1.0) is None
+    assert beside_others_dummies(1, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, 1.0) is None
+
+
+@pytest.mark.parametrize(("epsilon0", "clients"), [(2.0, 60), (3.0, 200), (4.0, 2000)])
+def test_dummies_of_others_are_above_binary_responses_known_by_their_profile(epsilon0, clients):
+    """Dummies are draws of a record's law. Ten times as many clients are too many."""
+    losses, price = np.linspace(0.0, epsilon0, 25), 50.0
+    randomizer = cj.KnownProfile(function=cj.OneBit(epsilon0=epsilon0).profile, name="bits")
+    found = beside_others_dummies(clients, profile_of(randomizer), one_message(randomizer), MASS, price)
+    assert found is not None
+    value, truth = np.asarray(found.upper(losses)), np.zeros(losses.shape)
+    for at_other in (0, clients // 4, clients // 2, clients - 1):
+        truth = np.maximum(truth, responses(epsilon0, clients, at_other, losses))
+    assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
+    assert (value < 0.97 * np.asarray(one_message(randomizer).upper(losses)))[:10].any()
+    more = beside_others_dummies(10 * clients, profile_of(randomizer), one_message(randomizer), MASS, price)
+    assert more is not None and (np.asarray(more.upper(losses)) < truth).any()
 
 
 def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():

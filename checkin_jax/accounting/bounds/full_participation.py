@@ -17,9 +17,10 @@ from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.equal_records import hidden_witnesses
 from checkin_jax.accounting.bounds.messages.largest_message import largest_message, singles_matter
-from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
+from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, mixtures
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
-from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile
+from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, Profile, dummy_profile
+from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture
 from checkin_jax.kernels import ROUNDING, gaussian_profile
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
@@ -29,8 +30,12 @@ from checkin_jax.randomizers import MAX_EPSILON0
 _ALLOWED = (1.0, 3.0, 6.0, 10.0)
 # Losses at which the bound is computed: evenly near zero, in standard deviations, then geometrically.
 _NEAR, _FAR, _SPACING = 40, 87, 0.1
-# Beside weak noise: expected numbers of dummies, and shares of the others that do not hide the target.
+# Beside the others' dummies: expected numbers of dummies, shares of the others not left, and of those left that may
+# own a dummy.
 _DUMMIES, _LEFT_OUT = np.geomspace(1.0, 60.0, 24), np.array([3e-3, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.7])
+_KEPT = np.array([0.99, 0.97, 0.9, 0.7, 0.1, 0.01, 1e-3])
+# Weight of one message by itself, in messages that a single client hides; it only chooses.
+_ALONE = 0.01
 
 
 class TabulatedMessages(abc.ABC):
@@ -202,34 +207,45 @@ class BesideDummies:
         return (np.asarray(self.hidden.upper(loss)) + rest) * (1.0 + ROUNDING)
 
 
-def beside_weak_noise(clients: int, mu: float, neg_log_tail: float, price: float) -> BesideDummies | None:
-    """E+ for Gaussian messages of weak noise, a few of the others' being dummies, draws of noise alone.
+def beside_others_dummies(
+    clients: int, profile: Profile, alone: LocalGaussian | LocalMessages, neg_log_tail: float, price: float
+) -> BesideDummies | None:
+    """E+' for messages far apart: a few of the others' are dummies, draws of noise alone if Gaussian, else of a record.
 
-    No message depends on another one of its round. At least M of the clients hide the target's message, but for an
-    event that counts as one message by itself [docs/theory_shuffle.md, 4].
+    No message depends on another one of its round. Of the clients left, those that may own a dummy hide the target's
+    message. They are a given share at least but for an event of a known probability, at every share of a few; below
+    the last one, the target's message counts by itself [docs/theory_shuffle.md, 4].
 
     Args:
-      price: of the event's probability, against log(n/M); it only chooses how many are dummies.
+      profile: of a message. alone: bound on one message by itself.
+      price: of that event's probability, against the logarithm of a number of clients; it only chooses how many are
+        dummies.
     """
     if clients == 1:
         return None
-    others, nearest = clients - 1.0, GaussianProfile(0.5 * mu)
-    rarely = np.array([neg_log_tail])
+    others, rarely = clients - 1.0, np.array([neg_log_tail])
     least = np.concatenate([chernoff.fewest(others, 1.0 - each, rarely) for each in _LEFT_OUT.tolist()])
-    share, theta, eta = np.meshgrid(_DUMMIES / others, _LEFT_OUT, _LEFT_OUT, indexing="ij")
+    # Of the share of dummies, and of clients not left; then of clients that may own a dummy, too.
+    share, theta = np.meshgrid(_DUMMIES / others, _LEFT_OUT, indexing="ij")
     share = np.minimum(share, theta)
-    # Share of the messages of noise alone that are too far from a client's.
-    far = nearest.delta(np.log(theta / share) * (1.0 - 1e-14)) * (1.0 + 1e-12)
-    none = np.exp(others * np.log1p(-share * (1.0 - far)) * (1.0 - 1e-12))
-    seldom = (none + (1.0 - eta) * far / (eta * (1.0 - far)) + math.exp(-neg_log_tail)) * (1.0 + 1e-9)
-    left = np.floor((1.0 - eta) * (1.0 + least[:, None]) * (1.0 - 1e-15))
-    useful = (seldom < 1.0) & (left >= 1.0)
-    if not useful.any():
+    # Mass of the dummies' law that is too far from a client's.
+    far = dummy_profile(profile).delta(np.log(theta / share) * (1.0 - 1e-14)) * (1.0 + 1e-12)
+    none = np.exp(others * np.log1p(-share * (1.0 - far)) * (1.0 - 1e-12)) + math.exp(-neg_log_tail)
+    kept = _KEPT[:, None, None]
+    hiding = np.floor(kept * (1.0 + least) * (1.0 - 1e-15)) * np.ones_like(share)
+    fewer = np.minimum(kept / (1.0 - kept) * far / (1.0 - far) * (1.0 + 1e-9), 1.0)
+    not_before = np.concatenate([np.ones_like(fewer[:1]), fewer[:-1]])
+    masses = not_before - fewer
+    alone_prob = (fewer + none) * (1.0 + 1e-9)
+    squares = np.cumsum(masses / np.maximum(hiding, 1.0), axis=0) + _ALONE * alone_prob
+    cost = np.where(hiding >= 1.0, price * alone_prob + np.log(squares), math.inf)
+    last, *best = np.unravel_index(np.argmin(cost), cost.shape)
+    if not (hiding[last, *best] >= 1.0 and alone_prob[last, *best] < 1.0):
         return None
-    cost = np.where(useful, price * seldom - np.log(np.maximum(left, 1.0)), math.inf)
-    best = np.unravel_index(np.argmin(cost), cost.shape)
-    hidden = HiddenSlots(int(left[best]), 1.0, GaussianProfile(mu), neg_log_tail)
-    return BesideDummies(hidden, LocalGaussian(1.0, mu), float(seldom[best]))
+    some = masses[: last + 1, *best] > 0.0
+    parts = masses[: last + 1, *best][some], hiding[: last + 1, *best][some], np.ones(int(some.sum()))
+    hidden = PublicMixture(tuple((1.0, one) for _, one in mixtures(*parts, profile, neg_log_tail)))
+    return BesideDummies(hidden, alone, float(alone_prob[last, *best]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -162,12 +162,20 @@ class WithoutDummies:
         return convex.held_chords(*self._table, np.asarray(loss, dtype=np.float64))
 
 
-def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDummies | None:
-    """Profile of messages without a share of dummies; None if they do not leave half of some message.
+def dummy_profile(profile: Profile) -> Profile:
+    """Bound on the divergence of a dummy's law from a message's: that of noise alone if Gaussian, else of a record."""
+    return GaussianProfile(0.5 * profile.mu) if isinstance(profile, GaussianProfile) else profile
 
-    A dummy is a draw of the law of noise alone if messages are Gaussian, of a record's law else.
-    """
-    dummy = GaussianProfile(0.5 * profile.mu) if isinstance(profile, GaussianProfile) else profile
+
+def mean_loss(profile: Profile) -> float:
+    """Mean privacy loss of a message in nats, approximate: the integral of D(loss) (1 + e^-loss)."""
+    losses = np.concatenate([[0.0], np.geomspace(_NEAREST, _FARTHEST, _PLACES)])
+    return float(np.trapezoid(profile.delta(losses) * (1.0 + np.exp(-losses)), losses))
+
+
+def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDummies | None:
+    """Profile of messages without a share of dummies; None if they do not leave half of some message."""
+    dummy = dummy_profile(profile)
     most = np.geomspace(1.01, 1e12, 2000)
     cut = (clients + 1.0) * dummy.delta(np.log(most) * (1.0 - 1e-14)) * (1.0 + 1e-12)
     dense = share / np.where(cut < 0.9, 1.0 - cut, 1e-200) * (1.0 + 1e-12)

@@ -180,6 +180,11 @@ def _of_everybody(unit: Unit) -> tuple[str, ...]:
     return () if adaptive or unit.randomizer.one_bit is None else (_NOT_ADAPTIVE,)
 
 
+def _of_others_dummies(unit: Unit) -> tuple[str, ...]:
+    """Gaussian dummies are noise alone, at the centre of the ball."""
+    return (_NOT_ADAPTIVE,) if unit.randomizer.gaussian_mu is None else (_SAME_BALL,)
+
+
 def _of_rivals(unit: Unit) -> tuple[str, ...]:
     """The stated rate is assumed where clients choose among common slots: each message is used against its rivals."""
     slots = unit.slots
@@ -225,6 +230,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
     _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
     _row("everybody", "E+", 0.5, theorems.e_plus, assumes_of=_of_everybody),
+    _row("everybody", "E+'", 0.2, theorems.e_plus_of_others, assumes_of=_of_others_dummies),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
     _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_hidden_rivals),
     _row("clones", "T2' T2'h", 0.05, theorems.t2_prime),

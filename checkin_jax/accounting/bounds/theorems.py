@@ -19,7 +19,7 @@ from checkin_jax.accounting.bounds.full_participation import (
     AllCut,
     BesideDummies,
     HiddenBesideDummies,
-    beside_weak_noise,
+    beside_others_dummies,
 )
 from checkin_jax.accounting.bounds.hexagon import CutRatios, StagedClones
 from checkin_jax.accounting.bounds.interface import (
@@ -502,11 +502,23 @@ def _profile_beside_dummies(unit: Unit, cover: Cover) -> UnitBound | None:
             two_laws = fixed and mu is not None and serves(clients, mu)
             hidden = TwoLawBesideDummies if two_laws else HiddenBesideDummies
             return hidden(clients, rate, left, mass, everybody)
-    if mu is None or not fixed or cover.rate < _Dummies.of(cover, _FEWEST_DUMMIES).rate:
+    return None
+
+
+def e_plus_of_others(unit: Unit) -> UnitBound | None:
+    """Needs: all clients send, or may well do so; no slots are averaged. No message depends on another of its round."""
+    cover, mu = unit.cover, unit.randomizer.gaussian_mu
+    if cover is None or unit.epsilon0 is not None or unit.sums_noise or _averaged(unit):
         return None
+    if (mu is not None and mu > MOST_HIDDEN_MU) or cover.rate < _Dummies.of(cover, _FEWEST_DUMMIES).rate:
+        return None
+    profile = profile_of(unit.randomizer)
     # A mean loss a round, for many rounds; and a share of delta, for few.
-    prices = 0.5 * mu * mu, _SHARE_OF_DELTA * math.exp(mass - 17.0)
-    return _least_of([beside_weak_noise(clients, mu, mass, price) for price in prices])
+    prices = profiles.mean_loss(profile), _SHARE_OF_DELTA * math.exp(unit.neg_log_tail - 17.0)
+    alone = one_message(unit.randomizer)
+    return _least_of(
+        [beside_others_dummies(cover.num_clients, profile, alone, unit.neg_log_tail, each) for each in prices]
+    )
 
 
 def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:
