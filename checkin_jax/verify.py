@@ -378,6 +378,8 @@ def of_clones(model: JsonObject, bits: int) -> Callable[[Fraction], arb]:
     p = ball(epsilon0).exp()
     if model.text("kind") == "total variation":
         label, weight = ball(model.number("total_variation", 1e-30, 1.0)) / (p - 1), p
+        if (p + 1) * label > 1:
+            raise Malformed(f"{model.where}.total_variation: too large for this epsilon0")
         equal = ((1 - (p + 1) * label) / p).max(arb(0))
     else:
         rate, values = model.number("rate", 1e-30, 1.0), model.whole("values", 2, 1 << 42)

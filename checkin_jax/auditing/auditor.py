@@ -76,7 +76,8 @@ class Finding:
         """Plain values for JSON."""
         certified = self.guarantee.as_dict()
         return {
-            **{name: getattr(self, name) for name in ("test", "view", "delta", "evidence", "passed")},
+            **{name: getattr(self, name) for name in ("test", "view", "delta", "passed")},
+            "evidence": f"{self.evidence}, of {self.protocol.in_words}",
             **{name: certified[name] for name in ("against", "compared", "protocol")},
             "audit_lower": self.lower,
             "certified": {name: certified[name] for name in ("lower", "epsilon", "method", "lower_method")},

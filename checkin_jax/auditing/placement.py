@@ -154,8 +154,10 @@ def _log_ratio(pilot: list[_Seen], fresh: list[_Seen]) -> float:
 
 
 def _places(run: PrivateRun, drawn: DrawnRuns, client: int) -> list[_Seen]:
-    """Places of the client among the k messages of a round, for each k."""
+    """Places of the client among the k messages of a round, for each k; with hidden dummies a slot has one message."""
     places, counts = drawn.places[..., client], drawn.counts
+    if run.schedule.dummies > 0 and (counts != 1).any():
+        return [_Seen("a slot's messages", 1, (1.0, 0.0))]
     sent = (places >= 0) & (counts > 1)
     pairs = zip(counts[sent].tolist(), places[sent].tolist())
     return [_Seen(count, place, (1.0 / count,) * count) for count, place in pairs]

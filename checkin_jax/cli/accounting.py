@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from checkin_jax import _validate
-from checkin_jax._files import in_folder, naming, replacing
+from checkin_jax._files import in_folder, replacing
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._suggest import how_to_install
@@ -183,15 +183,14 @@ class Verify:
             if error.name != "flint":
                 raise
             raise UsageError(f"verify needs python-flint: {how_to_install('verify')}") from None
-        texts = {}
-        for path in self.files:
-            with naming(path), open(path, "rb") as file:
-                texts[path] = file.read(verify.MOST_BYTES + 1)
         refuted, unchecked = False, []
-        for path, text in texts.items():
+        for path in dict.fromkeys(self.files):
             try:
-                claim = verify.read(text)
+                with open(path, "rb") as file:
+                    claim = verify.read(file.read(verify.MOST_BYTES + 1))
                 steps, trusted = verify.check(claim)
+            except OSError as error:
+                unchecked.append(f"{path}: not checked: {error.strerror}")
             except verify.Malformed as error:
                 unchecked.append(f"{path}: not checked: {error}")
             except verify.Refuted as error:

@@ -291,9 +291,9 @@ class AuditCommand(RunOptions, JsonOption):
             training=training,
             on_phase=_tell if sys.stderr.isatty() else None,
         )
-        self.show(found)
         if self.run_dir is not None:
             evidence.keep_audit(self.run_dir, found.as_dict())
+        self.show(found)
         if not found.passed:
             sys.exit(1)
 

@@ -25,6 +25,7 @@ from checkin_jax.randomizers.randomizer import (
     LabelLaws,
     LocallyPrivate,
     Randomizer,
+    check_profile,
 )
 from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps
 
@@ -338,23 +339,7 @@ class KnownProfile(MechanismClass):
         super().__post_init__()
         if not callable(self.function):
             raise _validate.type_error("a function of an array of losses", function=self.function)
-        end = min(self.largest_loss, 60.0)
-        losses = np.concatenate([[0.0], end * np.geomspace(1e-9, 1.0, 1025)])
-        value = np.asarray(self.function(losses))
-        if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
-            raise ValueError("function: expected values in [0, 1], one for each loss")
-        # Rounding of differences of values with relative error 5e-12.
-        slack, widths = 1e-11 * value[:-1], np.expm1(np.diff(losses)) * np.exp(losses[:-1])
-        falls = (value[:-1] - value[1:] + slack) / widths
-        least = np.maximum(value[:-1] - value[1:] - slack, 0.0) / widths
-        if np.any(np.diff(value) > slack):
-            raise ValueError("function: a privacy profile does not increase")
-        if np.any(falls[:-1] < least[1:]):
-            raise ValueError("function: a privacy profile is convex in e^loss")
-        if math.isfinite(self.largest_loss) and value[-1] > 0:
-            raise ValueError(
-                f"largest_loss={self.largest_loss!r}: expected the function to be zero there, not {value[-1]!r}"
-            )
+        check_profile("function", self.function, self.largest_loss)
 
     @property
     def description(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -64,6 +66,26 @@ class LabelLaws(NamedTuple):
         if self.apart is not None:
             return np.asarray(self.apart, dtype=np.float64)
         return np.asarray(self.target, dtype=np.float64) - np.asarray(self.other, dtype=np.float64)
+
+
+def check_profile(
+    name: str, profile: Callable[[np.ndarray], np.ndarray], largest_loss: float, points: int = 1025
+) -> None:
+    """Raises ValueError, which names the function, if it is no privacy profile at sample losses."""
+    _validate.real(0.0, math.inf, largest_loss=largest_loss)
+    losses = np.concatenate([[0.0], min(largest_loss, 60.0) * np.geomspace(1e-9, 1.0, points)])
+    value = np.asarray(profile(losses))
+    if value.shape != losses.shape or not np.all((value >= 0) & (value <= 1)):
+        raise ValueError(f"{name}: expected values in [0, 1], one for each loss")
+    # Rounding of differences of values with relative error 5e-12.
+    slack, widths = 1e-11 * value[:-1], np.expm1(np.diff(losses)) * np.exp(losses[:-1])
+    if np.any(np.diff(value) > slack):
+        raise ValueError(f"{name}: a privacy profile does not increase")
+    falls = value[:-1] - value[1:]
+    if np.any((falls + slack)[:-1] * widths[1:] < (falls - slack)[1:] * widths[:-1]):
+        raise ValueError(f"{name}: a privacy profile is convex in e^loss")
+    if math.isfinite(largest_loss) and value[-1] > 0:
+        raise ValueError(f"{name}: expected zero at largest_loss={largest_loss!r}, not {value[-1].item()!r}")
 
 
 class Randomizer(ByName, abc.ABC):

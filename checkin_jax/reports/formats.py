@@ -187,6 +187,7 @@ def last_of(path: Path, kind: str) -> Last:
             delta=told[0]["delta"],
             epsilon=tuple((*key, end) for key, end in ends.items()),
             steps=tuple(map(str, values["mechanism"]["steps"])),
+            run=str(values["mechanism"]["in_words"]),
             declared=dict(values["declared"]),
         )
         about = values["subject"]

@@ -27,7 +27,8 @@ from checkin_jax.reports.evidence import Digest, identity
 
 TRUSTED = {
     "local": "the client's own device alone",
-    "messages": "the clients' devices and the shuffler, which removes names and order from the messages",
+    "messages": "the clients' devices and the shuffler, which removes names and order, or, of slots, whoever draws "
+    "their clients and dummies",
     "aggregate": "the clients' devices and the server or secure aggregation that adds the messages up",
 }
 PROTECTED = "one client, with all records it holds"
@@ -77,7 +78,7 @@ class Last:
       made: its ISO date. delta: its delta.
       epsilon: kind of message (empty if there is only one), view, and upper end of epsilon; None: no finite
         bound.
-      steps: its steps of the mechanism, of a ledger the entries.
+      steps: its steps of the mechanism, of a ledger the entries. run: its clients, rounds and rates in words.
       declared: its declarations by name.
     """
 
@@ -85,6 +86,7 @@ class Last:
     delta: float
     epsilon: tuple[tuple[str, str, float | None], ...]
     steps: tuple[str, ...] = ()
+    run: str = ""
     declared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -253,7 +255,7 @@ class Record:
         ]
         said = dataclasses.asdict(self.deployment)
         differ = [name for name, value in said.items() if _listed(value) != _listed(last.declared.get(name))]
-        delta = self.stated[0].delta
+        delta, run = self.stated[0].delta, self.protocol[1] if self.protocol else last.run
         return (
             *(
                 f"{each.name}: {told}"
@@ -262,6 +264,7 @@ class Record:
                 for told in self._compared(each)
             ),
             *([f"Delta was {last.delta!r} and is {delta!r}."] if last.delta != delta else []),
+            *([f"The run then: {last.run}; now: {run}."] if last.run not in ("", run) else []),
             *(f"New: {each}" for each in new),
             *(f"No longer there: {each}" for each in gone),
             *([f"Declared anew: {', '.join(differ)}."] if differ else []),
@@ -358,7 +361,9 @@ class Record:
         was = "had no finite bound" if before[0] is None else f"was at most {up(before[0], 4)}"
         told = f"Last time, on {self.last.made}, epsilon {was} at delta {self.last.delta!r}."
         g = promise.guarantees.get(view)
-        if before[0] is not None and g is not None:
+        if g is not None and g.delta != self.last.delta:
+            told += f" At another delta than {g.delta!r}, it does not compare."
+        elif before[0] is not None and g is not None:
             told += f" It is {'larger' if g.epsilon > before[0] else 'not larger'} now."
         return (told,)
 

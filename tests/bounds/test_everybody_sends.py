@@ -244,7 +244,8 @@ def test_dummies_of_others_are_above_binary_responses_known_by_their_profile(eps
     assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
     assert (value < 0.97 * np.asarray(one_message(randomizer).upper(losses)))[:10].any()
     more = beside_others_dummies(10 * clients, profile_of(randomizer), one_message(randomizer), MASS, price)
-    assert more is not None and (np.asarray(more.upper(losses)) < truth).any()
+    assert more is not None
+    assert (np.asarray(more.upper(losses)) < truth).any()
 
 
 def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():

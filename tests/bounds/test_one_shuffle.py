@@ -103,7 +103,7 @@ def test_compare_shows_them_for_a_shuffle():
     setting = dict(cj.Shuffle(num_clients=1_000).published)["shuffling"]
     found = comparison.PUBLISHED["shuffling"](comparison.Run(1, 1e-6, 0.5), **setting)
     assert {
-        "Feldman et al. 2021, Theorem 3.1",
+        "Feldman et al. 2021, closed form of their code",
         "Feldman et al. 2023, Theorem 3.2",
         "Balle et al. 2019, privacy blanket, Hoeffding",
         "Balle et al. 2019, privacy blanket, Bennett",

@@ -80,6 +80,8 @@ def test_a_total_variation_is_a_sum_over_all_outcomes():
             equal = (c - 1) * (p * both + m * (1 - used) / used)
             exact += chance * max((p - c) * first - (c * p - 1) * second - equal, 0.0) * used / m
         assert float(found(Fraction(loss)).upper()) == pytest.approx(exact, rel=1e-12, abs=1e-18)
+    with pytest.raises(verify.Malformed, match="too large for this epsilon0"):
+        verify.of_clones(verify.JsonObject("model", model | {"epsilon0": (1e-11).hex()}), 120)
 
 
 def test_laws_of_one_message_are_compared_for_all_pairs_of_records():
@@ -580,8 +582,13 @@ def test_the_command_checks_files_and_names_what_it_trusts(monkeypatch, tmp_path
     assert _status(["verify", "large.json"]) == 2
     told = f"checkin: large.json: not checked: units[0].knots: more than {verify.MOST_PLACES} places\n"
     assert capsys.readouterr().err == told
+    told = "missing.json: not checked: No such file or directory\n"
     assert _status(["verify", "missing.json"]) == 2
-    assert capsys.readouterr().err == "checkin: missing.json: No such file or directory\n"
+    assert capsys.readouterr().err == f"checkin: {told}"
+    assert _status(["verify", "missing.json", "low.json"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("low.json: refuted: ")
+    assert err == told
 
 
 def test_an_answer_without_a_certificate_is_printed_all_the_same(monkeypatch, tmp_path, capsys):

@@ -463,6 +463,13 @@ def give_slots_by_number(patch):
     patch.setattr(draws, "fixed_window", by_number)
 
 
+def leave_out_the_dummies(patch):
+    original = draws.fixed_window
+    patch.setattr(
+        draws, "fixed_window", lambda *args, **kept: (used := original(*args, **kept))[used != DUMMY]
+    )
+
+
 def refuted(found):
     return {each.test for each in found.placements if not each.passed}
 
@@ -481,6 +488,7 @@ WINDOWS = cj.FixedWindow(num_clients=4, num_slots=3, num_epochs=2, check_in_prob
         (draw_the_same_people_every_round, cj.Shuffle(num_clients=4, num_rounds=3), "units of a run"),
         (draw_the_same_window_every_time, WINDOWS, "units of a run"),
         (give_slots_by_number, WINDOWS, "rounds of a unit"),
+        (leave_out_the_dummies, WINDOWS, "places of a round"),
         (give_slots_by_number, dataclasses.replace(WINDOWS, minibatch=3), "rounds of a unit"),
         (give_slots_by_number, dataclasses.replace(WINDOWS, empty_slots="visible"), "rounds of a unit"),
     ],

@@ -240,6 +240,17 @@ def test_what_changed_is_listed_and_another_subject_is_refused(subjects, capsys)
     assert "expected a statement about a plan, not about a ledger" in capsys.readouterr().err
 
 
+def test_a_longer_run_at_another_delta_is_not_called_no_larger(subjects):
+    subjects("fleet.toml", "--format", "json", "--out", "last.json")
+    Path("fleet.toml").write_text(PLAN.replace("cycles = 3", "cycles = 9").replace("1e-5", "1e-2"))
+    shown = as_read(subjects("fleet.toml", "--last", "last.json"))
+    assert "At another delta than 0.01, it does not compare." in shown
+    assert "larger now" not in shown
+    assert "The run then: over 6 rounds" in shown
+    assert "; now: over 18 rounds" in shown
+    assert "Delta was 1e-05 and is 0.01." in shown
+
+
 def test_no_statement_is_written_over_what_it_reads(subjects, capsys):
     subjects("year.json", "--format", "json", "--out", "last.json")
     inputs = ["year.json", "said.toml", "last.json"]

@@ -15,10 +15,12 @@ from stand_in import image_training, quick_account
 
 from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, ShuffledCheckIn, SlidingWindow
 from checkin_jax.randomizers import Gaussian
+from checkin_jax.reports import formats
 from checkin_jax.training import budget, draws, loop
 from checkin_jax.training.examples import data, images, networks
 from checkin_jax.training.model import named_arrays
-from checkin_jax.training.reports import report
+from checkin_jax.training.reports import recorded, report
+from checkin_jax.training.reports.run_page import of_run
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
 from checkin_jax.training.server import suggested_learning_rate
@@ -265,6 +267,10 @@ def test_a_target_accuracy_ends_the_run_and_both_ledgers_are_shown(tmp_path):
     assert result.rounds == 2
     assert result.stopped == "reached accuracy 1e-09"
     assert result.planned["aggregate"].protocol.num_rounds == 10
+    assert result.messages_per_client == pytest.approx(10 * config.run.protocol.check_in_prob)
+    stated = formats.plain(of_run(recorded.read(tmp_path / "run")))["mechanism"]["in_words"]
+    assert "over 10 rounds" in stated
+    assert stated.endswith("; it ended after 2 of 10 rounds")
 
 
 def test_shared_records_are_disclosed(tmp_path):

@@ -130,7 +130,7 @@ ONE_SHUFFLE = {
         "Theorem 5.1",
         "Theorem 5.1, un-relaxed sum",
         "Erlingsson et al. 2019, Theorem 7",
-        "Feldman et al. 2021, Theorem 3.1",
+        "Feldman et al. 2021, closed form of their code",
         "Feldman et al. 2023, Theorem 3.2",
         "Balle et al. 2019, privacy blanket, Hoeffding",
         "Balle et al. 2019, privacy blanket, Bennett",

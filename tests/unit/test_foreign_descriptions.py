@@ -106,6 +106,15 @@ def test_a_foreign_randomizer_has_a_bracket_in_every_view(view):
     assert json.loads(json.dumps(g.as_dict()))["randomizer"]["kind"] == "Stubborn"
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon0": math.nan}, {"epsilon0": -1.0}, {"ask": math.nan}, {"ask": -1.0}]
+)
+@pytest.mark.parametrize("view", ["local", "messages"])
+def test_a_foreign_profile_that_is_none_is_refused(wrong, view):
+    with pytest.raises(ValueError, match=r"largest_loss=|Stubborn\.profile: expected values in \[0, 1\]"):
+        cj.account(RUN, dataclasses.replace(FOREIGN, **wrong), delta=1e-6, view=view)
+
+
 def test_the_lower_end_of_a_foreign_randomizer_is_its_own_not_randomized_response():
     """3-ary or binary randomized response would leak more than this mechanism can."""
     g = cj.account(RUN, FOREIGN, delta=1e-6)

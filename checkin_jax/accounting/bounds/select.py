@@ -26,9 +26,12 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
+from checkin_jax.randomizers.randomizer import check_profile
 
 # Values of `bounds=` besides words.
 BEST, FAST_ONES = "best", "fast"
+# Losses at which a randomizer's profile is checked.
+_CHECKED = 32
 
 
 class Chosen(NamedTuple):
@@ -111,6 +114,9 @@ def check_randomizer(randomizer: Any) -> Randomizer:
                 else ""
             )
         )
+    check_profile(
+        f"{type(randomizer).__name__}.profile", randomizer.profile, randomizer.largest_loss, _CHECKED
+    )
     return randomizer
 
 

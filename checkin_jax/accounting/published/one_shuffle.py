@@ -33,11 +33,11 @@ def _bound(epsilon: np.ndarray, epsilon0: np.ndarray, label: str, source: str) -
 
 
 def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:
-    """[FMT21] Theorem 3.1, in closed form, for messages that may depend on earlier ones of the shuffle.
+    """[FMT21] closed form of the authors' code, for messages that may depend on earlier ones of the shuffle.
 
     With E = e^epsilon0 and s = 8 sqrt(E log(4/delta) / n) + 8 E / n the value is
-    log(1 + s (1 - 1/E) / (1 + 1 / (E (1 + s)))) where epsilon0 <= log(n / (16 log(4/delta))), as in the authors' code;
-    epsilon0 elsewhere.
+    log(1 + s (1 - 1/E) / (1 + 1 / (E (1 + s)))) where epsilon0 <= log(n / (16 log(4/delta))); epsilon0 elsewhere. It is
+    above Theorem 3.1 of the paper, log(1 + s (E - 1) / (E + 1)), by up to some 10%: for that, see `shuffle_epsilon`.
 
     Args:
       num_clients: n, 1 to 1e12.
@@ -52,7 +52,7 @@ def clones_2021(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -
     spread = 8 * np.sqrt(big * np.log(4 / d) / n) + 8 * big / n
     value = np.log1p(-np.expm1(-e0) * spread / (1 + np.exp(-e0) / (1 + spread)))
     value = np.where(n >= 16 * big * np.log(4 / d), value, e0)
-    return _bound(value, e0, "Feldman et al. 2021, Theorem 3.1", formula.FMT)
+    return _bound(value, e0, "Feldman et al. 2021, closed form of their code", formula.FMT)
 
 
 def clones_2023(num_clients: ArrayLike, epsilon0: ArrayLike, delta: ArrayLike) -> PublishedBound:

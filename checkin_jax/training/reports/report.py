@@ -95,8 +95,9 @@ class Report:
 
     @property
     def messages_per_client(self) -> float:
-        """Expected number of messages of one client, the fastest one, over the units that ran."""
-        return self.units * self.run.schedule.so_far(self.rounds).rate
+        """Expected number of messages of one client, the fastest one, over the units of the figures to quote."""
+        counted = _allowed(self.run, self.settings) if self.planned else self.rounds
+        return self.run.schedule.units(counted) * self.run.schedule.so_far(counted).rate
 
     def notes(self) -> list[str]:
         """Conditions and assumptions of the figures, a sentence each."""

@@ -62,6 +62,10 @@ def of_run(
     found, planned, rates = figures(private, run.rounds, run.rounds_within_budget, account_fn)
     leading = planned or found
     said = run.deployment if deployment is None else deployment
+    allowed = run.rounds_within_budget or private.schedule.num_rounds
+    accounted = private.schedule.so_far(allowed if planned else run.rounds).in_words
+    if planned:
+        accounted += f"; it ended after {run.rounds:,} of {allowed:,} rounds"
     data, held = str(about.get("dataset", "unknown data")), about.get("records_per_client")
     held = held if isinstance(held, int) else None
     tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
@@ -77,7 +81,7 @@ def of_run(
         rounds=run.rounds,
         ended=run.report is not None,
         target=None if private.target_epsilon is None else (private.target_epsilon, private.target_view),
-        protocol=(protocol.title, private.schedule.so_far(run.rounds).in_words),
+        protocol=(protocol.title, accounted),
         data=data,
         clients=protocol.num_clients,
         records_per_client=held,
