@@ -248,6 +248,15 @@ def test_dummies_of_others_are_above_binary_responses_known_by_their_profile(eps
     assert (np.asarray(more.upper(losses)) < truth).any()
 
 
+@pytest.mark.parametrize("epsilon0", [30.0, 40.0])
+@pytest.mark.parametrize("clients", [10, 10**3, 10**6])
+def test_no_dummies_of_others_where_messages_show_their_record(epsilon0, clients):
+    """The divergence of two records rounds to 1, or slightly more, which is no probability."""
+    randomizer = cj.ApproximateLDP(epsilon0=epsilon0, delta0=1e-6)
+    facts = clients, profile_of(randomizer), one_message(randomizer), MASS
+    assert all(beside_others_dummies(*facts, price) is None for price in (1.0, 1e4))
+
+
 def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():
     """Rounding hides them about the usual order; the mean is that of the best of a few thresholds."""
     n, mu, rounds = 10**7, 6.0, 50_000

@@ -233,7 +233,8 @@ def beside_others_dummies(
     none = np.exp(others * np.log1p(-share * (1.0 - far)) * (1.0 - 1e-12)) + math.exp(-neg_log_tail)
     kept = _KEPT[:, None, None]
     hiding = np.floor(kept * (1.0 + least) * (1.0 - 1e-15)) * np.ones_like(share)
-    fewer = np.minimum(kept / (1.0 - kept) * far / (1.0 - far) * (1.0 + 1e-9), 1.0)
+    # Rounded up, `far` may exceed 1 where messages show their record.
+    fewer = np.minimum(kept / (1.0 - kept) * far / np.maximum(1.0 - far, 1e-300) * (1.0 + 1e-9), 1.0)
     not_before = np.concatenate([np.ones_like(fewer[:1]), fewer[:-1]])
     masses = not_before - fewer
     alone_prob = (fewer + none) * (1.0 + 1e-9)
