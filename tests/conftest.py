@@ -189,6 +189,20 @@ def forgotten():
         jax.clear_caches()
 
 
+@pytest.fixture(scope="module")
+def compiled_in_haste():
+    """XLA optimizes less, in processes that are started too: for tests that compile longer than they compute."""
+
+    def switched(to: bool) -> None:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", to)
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(to)
+
+    switched(True)
+    yield
+    switched(False)
+
+
 @pytest.fixture
 def interruptible():
     """SIGINT as on a terminal, also where the tests run in the background of a shell, which has it ignored."""

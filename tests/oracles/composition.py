@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from .pairs import Pair
@@ -88,19 +87,3 @@ def compose_on_grid(
     return LossLaw(
         (start + np.arange(size)) * interval, composed, float(-np.expm1(rounds * np.log1p(-law.infinite)))
     )
-
-
-def dp_accounting_bracket(
-    pair: Pair, rounds: int, interval: float
-) -> tuple[pld.PrivacyLossDistribution, pld.PrivacyLossDistribution]:
-    """dp_accounting's (optimistic, pessimistic) T-fold distributions of H(P||Q), losses on a grid."""
-    seen = np.flatnonzero((pair.p > 0) & (pair.q > 0))
-    log_upper = dict(zip(seen.tolist(), np.log(pair.p[seen]).tolist()))
-    log_lower = dict(zip(seen.tolist(), np.log(pair.q[seen]).tolist()))
-    both = [
-        pld.from_two_probability_mass_functions(
-            log_lower, log_upper, pessimistic_estimate=pessimistic, value_discretization_interval=interval
-        ).self_compose(rounds)
-        for pessimistic in (False, True)
-    ]
-    return both[0], both[1]
