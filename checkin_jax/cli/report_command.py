@@ -186,12 +186,13 @@ class Statement(_DeclaredOptions):
             print(text, end="")
 
     def _of_run(self, said: Deployment | None) -> str:
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
 
         run = self.run_in(self.subject)
         if self.format == "html":
-            return run_page.build(run, deployment=said)
-        return self._written(run_page.of_run(run, deployment=said))
+            return run_page.build(run, account, deployment=said)
+        return self._written(run_page.of_run(run, account, deployment=said))
 
     def _of_file(self, said: Deployment | None) -> str:
         from checkin_jax.reports import render
