@@ -41,6 +41,7 @@ class SpentBudget(JsonOption):
 
     def run(self) -> None:
         """Reads the ledger, accounts for it and prints."""
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
@@ -53,7 +54,7 @@ class SpentBudget(JsonOption):
             if self.run_dir.suffix == ".toml":
                 expected = f"{expected}; a plan's answers are checkin plan {self.run_dir}"
             raise UsageError(f"{self.run_dir}: {expected}")
-        self.show(budget_of(recorded.read(self.run_dir)))
+        self.show(budget_of(recorded.read(self.run_dir), account))
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -6,7 +6,6 @@ signs. The default run is a sample; `slow` is the large one. A failure means tha
 
 from fractions import Fraction
 from itertools import product
-from math import perm
 
 import numpy as np
 import pytest
@@ -277,31 +276,6 @@ class TestOccupiedSlots:
         low, high = (pairs.profile(rci.occupied_pair(rci.clone_labels(p), 4, k), cs) for k in (law, raised))
         assert (low <= high).all()
 
-    @pytest.mark.parametrize("p0", [F(3, 10), F(1)])
-    @pytest.mark.parametrize(("n", "m"), [(1, 2), (3, 2), (4, 3), (2, 4)])
-    def test_they_are_a_uniform_ordered_sample(self, n, m, p0):
-        """Given which slots are occupied every ordered sample of clients is equally likely (the step of T2')."""
-        groups, law = {}, [F(0)] * (m + 1)
-        for clients, mass in rci.fixed_window(n, m, p0).items():
-            occupied = tuple(i is not rci.EMPTY for i in clients)
-            groups.setdefault(occupied, []).append(mass)
-            law[sum(occupied)] += mass
-        assert law == rci.occupancy(n, m, p0)
-        for occupied, masses in groups.items():
-            assert len(masses) == perm(n, sum(occupied))
-            assert len(set(masses)) == 1
-
-    @pytest.mark.parametrize("p0", [F(2, 5), F(1)])
-    def test_generating_polynomial_of_one_more_client(self, p0):
-        """G' = (1 - p0) G + p0 [z G + z (1 - z) G' / m], at more points than the degree: its roots stay real."""
-        n, m = 4, 3
-        law, after = rci.occupancy(n, m, p0), rci.occupancy(n + 1, m, p0)
-        for z in map(F, range(-3, 4)):
-            g = sum(a * z**k for k, a in enumerate(law))
-            slope = sum(k * a * z ** (k - 1) for k, a in enumerate(law) if k)
-            expected = (1 - p0) * g + p0 * (z * g + z * (1 - z) * slope / m)
-            assert sum(a * z**k for k, a in enumerate(after)) == expected
-
 
 class TestWrongVariants:
     """Each is an upper bound that looks right, and by how much the algorithm exceeds it (figures of docs/theory.md)."""
@@ -360,16 +334,6 @@ class TestWrongVariants:
         gamma, c = F(1, 100), F(99, 2)
         (true,) = krr.worst_hockey_stick(binary, n, gamma, [c], replaced=((0, 1),))
         assert true == p**4 * pairs.exact_profile(pairs.exact_pair(pairs.trap_labels(p, gamma), n), c)
-
-    def test_t1_at_the_largest_of_unequal_rates(self):
-        """Others who hardly check in leave the target alone, 16.8 times."""
-        p, binary, c = F(3), krr.krr_channel(2, 3), F(5, 2)
-        p_law = q_law = {(0, 0): F(1)}
-        for _ in range(3):
-            p_law, q_law = (krr.add_client(law, binary[1], F(1, 100)) for law in (p_law, q_law))
-        p_law, q_law = (krr.add_client(law, binary[x], F(1, 2)) for x, law in ((0, p_law), (1, q_law)))
-        bound = pairs.exact_profile(pairs.exact_pair(pairs.t1_labels(p, F(1, 2)), 4), c)
-        assert krr.hockey_stick(p_law, q_law, c) > F(168, 10) * bound
 
     def test_t2_prime_at_the_largest_of_unequal_rates(self):
         """The others hardly ever come."""
