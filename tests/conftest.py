@@ -7,10 +7,13 @@ looser than 1e-9 without a comment that names the source of the error.
 
 import contextlib
 import datetime
+import functools
+import importlib
 import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import jax
 import pytest
@@ -187,6 +190,38 @@ def forgotten():
     yield
     if _full():
         jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def compiled_in_haste():
+    """XLA optimizes less, in processes that are started too: for tests that compile longer than they compute."""
+
+    def switched(to: bool) -> None:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", to)
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(to)
+
+    switched(True)
+    yield
+    switched(False)
+
+
+@pytest.fixture(autouse=True)
+def answered_once(request):
+    """Tests of commands, runs and pages do not compute brackets and privacy profiles that another one has asked for."""
+    with contextlib.ExitStack() as stack:
+        for name in ("compose.bracket", "privacy_profile.curve") if "system" in request.path.parts else ():
+            name = f"checkin_jax.accounting.composition.{name}"
+            stack.enter_context(mock.patch(name, _remembered(name)))
+        yield
+
+
+@functools.cache
+def _remembered(name):
+    """The function of this name, computed once for equal arguments."""
+    module, _, attribute = name.rpartition(".")
+    function = functools.cache(getattr(importlib.import_module(module), attribute))
+    return lambda *values: function(*(tuple(each) if isinstance(each, list) else each for each in values))
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ class SpentBudget(JsonOption):
 
     def run(self) -> None:
         """Reads the ledger, accounts for it and prints."""
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import budget_of
         from checkin_jax.training.reports import recorded
 
@@ -53,7 +54,7 @@ class SpentBudget(JsonOption):
             if self.run_dir.suffix == ".toml":
                 expected = f"{expected}; a plan's answers are checkin plan {self.run_dir}"
             raise UsageError(f"{self.run_dir}: {expected}")
-        self.show(budget_of(recorded.read(self.run_dir)))
+        self.show(budget_of(recorded.read(self.run_dir), account))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -186,12 +187,13 @@ class Statement(_DeclaredOptions):
             print(text, end="")
 
     def _of_run(self, said: Deployment | None) -> str:
+        from checkin_jax.accounting.account import account
         from checkin_jax.training.reports import run_page
 
         run = self.run_in(self.subject)
         if self.format == "html":
-            return run_page.build(run, deployment=said)
-        return self._written(run_page.of_run(run, deployment=said))
+            return run_page.build(run, account, deployment=said)
+        return self._written(run_page.of_run(run, account, deployment=said))
 
     def _of_file(self, said: Deployment | None) -> str:
         from checkin_jax.reports import render

@@ -185,6 +185,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
                 resume=self.resume,
                 mesh=mesh,
                 after=self.after,
+                account_fn=account,
             )
 
 

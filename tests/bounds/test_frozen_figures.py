@@ -17,12 +17,8 @@ ROWS = json.loads(frozen_figures.TABLE.read_text(encoding="utf-8"))
 NAMED = {frozen_figures.name_of(number, row): row for number, row in enumerate(ROWS)}
 # Single bounds first: who asks which test executes a kernel (`benchmarks/mutants.py`) is told the one that compiled it.
 IN_ORDER = sorted(NAMED, key=lambda name: ("-account-" in name, NAMED[name]["seconds"]))
-# `make test` checks rows that take less, about a minute in all; rows that take at least the second take turns.
-QUICK_SECONDS, TURN_SECONDS = 0.35, 1.0
-
-
-def taking(least, most):
-    return [name for name in IN_ORDER if least <= NAMED[name]["seconds"] < most]
+# Rows that take less are checked every time, about a minute in all; those that take more take turns.
+QUICK_SECONDS = 0.35
 
 
 def check(name):
@@ -31,21 +27,15 @@ def check(name):
     assert not frozen_figures.moved(row, found), (found, row)
 
 
-@pytest.mark.parametrize("name", taking(0.0, QUICK_SECONDS))
+@pytest.mark.parametrize("name", [name for name in IN_ORDER if NAMED[name]["seconds"] < QUICK_SECONDS])
 def test_figures_have_not_moved(name):
     check(name)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", taking(QUICK_SECONDS, TURN_SECONDS))
-def test_slower_figures_have_not_moved(name):
-    check(name)
-
-
-@pytest.mark.thorough
 @pytest.mark.turns(3)
-@pytest.mark.parametrize("name", taking(TURN_SECONDS, math.inf))
-def test_slowest_figures_have_not_moved(name):
+@pytest.mark.parametrize("name", [name for name in IN_ORDER if NAMED[name]["seconds"] >= QUICK_SECONDS])
+def test_slower_figures_have_not_moved(name):
     check(name)
 
 

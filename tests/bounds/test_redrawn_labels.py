@@ -111,38 +111,6 @@ def parts(windows, own, each: float, keys: int) -> list[tuple[float, float, tupl
     return [(mass, *which) for which, mass in found.items()]
 
 
-@pytest.mark.parametrize(("case", "each"), CASES)
-def test_labels_of_all_throws(case, each):
-    """The probability of every label, with the target's message shown in every slot or in none, from the throws."""
-    (windows, own), keys = case, 2
-    law = draws(windows, keys)
-    slots = sorted({v for window in windows for v in window})
-    used: dict[tuple, float] = defaultdict(float)
-    for label, mass in law.items():
-        used[label, None] += mass * (1.0 - each * sum(label[slots.index(s)][1] for s in own))
-        for s in own:
-            at = slots.index(s)
-            # The label of the own slot is drawn from its law given all others.
-            same = {
-                other: q
-                for other, q in law.items()
-                if other[:at] + other[at + 1 :] == label[:at] + label[at + 1 :]
-            }
-            for other, q in same.items():
-                used[other, s] += mass * each * label[at][1] * q / sum(same.values())
-    assert sum(used.values()) == pytest.approx(1.0)
-    shares = {s: conditional_shares(law, slots.index(s)) for s in own}
-    for label, mass in law.items():
-        total = used[label, None]
-        for s in own:
-            at = slots.index(s)
-            assert used[label, s] == pytest.approx(mass * each * shares[s][label[:at] + label[at + 1 :]])
-            total += used[label, s]
-        weights = [shares[s][label[: slots.index(s)] + label[slots.index(s) + 1 :]] for s in own]
-        expected = 1.0 + each * sum(w - label[slots.index(s)][1] for w, s in zip(weights, own))
-        assert total == pytest.approx(mass * expected)
-
-
 def parts_beside_colluders(
     windows, own, each: float, keys: int, known: dict[int, float]
 ) -> tuple[list, float]:
@@ -254,23 +222,6 @@ def test_honest_clients_who_are_known_count_as_colluders(colluder, slot):
             assert truth <= bound * (1.0 + 1e-9) + 1e-12
             exceeded += truth > (theorem(unaware, p, c) + rest * alone) * (1.0 + 1e-9)
     assert exceeded
-
-
-@pytest.mark.parametrize(("window", "colluding"), [(7, 2), (12, 5), (12, 10)])
-def test_residues_leave_as_many_honest_clients_in_every_slot(window, colluding):
-    """Wherever the colluders are; one more client a slot is too many for some of them."""
-    rng, more = np.random.default_rng(window), 0
-    for _ in range(20):
-        theirs = rng.choice([i for i in range(-window, 2 * window) if i], colluding, replace=False)
-        free = sorted(set(range(1, window)) - {int(i) % window for i in theirs})
-        assert len(free) >= window - 1 - colluding
-        more += len(free) == window - 1 - colluding
-        chosen = free[: window - 1 - colluding]
-        for slot in range(-window, 2 * window):
-            able = [i for i in range(slot - window + 1, slot + 1) if i % window in chosen]
-            assert len(able) == window - 1 - colluding
-            assert not set(able) & set(map(int, theirs))
-    assert more or colluding == 10
 
 
 def theorem(found: list, p: float, c: float, scale: float = 1.0) -> float:
@@ -501,55 +452,6 @@ def test_a_share_falls_by_its_steepest_logarithmic_slope_at_most():
     ratio = np.linspace(0.01, 8.0, 40_000)
     fall = -np.diff(redrawn._share(ratio)) / np.diff(np.log(ratio))
     assert 0.999 * redrawn._STEEPEST < fall.max() <= redrawn._STEEPEST
-
-
-@pytest.mark.parametrize(("case", "each"), CASES)
-def test_clients_that_are_named_nowhere_else(case, each):
-    """Given the others, i is one of L_s unless it is named elsewhere, and then its sum is that without it."""
-    del each
-    (windows, own), keys = case, 3
-    slots, n = sorted({v for window in windows for v in window}), len(windows)
-    for i, window in enumerate(windows):
-        alone = [(k + (i + 1) / (n + 1)) / keys for k in range(keys)]
-
-        def named(label: Label, s: int, window=window, alone=alone) -> float:
-            rest = ((window.get(v, 0.0), kappa) for v, (_, kappa) in zip(slots, label) if v != s)
-            return sum(prob * sum(key < kappa for key in alone) / keys for prob, kappa in rest)
-
-        without = [dict.fromkeys(other, 0.0) if j == i else other for j, other in enumerate(windows)]
-        for s in own:
-            if s not in window:
-                continue
-            found, expected = defaultdict(float), defaultdict(float)
-            for label, mass in draws(windows, keys).items():
-                if not any(who == i for v, (who, _) in zip(slots, label) if v != s):
-                    found[round(named(label, s), 9)] += mass
-            for label, mass in draws(without, keys).items():
-                expected[round(named(label, s), 9)] += mass * (1.0 - named(label, s))
-            assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.3, 0.6])
-def test_sums_of_clients_that_are_named_nowhere_else(sigma):
-    """Client i is in L_s with probability (1 + S_i')/m, which grows with S_i'; not 1 - S_i'/m, which falls."""
-    (windows, own), keys, m = sliding(3, 3), 5, 3
-    slots, s = sorted({v for window in windows for v in window}), own[1]
-    i = windows.index(dict.fromkeys(range(1, 4), 1 / 3))
-    others = [dict.fromkeys(each, 0.0) if j == i else each for j, each in enumerate(windows)]
-
-    def over(label: Label) -> float:
-        return max(sum(1.0 - label[slots.index(v)][1] for v in windows[i] if v != s) - sigma, 0.0)
-
-    without = [(mass, over(label)) for label, mass in draws(others, keys).items()]
-    mean, square = (sum(mass * u**power for mass, u in without) for power in (1, 2))
-    truth = sum(
-        mass * over(label)
-        for label, mass in draws(windows, keys).items()
-        if not any(who == i and v != s for v, (who, _) in zip(slots, label))
-    )
-    # The lattice of keys moves it.
-    assert truth == pytest.approx(((1.0 + sigma) * mean + square) / m, rel=0.1)
-    assert truth < 0.85 * sum(mass * u * (1.0 - (sigma + u) / m) for mass, u in without)
 
 
 def scale_of(shares: np.ndarray, shape: np.ndarray) -> float:

@@ -67,19 +67,6 @@ def test_few_and_many_are_as_rare_as_they_should_be():
     assert found[-1, 0] < 440.0
 
 
-@pytest.mark.parametrize("m", [2, 3])
-def test_whoever_shares_the_slot_could_all_have_been_elsewhere(m):
-    """Given all others and the group, each empty slot of the overlap is as likely, with the same chance to be taken."""
-    seen: dict = {}
-    for members in configurations(m):
-        for slot, group in enumerate(members):
-            if group:
-                rest = tuple(tuple(who) if i != slot else () for i, who in enumerate(members))
-                seen.setdefault((rest, tuple(group)), set()).add(slot)
-    for (rest, group), slots in seen.items():
-        assert slots == {slot for slot in overlap(m, list(group)) if not rest[slot]}
-
-
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
     """How many slots are empty, what the thresholds add up to, and the empty slots that a group has to hide in."""

@@ -33,27 +33,6 @@ def loads(m: int) -> list[list[int]]:
     return [[picks.count(slot) for slot in range(m)] for picks in throws]
 
 
-@pytest.mark.parametrize("m", [2, 3])
-def test_those_who_share_the_slot_are_a_random_part(m):
-    """Given u and the load, the others are as if nobody were in u, without a uniform set of so many."""
-    names = rivals(m)
-    near = {slot: [k for k in names if k <= slot < k + m] for slot in range(m)}
-    for slot in range(m):
-        shared: dict = collections.defaultdict(lambda: collections.defaultdict(Fraction))
-        for picks in itertools.product(*(range(k, k + m) for k in names)):
-            s = picks.count(slot)
-            shared[s][tuple(None if pick == slot else pick for pick in picks)] += Fraction(1, m ** len(names))
-        windows = [[w for w in range(k, k + m) if w != slot or k not in near[slot]] for k in names]
-        others = list(itertools.product(*windows))
-        for s, law in shared.items():
-            total, missing = sum(law.values()), list(itertools.combinations(near[slot], s))
-            found: dict = collections.defaultdict(Fraction)
-            for picks, gone in itertools.product(others, missing):
-                left = tuple(None if k in gone else pick for k, pick in zip(names, picks))
-                found[left] += Fraction(1, len(others) * len(missing))
-            assert {left: mass / total for left, mass in law.items()} == found
-
-
 @pytest.mark.parametrize("m", [2, 3, 4])
 def test_tails_are_on_their_sides(m):
     again, every = sliding_windows.ResampledNeighbours(m, 1.0, MASS), loads(m)

@@ -1,10 +1,8 @@
-"""T-fold composition of a pair: exact for small cases, else enclosed between two roundings."""
+"""T-fold composition of a pair: exact for small cases, else a lower bound on delta."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from .pairs import Pair
@@ -58,24 +56,15 @@ def compose_exactly(law: LossLaw, rounds: int) -> LossLaw:
     return LossLaw(losses, masses, 1 - finite)
 
 
-def compose_on_grid(
-    law: LossLaw, rounds: int, interval: float, rounding: Literal["up", "down", "split"]
-) -> LossLaw:
-    """T-fold composition by one FFT after moving each loss to a grid of the given interval.
+def compose_on_grid(law: LossLaw, rounds: int, interval: float) -> LossLaw:
+    """T-fold composition by one FFT of losses rounded down to a grid: a lower bound on delta.
 
-    'up' and 'split' (both masses of an atom preserved) give upper bounds on delta, 'down' a lower
-    one, each up to FFT noise (about 1e-15 absolute) and the mass beyond 30 standard deviations.
+    Up to FFT noise (about 1e-15 absolute) and the mass beyond 30 standard deviations.
     """
-    position = law.losses / interval
-    cell = np.floor(position).astype(int)
-    if rounding == "split":
-        upper = np.expm1(cell * interval - law.losses) / np.expm1(-interval)
-    else:
-        upper = np.where(position > cell, 1.0 if rounding == "up" else 0.0, 0.0)
+    cell = np.floor(law.losses / interval).astype(int)
     lowest = cell.min()
     index = cell - lowest
-    grid = np.bincount(index, law.masses * (1 - upper), minlength=index.max() + 2)
-    grid += np.bincount(index + 1, law.masses * upper, minlength=len(grid))
+    grid = np.bincount(index, law.masses)
     points = np.arange(len(grid)) + lowest
     mean = grid @ points / grid.sum()
     spread = np.sqrt(grid @ (points - mean) ** 2 / grid.sum())
@@ -88,19 +77,3 @@ def compose_on_grid(
     return LossLaw(
         (start + np.arange(size)) * interval, composed, float(-np.expm1(rounds * np.log1p(-law.infinite)))
     )
-
-
-def dp_accounting_bracket(
-    pair: Pair, rounds: int, interval: float
-) -> tuple[pld.PrivacyLossDistribution, pld.PrivacyLossDistribution]:
-    """dp_accounting's (optimistic, pessimistic) T-fold distributions of H(P||Q), losses on a grid."""
-    seen = np.flatnonzero((pair.p > 0) & (pair.q > 0))
-    log_upper = dict(zip(seen.tolist(), np.log(pair.p[seen]).tolist()))
-    log_lower = dict(zip(seen.tolist(), np.log(pair.q[seen]).tolist()))
-    both = [
-        pld.from_two_probability_mass_functions(
-            log_lower, log_upper, pessimistic_estimate=pessimistic, value_discretization_interval=interval
-        ).self_compose(rounds)
-        for pessimistic in (False, True)
-    ]
-    return both[0], both[1]

@@ -1,9 +1,8 @@
-"""From Renyi divergences to (epsilon, delta): [CKS20] in mpmath, and dp_accounting's answer beside it."""
+"""From Renyi divergences to (epsilon, delta): [CKS20] in mpmath."""
 
 from collections.abc import Sequence
 
 import mpmath as mp
-from dp_accounting.rdp import rdp_privacy_accountant
 
 DIGITS = 50
 
@@ -19,8 +18,3 @@ def epsilon_at_order(order: float, rdp: float, delta: float) -> mp.mpf:
 def epsilon_from_rdp(orders: Sequence[float], rdp: Sequence[float], delta: float) -> mp.mpf:
     """The smallest of the orders' epsilons, at least 0."""
     return max(mp.mpf(0), min(epsilon_at_order(order, value, delta) for order, value in zip(orders, rdp)))
-
-
-def dp_accounting_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> float:
-    """dp_accounting's conversion: the same, but orders <= 1.01 ignored and 0 where delta^2 > 1 - e^-rdp."""
-    return float(rdp_privacy_accountant.compute_epsilon(orders, rdp, delta)[0])

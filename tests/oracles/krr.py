@@ -47,12 +47,6 @@ def random_extremal_channel(rng: np.random.Generator, num_records: int, p: float
     return np.hstack([mix * vertices[0], (1 - mix) * vertices[1]]).tolist()
 
 
-def likelihood_ratio(channel: Channel) -> Number:
-    """e^eps0 of a channel: the largest ratio of two entries of one column."""
-    columns = [col for col in zip(*channel) if max(col) > 0]
-    return max(max(col) / min(col) for col in columns)
-
-
 def add_client(law: Mapping[tuple, Number], row: Sequence[Number], check_in_prob: Number) -> Law:
     """The histogram's law after one more client, whose message (if any) has law `row`."""
     out: Law = {}
@@ -116,11 +110,6 @@ def hockey_stick(p_law: Mapping[tuple, Number], q_law: Mapping[tuple, Number], c
     return fsum(terms) if any(isinstance(term, float) for term in terms) else sum(terms)
 
 
-def renyi_moment(p_law: Mapping[tuple, Number], q_law: Mapping[tuple, Number], order: float) -> float:
-    """sum P^order Q^(1 - order), float64; P must be absolutely continuous with respect to Q."""
-    return fsum(float(mass) * float(mass / q_law[key]) ** (order - 1) for key, mass in p_law.items() if mass)
-
-
 def worst_hockey_stick(
     channel: Channel,
     num_clients: int,
@@ -132,14 +121,4 @@ def worst_hockey_stick(
     worst: list[Number] = [0] * len(cs)
     for p_law, q_law in neighbouring_laws(channel, num_clients, check_in_prob, replaced):
         worst = [max(w, hockey_stick(p_law, q_law, c)) for w, c in zip(worst, cs)]
-    return worst
-
-
-def worst_renyi_moment(
-    channel: Channel, num_clients: int, check_in_prob: Number, orders: Sequence[float]
-) -> list[float]:
-    """For each order the largest one-round moment over all neighbouring data sets, both directions."""
-    worst = [0.0] * len(orders)
-    for p_law, q_law in neighbouring_laws(channel, num_clients, check_in_prob):
-        worst = [max(w, renyi_moment(p_law, q_law, order)) for w, order in zip(worst, orders)]
     return worst

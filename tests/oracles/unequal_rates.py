@@ -71,17 +71,6 @@ def nothing_revealed(others: Sequence[float], rate: float, p: float, cs: np.ndar
     return total
 
 
-def l1h(others: Sequence[float], rate: float, jumps: list[tuple[float, float]], c: float) -> float:
-    """L1h: all others at one record, `jumps` the values of (a - cb)/h under h."""
-    pmf = np.append(counts_law(others), 0.0)
-    total = 0.0
-    for k in range(1, len(pmf)):
-        q = rate * pmf[k - 1]
-        scaled = [(q / k * value, prob) for value, prob in jumps]
-        total += plus_part((1 - rate) * pmf[k] * (1 - c), scaled, k)
-    return total
-
-
 def random_vertex(rng: np.random.Generator, records: int, p: float) -> krr.Channel:
     """A random vertex of the polytope of eps0-LDP channels, or near one: columns proportional to {1, p}^records."""
     patterns = np.array(list(product([1.0, p], repeat=records)))[1:-1]

@@ -12,6 +12,8 @@ from stand_in import quick_account
 import checkin_jax as cj
 from checkin_jax import _progress
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 RUN = cj.training.PrivateRun(
     protocol=cj.ShuffledCheckIn(num_clients=50, check_in_prob=0.4, num_rounds=4),
     randomizer=cj.Gaussian(noise_multiplier=1.0),

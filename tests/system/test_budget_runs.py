@@ -17,6 +17,8 @@ from checkin_jax.training.examples import data, images
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.runs.run_directory import ResumeError
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 CHECK_IN = ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
 
 

@@ -29,6 +29,8 @@ from checkin_jax.randomizers import PureLDP
 from checkin_jax.training.examples import data
 from checkin_jax.training.server import suggested_learning_rate
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 RUN = ["epsilon", "--num-clients", "2000", "--check-in-prob", "0.1", "--num-rounds", "20", "--epsilon0", "1"]
 FEW = ["--num-clients", "50", "--check-in-prob", "0.5", "--num-rounds", "2"]
 PROTOCOL = ShuffledCheckIn(num_clients=2000, check_in_prob=0.1, num_rounds=20)

@@ -27,6 +27,8 @@ from checkin_jax.protocols import VIEWS, Cover
 from checkin_jax.training import draws
 from checkin_jax.training.reports import run_page
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
 ROUNDS = cj.ShuffledCheckIn(num_clients=300, check_in_prob=0.4, num_rounds=12)
 

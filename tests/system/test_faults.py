@@ -23,6 +23,8 @@ from checkin_jax import _files, cli
 from checkin_jax.sweeps.store import Store
 from checkin_jax.training.runs.run_directory import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 TRAIN = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
 CHECKPOINTS = "--checkpoint-every 3 --resume"
 SWEEP = "sweep --what published --bound theorem-2,theorem-3 --num-clients 1e3:1e9:log20 --check-in-prob .1"

@@ -16,7 +16,7 @@ from stand_in import quick_account
 from checkin_jax import cli
 from checkin_jax.cli.terminal import Interrupts, RoundBar
 
-pytestmark = pytest.mark.usefixtures("interruptible")
+pytestmark = pytest.mark.usefixtures("interruptible", "compiled_in_haste")
 ROOT = Path(__file__).parents[2]
 DIGITS = "train digits --num-clients 1000 --check-in-prob .03 --num-rounds 12 --seed 1 --eval-every 5 --run-dir run"
 

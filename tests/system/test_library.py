@@ -20,6 +20,8 @@ from checkin_jax.reports import formats
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.reports.run_page import of_run
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 GAUSSIAN = cj.Gaussian(noise_multiplier=0.5)
 RUN = cj.training.PrivateRun(
     protocol=cj.ShuffledCheckIn(num_clients=60, check_in_prob=0.5, num_rounds=6),

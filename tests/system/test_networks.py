@@ -10,6 +10,8 @@ import pytest
 from checkin_jax.training.examples import networks
 from checkin_jax.training.model import named_arrays
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 
 @pytest.mark.parametrize("side", [2, 5, 14])
 def test_pooling_equals_reduce_window(side):

@@ -10,6 +10,8 @@ from stand_in import quick_account
 
 import checkin_jax as cj
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 RNG = np.random.default_rng(0)
 TABLE = {"x": RNG.normal(size=(200, 4)).astype(np.float32), "y": RNG.normal(size=200).astype(np.float32)}
 PROTOCOL = cj.ShuffledCheckIn(num_clients=50, check_in_prob=0.4, num_rounds=6)
@@ -59,16 +61,11 @@ def _outcome(folder):
 
 
 UPDATES = {
-    "local steps on batches of 2": {
-        "update": cj.training.local_steps(squared, learning_rate=0.1, steps=3, batch=2),
-        "records_per_client": 4,
-    },
     "local steps on 2 of 4 records": {
         "update": cj.training.local_steps(squared, learning_rate=0.1, steps=2, batch=2),
         "records_per_client": 4,
         "records_per_round": 2,
     },
-    "a loss with coins": {"loss": dropped},
     "a loss with coins on several records": {"loss": dropped, "records_per_client": 3},
     "local steps with coins": {
         "update": cj.training.local_steps(dropped, learning_rate=0.1, steps=3, batch=1),

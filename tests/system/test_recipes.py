@@ -19,6 +19,8 @@ from stand_in import quick_account
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.training.reports import recorded
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 ROOT = Path(__file__).parents[2]
 # Of one size where that is possible: they compile once.
 SMALL = {

@@ -23,6 +23,8 @@ from checkin_jax.training.reports import recorded
 from checkin_jax.training.runs.checkpoints import Checkpoints
 from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 
 def _config(protocol=None, **others) -> images.ImageTraining:
     protocol = protocol or ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
@@ -461,9 +463,10 @@ def test_two_processes_cannot_write_to_one_folder(tmp_path):
     assert not (tmp_path / "run" / LOCK).exists()
 
 
-def test_a_finished_run_that_lost_lines_says_so_wherever_it_is_read(tmp_path, capsys):
+def test_a_finished_run_that_lost_lines_says_so_wherever_it_is_read(tmp_path, capsys, monkeypatch):
     from checkin_jax.cli import main
 
+    monkeypatch.setattr("checkin_jax.accounting.account.account", quick_account)
     folder = tmp_path / "run"
     _train(folder)
     metrics = folder / "metrics.jsonl"

@@ -25,6 +25,8 @@ from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.run_directory import RunDirectory
 from checkin_jax.training.server import suggested_learning_rate
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 

@@ -18,6 +18,8 @@ from stand_in import without_progress
 from checkin_jax.cli.options import HostOptions
 from checkin_jax.cli.programs import UsageError
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 TESTS = Path(__file__).parents[1]
 # The command itself, of which every process leaves a sign once it has joined the others.
 COMMAND = """

@@ -44,6 +44,25 @@ def below_largest_ratio(p, num_slots, rho):
     return (largest + second) / 2
 
 
+@pytest.mark.parametrize("gamma", [F(1, 5), F(1)])
+def test_two_adaptive_rounds_are_dominated_by_the_composed_pair(gamma):
+    p, n = F(2), 3
+    one = pairs.exact_pair(pairs.t1_labels(p, gamma), n)
+    composed = [(a * x, b * y) for a, b in one for x, y in one]
+    binary = krr.krr_channel(2, p)
+    separating = [binary[0], binary[1], binary[1]]
+    ignoring = [binary[0], binary[1], binary[0]]
+    cs = [F(1, 2), F(1), F(3, 2), F(9, 5), F(3)]
+    bound = [pairs.exact_profile(composed, c) for c in cs]
+
+    def second(seen):
+        return separating if seen[0] > seen[1] else ignoring
+
+    for pair in krr.neighbouring_data_sets(3, n, ((0, 1), (1, 0), (0, 2))):
+        laws = [krr.two_round_law(records, krr.krr_channel(3, p), second, gamma) for records in pair]
+        assert all(krr.hockey_stick(*laws, c) <= b for c, b in zip(cs, bound))
+
+
 class TestTheoremU:
     @sizes(400, 20000)
     def test_ordered_samples_of_every_size(self, trials):
@@ -306,8 +325,18 @@ class TestWrongVariants:
         rows = [*self.BINARY, self.BINARY[0]]
         assert self.ratio(used, (1,) * 3, rows, rci.flag_empty, prime, c) == F(9, 7)
 
-    def test_unequal_rates(self):
-        """T2' at the largest rate: the others hardly ever come."""
+    def test_t1_without_the_number_of_messages(self):
+        """8.6 times too small at a delta of 0.16, and 50^4 times near the edge."""
+        p, n, binary = F(50), 5, krr.krr_channel(2, 50)
+        gamma, c = F(9, 10), F(353, 10)
+        (true,) = krr.worst_hockey_stick(binary, n, gamma, [c], replaced=((0, 1),))
+        assert true > F(86, 10) * pairs.exact_profile(pairs.exact_pair(pairs.trap_labels(p, gamma), n), c)
+        gamma, c = F(1, 100), F(99, 2)
+        (true,) = krr.worst_hockey_stick(binary, n, gamma, [c], replaced=((0, 1),))
+        assert true == p**4 * pairs.exact_profile(pairs.exact_pair(pairs.trap_labels(p, gamma), n), c)
+
+    def test_t2_prime_at_the_largest_of_unequal_rates(self):
+        """The others hardly ever come."""
         n, m, c = 3, 2, F(5, 2)
         choices = rci.fixed_window_choices(n, m, (F(1, 100), F(1, 100), F(1, 2)))
         used = rci.one_of_each_slot(choices, range(m))

@@ -192,27 +192,3 @@ def test_equal_rates_are_t_star():
         assert (value >= exact * (1 - 1e-6)).all()
         # Far out the few groups of k show, where they hardly matter.
         assert (value <= 1.06 * exact + 4e-6).all()
-
-
-@pytest.mark.slow
-def test_account_takes_it_and_the_sum_is_below():
-    fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
-    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
-    gaussian = cj.Gaussian(noise_multiplier=2.0)
-    found = cj.account(run, gaussian, delta=1e-5)
-    assert "profile" in found.method
-    assert found.lower <= found.epsilon
-    alone = cj.account(run, gaussian, delta=1e-5, bounds="subsampling")
-    assert found.epsilon < 0.8 * alone.epsilon
-    # The slowest client is better off, and T* at the mean rate of all is no bound for the fastest.
-    assert found.at_rate(0.05).epsilon < 0.2 * found.epsilon
-    mean = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet.expected_check_ins / 400, num_rounds=40)
-    assert cj.account(mean, gaussian, delta=1e-5, bounds="profile").epsilon < found.lower
-    # From limits alone a little more.
-    limits = cj.RateLimits(largest=0.4, expected_check_ins=fleet.expected_check_ins - 0.4)
-    known = dataclasses.replace(run, check_in_prob=limits)
-    assert (
-        found.epsilon
-        <= cj.account(known, gaussian, delta=1e-5, bounds="profile").epsilon
-        < 1.2 * found.epsilon
-    )

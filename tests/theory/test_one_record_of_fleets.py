@@ -1,7 +1,5 @@
 """L1h for messages of any law: below the mechanism it is, and above what sums and responses say."""
 
-import math
-
 import numpy as np
 import pytest
 from conftest import ORACLE_ROUNDING
@@ -52,18 +50,3 @@ def test_it_is_below_the_mechanism_and_near_it(witness, third, randomizer, rate,
         assert value.max(axis=0)[1] > near * truth[1]
         # With the client always among those who come it is not below.
         assert rate == 1.0 or (value / rate > truth).any()
-
-
-@pytest.mark.slow
-def test_a_fleet_of_gaussian_messages_and_of_labels():
-    """As `account` uses them: messages tell more than their sum, RAPPOR more than the responses it may be merged to."""
-    fleet = cj.Rates(np.geomspace(0.05, 0.4, 400))
-    run = cj.ShuffledCheckIn(num_clients=400, check_in_prob=fleet, num_rounds=40)
-    gaussian = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5)
-    assert gaussian.lower_method.startswith("Gaussian messages, all others at one")
-    sums = cj.account(run, cj.Gaussian(noise_multiplier=1.0), delta=1e-5, bounds="subsampling")
-    assert sums.lower * 1.01 < gaussian.lower < gaussian.epsilon
-    rappor = cj.account(run, cj.Rappor(epsilon0=2.0), delta=1e-5)
-    assert rappor.lower_method.startswith("RAPPOR")
-    assert 0.5 * rappor.epsilon < rappor.lower < rappor.epsilon
-    assert math.isfinite(rappor.epsilon)

@@ -82,13 +82,6 @@ def test_limits_alone_are_enough():
             )
 
 
-@pytest.mark.parametrize(("n", "rate", "epsilon0"), [(2, 0.3, 1.0), (40, 0.5, 2.0), (60_000, 0.1, 2.0)])
-def test_equal_rates_are_t1(n, rate, epsilon0):
-    losses = epsilon0 * np.array([0.0, 1e-3, 0.01, 0.1, 0.5, 0.9])
-    theirs = np.asarray(Clones(Shuffled(n, rate), epsilon0, MASS).upper(losses))
-    np.testing.assert_allclose(t1h([rate] * (n - 1), rate, rate, epsilon0, losses), theirs, rtol=1e-12)
-
-
 def test_the_others_of_one_rate_need_no_buckets():
     """n' is known: the profile is the statement's, up to the spread of the absent in buckets (none here)."""
     others, cs = [0.4] * 20, np.array([1.0, 1.3, 2.0])
@@ -188,16 +181,6 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
             truth = exact_rounds.leak(first, second, np.exp(losses))
             # Far out the witness is merged (Jensen), which such small fleets feel.
             np.testing.assert_allclose(touched[:1], truth[:1], rtol=0.02, atol=3e-8)
-
-
-def test_l1h_as_stated_is_the_mechanism():
-    p, rate, others = 3.0, 0.2, [0.05, 0.3, 0.9, 1.0]
-    channel = krr.krr_channel(3, p)
-    laws = [exact_rounds.histogram([*[channel[2]] * 4, channel[x]], [*others, rate]) for x in (0, 1)]
-    for c in (1.0, 1.4, 2.5):
-        jumps = [(p - c, 1 / (p + 2)), (1 - c * p, 1 / (p + 2)), ((1 - c) / p, p / (p + 2))]
-        (leak,) = exact_rounds.leak(*laws, np.array([c]))
-        assert brute.l1h(others, rate, jumps, c) == pytest.approx(leak, rel=1e-12)
 
 
 def test_counter_example_of_the_first_edition():

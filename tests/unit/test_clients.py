@@ -19,6 +19,8 @@ from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.step import Performance
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 RECORDS = np.random.default_rng(0).integers(1437, size=(57, 4)).astype(np.int32)

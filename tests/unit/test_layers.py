@@ -14,6 +14,8 @@ from checkin_jax.training.examples import networks
 from checkin_jax.training.private import clients, layers, noise
 from checkin_jax.training.private.per_client_gradients import TableBlock
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 SIDES = {"digits": 8, "tutorial": 28}
 
 

@@ -13,6 +13,8 @@ from scipy import stats
 from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 ACCEPT, REJECT = 1e-3, 1e-8
 CLIP = 0.5
 

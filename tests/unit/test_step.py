@@ -18,6 +18,8 @@ from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
 from checkin_jax.training.private.step import Performance
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
+
 CLIP = 0.1
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 BOTH_KINDS = pytest.mark.parametrize(
