@@ -292,6 +292,100 @@ def test_a_client_added_or_removed_is_below(case, each, keys):
     assert largest > 1.0 / 3.0
 
 
+def other_shown(windows, own, keys: int) -> float:
+    """Largest probability that an absent client's slot shows another message than its label's, given the label.
+
+    Labels with one name in the slot count as one: keys are of no message. The displaced client keeps its name, if
+    that has mass left.
+    """
+    law, most = draws(windows, keys), 0.0
+    slots = sorted({v for window in windows for v in window})
+    for at in (slots.index(s) for s in own):
+        shares, mass, shown = conditional_shares(law, at), defaultdict(float), defaultdict(float)
+        for label, prob in law.items():
+            which = label[:at] + label[at + 1 :], label[at][0]
+            mass[which] += prob
+            shown[which] += prob * label[at][1]
+        most = max(most, *(1.0 - shown[which] / (each * shares[which[0]]) for which, each in mass.items()))
+    return most
+
+
+def step_of(p: float, other: float) -> list[tuple[float, float]]:
+    """(value, probability): above z - 1 - s (z' - 1) of any eps0-LDP messages, s = other."""
+    rare = 1.0 / (p + 1.0)
+    if other <= 1.0 / p:
+        return [(p - 1.0, rare), (1.0 / p - 1.0, p * rare)]
+    return [(p - 1.0, rare), (other - 1.0, (p - 1.0) * rare), (-other * (p - 1.0), rare)]
+
+
+def removed(found: list, p: float, c: float, shown: float, backward: bool) -> float:
+    """Bound on H_c(P||Q), P with the client, or on H_c(Q||P); shown: as `other_shown`."""
+    other, sign = (shown / c, -c) if backward else (shown * c, 1.0)
+    total = 0.0
+    for mass, whole, weights in found:
+        sums = {0.0: 1.0}
+        for w in weights:
+            stepped: dict[float, float] = defaultdict(float)
+            for (at, q), (value, prob) in itertools.product(sums.items(), step_of(p, other)):
+                stepped[at + sign * w * value] += q * prob
+            sums = stepped
+        total += mass * sum(q * max(whole * (1.0 - c) + at, 0.0) for at, q in sums.items())
+    return total
+
+
+@pytest.mark.parametrize(("case", "each"), CASES)
+@pytest.mark.parametrize("keys", [1, 3])
+def test_an_absent_client_leaves_the_labelled_message_or_another_one(case, each, keys):
+    """Random adaptive randomizers, dummies and others of different records; smaller shares are exceeded."""
+    windows, own = case
+    found, used = parts(windows, own, each, keys), shown_law(windows, own, each, keys)
+    without, shown = shown_law(windows, own, 0.0, keys), other_shown(windows, own, keys)
+    smaller = [(mass, whole, tuple(0.5 * w for w in weights)) for mass, whole, weights in found]
+    rng, exceeded, never_another = np.random.default_rng(len(windows)), False, False
+    for p in (1.3, 1.7, 6.0):
+        losses = np.array([0.0, 0.05, 0.3, 0.6]) * math.log1p(each * len(own) * (p - 1.0))
+        asked = [(math.exp(loss), bool(turned)) for loss in losses for turned in (0, 1)]
+        bounds = [
+            [
+                removed(labels, p, c, other, turned)
+                for labels, other in ((found, shown), (smaller, shown), (found, 0.0))
+            ]
+            for c, turned in asked
+        ]
+        for turn in range(40):
+            kind = ("extremal", "rotated")[turn % 2]
+            tree = brute.random_tree(lambda kind=kind, p=p: brute.random_channel(rng, 3, p, kind), len(own))
+            others = rng.integers(0, 2, len(windows)).tolist()
+            there = brute.output_law(used, [*others, 0], tree)
+            gone = brute.output_law(without, [*others, 0], tree)
+            for (c, turned), (most, too_small, no_other) in zip(asked, bounds):
+                truth = brute.hockey_stick(*((gone, there) if turned else (there, gone)), c)
+                if turned or shown * c <= 1.0:
+                    assert truth <= most * (1.0 + 1e-9) + 1e-12
+                exceeded |= truth > too_small
+                never_another |= truth > no_other * (1.0 + 1e-9)
+    assert exceeded
+    # Where another message is often shown it matters.
+    assert never_another or shown < 0.6
+
+
+def test_the_labelled_message_is_shown_half_of_the_time():
+    """At least, given the other labels, and hardly more for few clients that may be in the slot."""
+    rng = np.random.default_rng(8)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    t, least = 0.5 * (nodes + 1.0), 1.0
+    for number in (1, 2, 5, 40):
+        for scale in (1e-3, 0.1, 1.0, 5.0):
+            g = np.minimum(rng.uniform(0.0, 2.0 * scale / number, number), 0.999)
+            nobody = np.prod(1.0 - t[:, None] * g, axis=1)
+            mean = 0.5 * weights @ nobody
+            for each in g:
+                named = nobody / (1.0 - t * each)
+                key = (weights @ (t * named)) / (weights @ named)
+                least = min(least, key / mean)
+    assert 0.5 <= least < 0.501
+
+
 def test_the_mean_share_is_no_bound():
     """W = E W and T = 1, whatever the labels: exceeded by the algorithm."""
     (windows, own), each = CASES[0]

@@ -6,6 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import scipy
 from oracles import random_check_ins as brute
 
 import checkin_jax as cj
@@ -218,6 +219,57 @@ def binary(num_clients, num_slots, rate, p, x=1):
     """Binary randomized response, all others and the dummies at one record, the client at the other."""
     tree = brute.constant_tree(np.array([[p, 1.0], [1.0, p], [p, 1.0]]) / (p + 1.0), num_slots)
     return with_and_without(num_clients, num_slots, rate, (0,) * (num_clients - 1) + (x,), tree)
+
+
+def three_places(p: float, other: float) -> list[tuple[float, float]]:
+    """(value, probability) of a law above z - 1 - s (z' - 1), s = other >= 1/p, of any eps0-LDP messages."""
+    rare = 1.0 / (p + 1.0)
+    return [(p - 1.0, rare), (other - 1.0, (p - 1.0) * rare), (-other * (p - 1.0), rare)]
+
+
+@pytest.mark.parametrize("p", [1.3, 2.7, 20.0])
+@pytest.mark.parametrize("other", [0.5, 0.8, 1.0])
+def test_steps_of_an_absent_client_among_labels(p, other):
+    """Both transforms are those of three places; without a third message that on the left is too small."""
+    if other < 1.0 / p:
+        return
+    message, places = MessageProfile(cj.PureLDP(epsilon0=math.log(p))), np.linspace(0.0, p, 60)
+    value, prob = map(np.array, zip(*three_places(p, other)))
+    for falls, sign in ((False, 1.0), (True, -1.0)):
+        exact = np.maximum(sign * value - places[:, None], 0.0) @ prob
+        step = removed_client._Half(message, removed_client.ALWAYS, falls, other=other)
+        np.testing.assert_allclose(step.delta(np.log1p(places)), exact, rtol=1e-9, atol=1e-12)
+        assert step.largest_loss >= math.log1p(np.max(sign * value)) * (1.0 - 1e-12)
+    left = removed_client._Half(message, removed_client.ALWAYS, True).delta(np.log1p(places))
+    assert (left <= exact + 1e-12).all()
+    assert (left < exact - 1e-3).any()
+
+
+@pytest.mark.parametrize("p", [1.6, 3.0])
+def test_labels_drawn_anew_come_close_to_equal_shares(p):
+    """Every slot having the mean share is below; loads that are known are above from some loss on."""
+    m, message = 4000, MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
+    facts = m, 1.0, message, MASS, m - 1, 1.0 / m
+    bound, share = RemovedClient(*facts, window=m), 1.0 - (1.0 - 1.0 / m) ** m
+    rare = 1.0 / (p + 1.0)
+    usual = np.flatnonzero(scipy.stats.binom.pmf(np.arange(m + 1.0), m, rare) > 1e-18)
+    losses = np.array([0.0, 2.0, 4.0]) * math.sqrt(0.4 * (p - 1.0) ** 2 / p / m)
+    for turned in (False, True):
+        for loss, found in zip(losses, bound.side(losses, turned)):
+            c = math.exp(loss)
+            other = max(1.0 / (2.0 * c) if turned else 0.5 * c, 1.0 / p)
+            (high, _), (middle, _), (lowest, _) = three_places(p, other)
+            least = 0.0
+            for number in usual:
+                rest = m - number
+                numbers = usual[usual <= rest]
+                sums = number * high + (rest - numbers) * middle + numbers * lowest
+                value = 1.0 - c + (-c if turned else 1.0) * share / m * sums
+                probs = scipy.stats.binom.pmf(numbers, rest, rare / (1.0 - rare))
+                least += scipy.stats.binom.pmf(number, m, rare) * (probs @ np.maximum(value, 0.0))
+            assert least <= found <= 2.0 * least
+    known = RemovedClient(*facts).upper(losses[-1:])
+    assert bound.upper(losses[-1:]) < 0.8 * known
 
 
 def test_alone_it_is_what_binary_response_leaks():

@@ -36,7 +36,7 @@ _LOADED = (1.4, 3.2, 9.0)
 # Levels of the numbers of slots, as -log of the mass beyond.
 _WON = (0.15, 0.5, 1.2, 2.5, 5.0, 10.0, 20.0)
 # Factor of the variance below which weights of labels drawn anew are smaller in the tail, too.
-_CLEARLY_LESS = 0.95
+CLEARLY_LESS = 0.95
 _BOTH = (0.8, 1.1, 1.6, 2.5, 4.0, 6.5, 11.0, 20.0)
 
 
@@ -102,7 +102,7 @@ def rivalled(
     if levels is not None:
         drawn = redrawn_weights(slots, levels)
         # Rare levels have much larger weights.
-        least = drawn if _variance(drawn) < _CLEARLY_LESS * _variance(least) else least
+        least = drawn if _variance(drawn) < CLEARLY_LESS * _variance(least) else least
     return tuple(least)
 
 

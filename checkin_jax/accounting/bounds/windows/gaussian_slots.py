@@ -31,7 +31,7 @@ from checkin_jax.accounting.bounds.profiles import (
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import summed_rivals, window_witnesses
 from checkin_jax.accounting.bounds.windows.common_slots import CommonWindow, few_empty
-from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, rivalled
+from checkin_jax.accounting.bounds.windows.contention import CLEARLY_LESS, in_weighted_slots, rivalled
 from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds, TwoSteps
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     LEAST_MU,
@@ -178,9 +178,11 @@ def _removed(unit: Unit) -> UnitBound | None:
         return None
     common = unit.protocol.used_slot_choices is not None
     coin = fair_coin(unit.randomizer) if shown.contested else 0.0
-    return RemovedClient(
-        *shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *shown.loads, common, coin
-    )
+    facts = *shown[:2], profile_of(unit.randomizer), unit.neg_log_tail, *shown.loads, common
+    known, window = RemovedClient(*facts, coin), unit.protocol.sliding_window
+    anew = RemovedClient(*facts, window=window)
+    clearly_less = window is not None and anew.gains and anew.variance < CLEARLY_LESS * known.variance
+    return minimum([known, anew]) if clearly_less else known
 
 
 def _rivals(unit: Unit) -> bool:

@@ -1,8 +1,10 @@
-"""profile (T2r): a client is added to slots with hidden dummies, or removed from them, among independent others.
+"""profile (T2r, T2d): a client is added to slots with hidden dummies, or removed from them, among independent others.
 
 The likelihood ratio of a view is 1 + sum_j (rho/m) w_j (z_j - 1), with w_j the probability that the client's message
 would be drawn in slot j, given what the others do, and z_j the ratio of one message. In an empty slot this is a ratio
-to a dummy's message, which of a fair coin is nearer to 1. Proof: docs/theory.md, 6a. Call inside `devices.float64()`.
+to a dummy's message, which of a fair coin is nearer to 1. In sliding windows whose labels are drawn anew an absent
+client's slot shows the labelled message with probability 1/2 at least, else another one. Proofs: docs/theory.md, 6a;
+docs/theory_hexagon.md, 5. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from checkin_jax.accounting.bounds.windows.contention import (
     RivalEvent,
     independent_weights,
     occupied_slots,
+    redrawn_weights,
     rivalled,
     win_prob,
 )
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts import chernoff
+from checkin_jax.numerics.counts import chernoff, redrawn
 from checkin_jax.numerics.counts.chernoff import POISSON_MARGIN, POISSON_NEAR
 from checkin_jax.randomizers import Randomizer
 
@@ -38,6 +41,8 @@ _LOADS, _SMALLER = 96, np.array([-9.0, -7.5, -6.0, -5.0])
 _FEWER = np.linspace(0.0, 8.0, 33)
 # Sizes of a step at which its variance is evaluated.
 _PLACES = 256
+# The largest loss at which labels are drawn anew: log 2, rounded down.
+_FARTHEST_ANEW = math.log(2.0) * (1.0 - 1e-15)
 
 
 def poisson_weights(mean: float) -> WeightLaw:
@@ -74,6 +79,7 @@ class _Half:
 
     coin: size of the step +-coin in an empty slot, with equal probabilities. order: as in `RivalEvent`. If not 0, a
     step of weight 1 is above both the coin and (z - 1)/2, and other steps are coins if the order is 1.
+    other: the step is z - 1 - s (z' - 1), s at most this and at most 1, z' the ratio of a third message.
     """
 
     message: Profile
@@ -81,12 +87,16 @@ class _Half:
     falls: bool
     coin: float = 0.0
     order: int = 0
+    other: float = 0.0
 
     name = "a step"
 
     @property
     def largest_loss(self) -> float:
-        return math.log(2.0) if self.falls else self.message.largest_loss
+        if not self.falls:
+            return self.message.largest_loss
+        farthest = self.other * math.expm1(min(self.message.largest_loss, MAX_LOSS))
+        return math.log1p(max(farthest, 1.0))
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
         values, probs = self.weights
@@ -104,7 +114,11 @@ class _Half:
             return self.message.delta(np.log1p(size))
         # E(u - z)_+ is at most u D(1/u); u = 1 - k is rounded up.
         left = np.maximum(1.0 - size + 4e-16, 0.0)
-        return left * self.message.delta(-np.log(np.clip(left, 1e-300, 1.0)))
+        found = left * self.message.delta(-np.log(np.clip(left, 1e-300, 1.0)))
+        if not self.other:
+            return found
+        # E(1 - k - z + s z')_+ is that at most, or s D(1 + k/s).
+        return np.maximum(found, self.other * self.message.delta(np.log1p(size / self.other)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,9 +134,10 @@ class _SlotSum(HiddenSum):
     backward: bool
     coin: float
     order: int
+    other: float
 
     def _half(self, falls: bool) -> _Half:
-        return _Half(self.message, self.weights, falls, self.coin, self.order)
+        return _Half(self.message, self.weights, falls, self.coin, self.order, self.other)
 
     @property
     def profile(self) -> Profile:  # type: ignore[override]
@@ -166,6 +181,7 @@ class RemovedClient(AsymmetricBound):
       common: True if the others are the same ones for all slots, each in at most one.
       coin: upper bound on the relative difference of a message's density from a dummy's, in slots that draw uniformly
         one of their clients and have no others than those; 0 if a dummy is the message of some record.
+      window: length of the sliding windows of all clients, for labels drawn anew (T2d); else None, and loads are known.
     """
 
     slots: int
@@ -176,8 +192,24 @@ class RemovedClient(AsymmetricBound):
     rival_prob: float = 0.0
     common: bool = False
     coin: float = 0.0
+    window: int | None = None
 
     name = "profile"
+
+    @property
+    def gains(self) -> bool:
+        """True if there is such a bound."""
+        return self.window is None or self._redrawn is not None
+
+    @functools.cached_property
+    def _redrawn(self) -> redrawn.Redrawn | None:
+        assert self.window is not None
+        return redrawn.redrawn(self.slots, self.window, self.neg_log_tail)
+
+    @property
+    def variance(self) -> float:
+        """That of the sum of the steps, up to a common factor."""
+        return self._variance(self.parts)
 
     def poisson(self) -> RivalEvent:
         """Loads as of a Poisson number of others, which is larger than theirs with probability 1 - 1/mass."""
@@ -190,6 +222,9 @@ class RemovedClient(AsymmetricBound):
     @functools.cached_property
     def parts(self) -> tuple[RivalEvent, ...]:
         """Events whose bounds add up, weighted by their masses."""
+        if self.window is not None:
+            assert self._redrawn is not None
+            return tuple(redrawn_weights(self.slots, self._redrawn))
         ways = [self._without_dummies, *self._with_dummies]
         return min(ways, key=self._variance) if len(ways) > 1 else ways[0]
 
@@ -225,24 +260,30 @@ class RemovedClient(AsymmetricBound):
 
     def _variance(self, way: tuple[RivalEvent, ...]) -> float:
         """That of the sum of the steps, up to a common factor."""
-        reach = math.expm1(min(self.profile.largest_loss, MAX_LOSS))
+        reach = knots_of(self.profile, 1e-3 * math.exp(-self.neg_log_tail))[-1]
         losses = np.log1p(np.geomspace(1e-4 * reach, reach, _PLACES))
         found = 0.0
         for each in way:
             halves = (
-                _Half(self.profile, each.weights, falls, self.coin, each.order) for falls in (False, True)
+                _Half(self.profile, each.weights, falls, self.coin, each.order, self._other)
+                for falls in (False, True)
             )
             both = sum(half.delta(losses) for half in halves)
-            found += each.mass * each.number * float(np.trapezoid(both, np.expm1(losses)))
+            found += each.mass * each.number * each.use**2 * float(np.trapezoid(both, np.expm1(losses)))
         return found
 
-    def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
-        facts = self.slots, self.use_prob
+    @property
+    def _other(self) -> float:
+        """s of a step where the absent client's slot may show another message than the labelled one, at c = 1."""
+        return 0.0 if self.window is None else 0.5
+
+    def _sums(self, backward: bool, other: float) -> list[tuple[float, _SlotSum]]:
         return [
             (
                 each.mass,
                 _SlotSum(
-                    *facts,
+                    self.slots,
+                    self.use_prob * each.use,
                     each.number,
                     self.profile,
                     each.weights,
@@ -250,20 +291,28 @@ class RemovedClient(AsymmetricBound):
                     backward,
                     self.coin,
                     each.order,
+                    other,
                 ),
             )
             for each in self.parts
+            if each.number
         ]
 
     @functools.cached_property
     def _tables(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(losses, upper bounds) of P||Q and of Q||P, linear in e^loss between losses."""
-        forward = self._sums(False)
-        losses = max((one.losses for _, one in forward), key=lambda each: each[-1])
-        ahead = np.sum([mass * one.at(losses) for mass, one in forward], axis=0)
+        other = self._other
+        losses = max((one.losses for _, one in self._sums(False, other)), key=lambda each: each[-1])
+        if other:
+            # In P||Q s is c/2, at most 1.
+            losses = losses[np.less_equal(losses, _FARTHEST_ANEW)]
+            other = min(other * math.exp(losses[-1]) * (1.0 + 1e-15), 1.0)
+        seldom = sum(each.mass for each in self.parts if not each.number) * self.profile.delta(losses)
+        ahead = np.sum([mass * one.at(losses) for mass, one in self._sums(False, other)], axis=0) + seldom
         # H(Q||P) = c E(-(1 - 1/c) - ...)_+, and 1 - 1/c is e^l - 1 at these l.
         turned = np.log1p(-np.expm1(-losses))
-        behind = np.exp(losses) * np.sum([mass * one.at(turned) for mass, one in self._sums(True)], axis=0)
+        backward = self._sums(True, self._other)
+        behind = np.exp(losses) * np.sum([mass * one.at(turned) for mass, one in backward], axis=0) + seldom
 
         def table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             value = np.minimum.accumulate(np.minimum(value * (1.0 + ROUNDING), 1.0))
