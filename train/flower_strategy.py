@@ -61,7 +61,7 @@ class CheckInStrategy(Strategy):
         """flwr's `start`, ended by the budget; num_rounds None: all rounds that fit."""
         rounds = self.num_rounds if num_rounds is None else min(num_rounds, self.num_rounds)
         if num_rounds is not None and num_rounds > rounds:
-            LOG.info("halts after round %d of %d: the budget of epsilon", rounds, num_rounds)
+            LOG.info("halts after round %d of %d: the last one that is accounted for", rounds, num_rounds)
         return super().start(grid, initial_arrays, rounds, **options)
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:
@@ -69,7 +69,8 @@ class CheckInStrategy(Strategy):
         run = self.run
         if server_round > self.num_rounds:
             raise PrivacyBudgetExhausted(
-                f"round {server_round} would exceed epsilon {run.target_epsilon!r} at delta {run.delta!r}"
+                f"round {server_round}: only {self.num_rounds} are accounted for, by num_rounds="
+                f"{run.protocol.num_rounds} and target_epsilon={run.target_epsilon!r}"
             )
         nodes, expected = list(grid.get_node_ids()), run.protocol.num_clients
         if len(nodes) < expected:

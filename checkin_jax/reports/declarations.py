@@ -156,8 +156,11 @@ def of_table(table: Any) -> Deployment:
         raise TypeError(f"[{_NAME}] checked={_validate.shown(rows)}: expected [[{_NAME}.checked]]")
     if "decision" in table:
         found["decision"] = _decision(table["decision"])
-    checks = (_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by")) for row in rows)
-    return Deployment(**{**found, "checked": tuple(Checked(**texts) for texts in checks)})
+    checks = [Checked(**_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by"))) for row in rows]
+    for check in checks:
+        if check.on:
+            _validate.day(on=check.on)
+    return Deployment(**{**found, "checked": tuple(checks)})
 
 
 def _decision(table: Any) -> Decision:

@@ -443,7 +443,7 @@ class Record:
         declared = self.deployment.num_clients
         if declared is not None and self.clients is not None and declared < self.clients:
             raise ValueError(
-                f"num_clients={declared}: expected {self.clients} or more, as many take part at once"
+                f"[deployment] num_clients={declared}: expected {self.clients} or more, as many take part at once"
             )
         return self.clients if declared is None else declared
 
