@@ -156,11 +156,8 @@ def of_table(table: Any) -> Deployment:
         raise TypeError(f"[{_NAME}] checked={_validate.shown(rows)}: expected [[{_NAME}.checked]]")
     if "decision" in table:
         found["decision"] = _decision(table["decision"])
-    checks = [Checked(**_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by"))) for row in rows]
-    for check in checks:
-        if check.on:
-            _validate.day(on=check.on)
-    return Deployment(**{**found, "checked": tuple(checks)})
+    checks = (_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by")) for row in rows)
+    return Deployment(**{**found, "checked": tuple(Checked(**texts) for texts in checks)})
 
 
 def _decision(table: Any) -> Decision:
