@@ -69,8 +69,8 @@ class CheckInStrategy(Strategy):
         run = self.run
         if server_round > self.num_rounds:
             raise PrivacyBudgetExhausted(
-                f"round {server_round}: only {self.num_rounds} are accounted for, by num_rounds="
-                f"{run.protocol.num_rounds} and target_epsilon={run.target_epsilon!r}"
+                f"round {server_round}: only {self.num_rounds} are accounted for "
+                f"(target_epsilon={run.target_epsilon!r} at delta {run.delta!r})"
             )
         nodes, expected = list(grid.get_node_ids()), run.protocol.num_clients
         if len(nodes) < expected:
