@@ -179,7 +179,7 @@ def test_numbers_that_are_left_out_are_in_the_rest():
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
 def test_larger_windows_count_loads_too(randomizer, relation):
     """Above the lower end, and by less than where others' slots are not told apart."""
-    run = cj.SlidingWindow(num_clients=10**5, window=500, num_epochs=200)
+    run = cj.SlidingWindow(num_clients=10**5, window=390, num_epochs=200)
     found = cj.account(run, randomizer, delta=1e-7, neighboring_relation=relation)
     assert found.lower <= found.epsilon <= 1.35 * found.lower
 
