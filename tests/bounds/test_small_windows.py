@@ -77,7 +77,7 @@ def test_the_bound_is_above_the_algorithm_and_near_it(window, num_clients, value
         assert found[0] <= 1.27 * truth[0]
         # The neighbour that counts one client too many in every slot.
         crowded = SmallWindow(window, of(math.log(P), variation), MASS)
-        loads = loads_of(window)
+        loads = loads_of(window, 31.0)
         crowded.__dict__["loads"] = loads._replace(counts=np.insert(loads.counts, 0, 0, axis=1))
         assert crowded.upper(np.zeros(1))[0] < truth[0]
 
@@ -109,7 +109,7 @@ def test_numbers_of_empty_slots_are_counted_in_convex_order(window, p):
     for kind, mass in enumerated(window).items():
         law[kind[0]] = law.get(kind[0], 0.0) + mass
     counts = np.arange(window + 1)
-    loads = loads_of(window, 0)
+    loads = loads_of(window, 31.0, 0)
     assert (loads.counts[:, 0] == counts).all()
     for k in range(1, window):
         # Grows with the number, and is not convex.
@@ -149,16 +149,39 @@ def test_sums_on_a_lattice_are_above_the_exact_ones(randomizer):
 
 def test_all_numbers_of_empty_slots_count():
     """Of many slots; Gaussian messages in slots with others may tell more than in empty ones."""
-    loads = loads_of(256)
+    loads = loads_of(256, 31.0)
     empty = (1 - 1 / 256) ** 255
     # The mean of a convex function that falls, over independent slots.
     falls = np.exp(-3.0 * loads.counts[:, 0])
-    assert (1 - empty + empty * math.exp(-3.0)) ** 256 <= loads.mean(falls)
+    assert (1 - empty + empty * math.exp(-3.0)) ** 256 <= loads.mean(falls) + loads.rest
     with float64():
         parts = SmallWindow(12, GaussianProfile(1.0), MASS)
         sums, _ = parts.sums(SmallWindow(12, GaussianProfile(1.0), MASS)._steps(1.0))
         shared, alone = sums.excess(np.array([[0, 12], [12, 0]]), np.zeros(2), 12 * math.expm1(1.0))
     assert shared > 2.0 * alone
+
+
+def test_numbers_that_are_left_out_are_in_the_rest():
+    """Of values up to 1, whatever they are: also where only numbers that are left out have any."""
+    few, every, number, needed = loads_of(600, 1.0), loads_of(600, 700.0), np.arange(601), 0
+    inside = few.counts[:, 0]
+    assert every.counts.shape[0] > 1.5 * inside.size
+    assert few.rest < 1e-7
+    for middle in (0, inside[0] - 1, inside[0] + 1, 220, inside[-1], 600):
+        for value in (number < middle, number > middle, number == middle, np.abs(number - middle) < 3):
+            whole, found = every.mean(1.0 * value[every.counts[:, 0]]), few.mean(1.0 * value[inside])
+            assert whole <= (found + few.rest) * (1.0 + 1e-9) + every.rest
+            needed += whole > found * (1.0 + 1e-9) + every.rest
+    assert needed
+
+
+@pytest.mark.parametrize("randomizer", [cj.Gaussian(noise_multiplier=3.0), cj.PureLDP(epsilon0=0.7)])
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+def test_larger_windows_count_loads_too(randomizer, relation):
+    """Above the lower end, and by less than where others' slots are not told apart."""
+    run = cj.SlidingWindow(num_clients=10**5, window=390, num_epochs=200)
+    found = cj.account(run, randomizer, delta=1e-7, neighboring_relation=relation)
+    assert found.lower <= found.epsilon <= 1.35 * found.lower
 
 
 def test_removal_has_two_sides():

@@ -69,6 +69,7 @@ from checkin_jax.accounting.bounds.windows.contention import (
 )
 from checkin_jax.accounting.bounds.windows.removed_client import fair_coin
 from checkin_jax.accounting.bounds.windows.small_windows import (
+    MOST_GAUSSIAN,
     MOST_SMALL,
     PlayedWindow,
     SmallWindow,
@@ -254,7 +255,8 @@ def b0(unit: Unit) -> UnitBound | None:
 def _of_few_slots(unit: Unit) -> int | None:
     """Number of slots of a sliding window whose loads' law is known; None for other units."""
     window = unit.protocol.sliding_window
-    return None if window is None or unit.slots is None or not 1 < window <= MOST_SMALL else window
+    most = MOST_SMALL if unit.randomizer.gaussian_mu is None else MOST_GAUSSIAN
+    return None if window is None or unit.slots is None or not 1 < window <= most else window
 
 
 def small_window(unit: Unit) -> UnitBound | None:

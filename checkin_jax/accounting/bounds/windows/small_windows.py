@@ -25,8 +25,11 @@ from checkin_jax.numerics import convex, opposite_pair
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
 
-# Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows.
-MOST_LISTED, _TOLD, MOST_SMALL = 9, 3, 256
+# Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows: of
+# Gaussian messages, and of others, which hide among labels drawn anew in larger ones (T2d).
+MOST_LISTED, _TOLD, MOST_GAUSSIAN, MOST_SMALL = 9, 3, 4096, 400
+# Cases of loads are left out where their mass is so much less than the negligible one, as its -log.
+_LEFT_OUT = 20.0
 # Length of the lattice in standard deviations of the sum, its share below the threshold, and the variance that its
 # rounding may add, as a share.
 _LENGTH, _BELOW, _ADDED = 28.0, 4, 4e-3
@@ -117,10 +120,10 @@ class _Sums:
         kept = sizes.max(axis=0) > -_NO_FREQUENCY
         total = np.ones((len(counts), int(kept.sum())), dtype=complex)
         for kind, factor in enumerate(factors):
-            most = int(counts[:, kind].max())
-            powers = np.ones((most + 1, total.shape[1]), dtype=complex)
-            powers[1:] = factor[kept]
-            total *= np.cumprod(powers, axis=0)[counts[:, kind]]
+            least, most = int(counts[:, kind].min()), int(counts[:, kind].max())
+            powers = np.empty((most - least + 1, total.shape[1]), dtype=complex)
+            powers[0], powers[1:] = factor[kept] ** least, factor[kept]
+            total *= np.cumprod(powers, axis=0)[counts[:, kind] - least]
         # Not by BLAS, whose threads cost more than so few numbers.
         found = np.real(np.einsum("ij,j->i", total, turned[kept])) / number
         error = _ROUNDED * (counts.sum(axis=1) + 16.0) * math.sqrt(float(value @ value))
@@ -166,11 +169,13 @@ class _Loads(NamedTuple):
 
     negative: None if the law is exact. Otherwise a slot is empty or not, the number of empty slots is below this law in
     convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for each k between the ends.
+    rest: bound on what cases that are left out add to a mean, times the largest value.
     """
 
     counts: np.ndarray
     masses: np.ndarray
     negative: np.ndarray | None
+    rest: float
 
     def mean(self, value: np.ndarray) -> float:
         """Upper bound on the mean of a function of the numbers, given from above."""
@@ -184,18 +189,28 @@ class _Loads(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def loads_of(window: int, listed: int = MOST_LISTED) -> _Loads:
-    """Loads of a client's sliding window, whose law is listed up to so many slots."""
+def loads_of(window: int, neg_log_tail: float, listed: int = MOST_LISTED) -> _Loads:
+    """Loads of a client's sliding window, whose law is listed up to so many slots.
+
+    neg_log_tail: -log of the negligible mass, to which `rest` adds little.
+    """
     if window <= listed:
         kinds, masses = zip(*window_loads(window))
-        return _Loads(np.array(kinds), np.array(masses), None)
+        return _Loads(np.array(kinds), np.array(masses), None, 0.0)
     empty = math.exp((window - 1.0) * math.log1p(-1.0 / window))
     number = np.arange(window + 1)
     probs = np.exp(np.asarray(binomial.log_pmf(number.astype(float), float(window), empty))) * (1.0 + 1e-11)
-    mean, inside = window * empty, number[1:-1, None]
-    beyond = np.maximum(number - inside, 0.0) @ probs
-    spared = np.maximum(mean - inside[:, 0], 0.0) * (1.0 - 1e-11)
-    return _Loads(np.stack([number, window - number], axis=1), probs, np.maximum(beyond - spared, 0.0))
+    # E(B - k)_+ and E(k - B)_+; their difference from each other is k - E B.
+    over = np.append(np.cumsum(np.cumsum(probs[:0:-1]))[::-1], 0.0)
+    under = np.append(0.0, np.cumsum(np.cumsum(probs[:-1])))
+    negative = np.where(number >= window * empty, over, under) * (1.0 + 1e-11)
+    kept = np.flatnonzero((probs > (least := math.exp(-neg_log_tail - _LEFT_OUT))) | (negative > least))
+    first, end = int(kept[0]), int(kept[-1]) + 1
+    # A second difference is below four times the largest value; those at the new ends are left out, too.
+    rest = float(probs[:first].sum() + probs[end:].sum())
+    rest += 4.0 * float(negative[: first + 1].sum() + negative[end - 1 :].sum())
+    counts = np.stack([number, window - number], axis=1)[first:end]
+    return _Loads(counts, probs[first:end], negative[first + 1 : end - 1], rest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +218,8 @@ class _Window:
     """Base of bounds by sums of weighted steps in a client's sliding window.
 
     Attributes:
-      window: m, from 2 to MOST_SMALL. message: profile of one message; a dummy is one, too, or, if it is Gaussian, at
-        most half as far from a record as another record.
+      window: m, from 2 to MOST_GAUSSIAN. message: profile of one message; a dummy is one, too, or, if it is Gaussian,
+        at most half as far from a record as another record.
     """
 
     window: int
@@ -224,7 +239,7 @@ class _Window:
 
     @functools.cached_property
     def loads(self) -> _Loads:
-        return loads_of(self.window)
+        return loads_of(self.window, self.neg_log_tail)
 
     @functools.cached_property
     def usual(self) -> np.ndarray:
@@ -257,8 +272,10 @@ class _Window:
 
     def mean_excess(self, sums: _Sums, cut: float, at: float) -> float:
         """Upper bound on E(S - at)_+ / m."""
-        value = sums.excess(self.loads.counts, np.log(self.loads.masses + 1e-300), at)
-        return (self.loads.mean(value) + cut) / self.window
+        loads = self.loads
+        value = sums.excess(loads.counts, np.log(loads.masses + 1e-300), at)
+        # A step's excess over zero is 1 at most.
+        return (loads.mean(value) + cut) / self.window + loads.rest
 
     def losses(self, deviation: float) -> np.ndarray:
         """Losses of the table, for a sum of this standard deviation."""
@@ -368,10 +385,10 @@ class PlayedWindow(StagedBound):
     def _stated(self) -> FewSteps | None:
         if self.steps.idle:
             return None
-        loads = loads_of(self.window)
+        loads = loads_of(self.window, self.neg_log_tail)
         weights = tuple(1.0 / np.arange(1.0, loads.counts.shape[1] + 1.0))
         square = float(np.max(loads.counts @ np.square(weights)))
-        known = float(self.window), self.steps, self.neg_log_tail, 0.0
+        known = float(self.window), self.steps, self.neg_log_tail, loads.rest
         game = FewSteps(*known, weights, loads.counts.astype(int), loads.mean, square)
         return game if game.affordable else None
 
