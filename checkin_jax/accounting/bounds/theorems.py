@@ -70,6 +70,7 @@ from checkin_jax.accounting.bounds.windows.contention import (
 from checkin_jax.accounting.bounds.windows.removed_client import fair_coin
 from checkin_jax.accounting.bounds.windows.small_windows import (
     MOST_GAUSSIAN,
+    MOST_MU,
     MOST_SMALL,
     PlayedWindow,
     SmallWindow,
@@ -255,7 +256,8 @@ def b0(unit: Unit) -> UnitBound | None:
 def _of_few_slots(unit: Unit) -> int | None:
     """Number of slots of a sliding window whose loads' law is known; None for other units."""
     window = unit.protocol.sliding_window
-    most = MOST_SMALL if unit.randomizer.gaussian_mu is None else MOST_GAUSSIAN
+    mu = unit.randomizer.gaussian_mu
+    most = MOST_SMALL if mu is None or mu > MOST_MU else MOST_GAUSSIAN
     return None if window is None or unit.slots is None or not 1 < window <= most else window
 
 

@@ -26,8 +26,8 @@ from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
 
 # Largest window of which the loads' law is listed, loads that are told apart there, and largest of all windows: of
-# Gaussian messages, and of others, which hide among labels drawn anew in larger ones (T2d).
-MOST_LISTED, _TOLD, MOST_GAUSSIAN, MOST_SMALL = 9, 3, 4096, 400
+# Gaussian messages up to this mu, and of others, which hide among labels drawn anew in larger ones (T2d).
+MOST_LISTED, _TOLD, MOST_GAUSSIAN, MOST_MU, MOST_SMALL = 9, 3, 1024, 3.0, 400
 # Cases of loads are left out where their mass is so much less than the negligible one, as its -log.
 _LEFT_OUT = 20.0
 # Length of the lattice in standard deviations of the sum, its share below the threshold, and the variance that its
