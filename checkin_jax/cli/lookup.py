@@ -85,20 +85,21 @@ class Bench(JsonOption):
 
         if self.out is not None:
             in_folder(out=check(out=self.out))
-        found = []
-        for name in tables() if self.table is None else [self.table]:
-            values = literature(name)
-            found += values
-            if not self.json:
-                table = tables()[name]
-                rows = columns(_beside(values), width=terminal_width())
-                source = f"{table.source}; {table.artefact}; {table.obtained}."
-                say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
-        records = [dataclasses.asdict(value) | {"verdict": value.verdict} for value in found]
+        found = {name: literature(name) for name in (tables() if self.table is None else [self.table])}
+        records = [
+            dataclasses.asdict(value) | {"verdict": value.verdict}
+            for values in found.values()
+            for value in values
+        ]
+        if self.out is not None:  # before printing: whoever reads the output may close the pipe
+            write_rows(self.out, records)
         if self.json:
             print(json.dumps(records, allow_nan=False))
-        if self.out is not None:
-            write_rows(self.out, records)
+            return
+        for name, values in found.items():
+            table, rows = tables()[name], columns(_beside(values), width=terminal_width())
+            source = f"{table.source}; {table.artefact}; {table.obtained}."
+            say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
 
 
 @dataclasses.dataclass(kw_only=True)
