@@ -245,6 +245,23 @@ def test_steps_of_an_absent_client_among_labels(p, other):
     assert (left < exact - 1e-3).any()
 
 
+def test_another_message_counts_more_at_larger_losses():
+    """Left transforms are those of c/2 at each loss; of two losses a mixture is above that of a loss between."""
+    p, m = 3.0, 400
+    message = MessageProfile(cj.PureLDP(epsilon0=math.log(p)))
+    facts = m, 1.0, float(m), message, removed_client.ALWAYS, MASS, False, 0.0, 0, 0.5
+    one, ratios = removed_client._SlotSum(*facts), np.array([1.0, 1.4, 1.8])
+    law, found = one._law(np.log(ratios)), []
+    places = np.linspace(0.0, p, 200)
+    for c, knots, value in zip(ratios, np.asarray(law.left), np.asarray(law.left_value)):
+        at, prob = map(np.array, zip(*three_places(p, 0.5 * c)))
+        np.testing.assert_allclose(value, np.maximum(-at - knots[:, None], 0.0) @ prob, rtol=1e-9, atol=1e-12)
+        found.append(np.maximum(-at - places[:, None], 0.0) @ prob)
+    first, middle, last = found
+    assert (0.5 * (first + last) >= middle - 1e-12).all()
+    assert (first < middle - 1e-3).any()
+
+
 @pytest.mark.parametrize("p", [1.6, 3.0])
 def test_labels_drawn_anew_come_close_to_equal_shares(p):
     """Every slot having the mean share is below; loads that are known are above from some loss on."""

@@ -61,8 +61,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "profile": (
         "the worst case over all laws of likelihood ratios that the privacy profile of one message allows, chosen "
         "message by message",
-        "docs/theory_gaussian.md, docs/theory.md, docs/theory_mechanisms.md, docs/theory_allocation.md, "
-        "docs/theory_rates.md",
+        "docs/theory_gaussian.md, docs/theory.md, docs/theory_hexagon.md, docs/theory_mechanisms.md, "
+        "docs/theory_allocation.md, docs/theory_rates.md",
     ),
     "gaussian-cover": (
         "two laws replace the worst case over all laws of likelihood ratios: every other client's Gaussian message is "

@@ -123,7 +123,10 @@ class _Half:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _SlotSum(HiddenSum):
-    """(rho/m) E(-(m/rho)(c - 1) + sum of `number` steps)_+, or of steps of opposite sign if `backward`."""
+    """(rho/m) E(-(m/rho)(c - 1) + sum of `number` steps)_+, or of steps of opposite sign if `backward`.
+
+    other: as in `_Half`, at c = 1; 0 if there is no third message.
+    """
 
     slots: int
     use_prob: float
@@ -136,8 +139,9 @@ class _SlotSum(HiddenSum):
     order: int
     other: float
 
-    def _half(self, falls: bool) -> _Half:
-        return _Half(self.message, self.weights, falls, self.coin, self.order, self.other)
+    def _half(self, falls: bool, other: float | None = None) -> _Half:
+        other = self.other if other is None else other
+        return _Half(self.message, self.weights, falls, self.coin, self.order, other)
 
     @property
     def profile(self) -> Profile:  # type: ignore[override]
@@ -162,8 +166,14 @@ class _SlotSum(HiddenSum):
         )
 
     def _law(self, losses: np.ndarray) -> hidden_messages.StepTransforms:
-        """The same step at every loss."""
-        parts = (np.broadcast_to(part, (len(losses), np.size(part))) for part in self._step)
+        """The same step at every loss, but that in P||Q a third message has s = c/2: steps are convex in s."""
+        parts = [np.broadcast_to(part, (len(losses), np.size(part))) for part in self._step]
+        if self.other and not self.backward:
+            shares = np.minimum(self.other * np.exp(losses) * (1.0 + 4e-15), 1.0)
+            halves = [self._half(True, float(share)) for share in shares]
+            knots = [knots_of(half, self.negligible) for half in halves]
+            values = [half.delta(np.log1p(at)) for half, at in zip(halves, knots)]
+            parts[2:] = np.stack(knots), np.stack(values)
         return hidden_messages.StepTransforms(*map(host, parts))
 
 
@@ -277,7 +287,7 @@ class RemovedClient(AsymmetricBound):
         """s of a step where the absent client's slot may show another message than the labelled one, at c = 1."""
         return 0.0 if self.window is None else 0.5
 
-    def _sums(self, backward: bool, other: float) -> list[tuple[float, _SlotSum]]:
+    def _sums(self, backward: bool) -> list[tuple[float, _SlotSum]]:
         return [
             (
                 each.mass,
@@ -291,7 +301,7 @@ class RemovedClient(AsymmetricBound):
                     backward,
                     self.coin,
                     each.order,
-                    other,
+                    self._other,
                 ),
             )
             for each in self.parts
@@ -301,17 +311,16 @@ class RemovedClient(AsymmetricBound):
     @functools.cached_property
     def _tables(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """(losses, upper bounds) of P||Q and of Q||P, linear in e^loss between losses."""
-        other = self._other
-        losses = max((one.losses for _, one in self._sums(False, other)), key=lambda each: each[-1])
-        if other:
+        forward = self._sums(False)
+        losses = max((one.losses for _, one in forward), key=lambda each: each[-1])
+        if self._other:
             # In P||Q s is c/2, at most 1.
             losses = losses[np.less_equal(losses, _FARTHEST_ANEW)]
-            other = min(other * math.exp(losses[-1]) * (1.0 + 1e-15), 1.0)
         seldom = sum(each.mass for each in self.parts if not each.number) * self.profile.delta(losses)
-        ahead = np.sum([mass * one.at(losses) for mass, one in self._sums(False, other)], axis=0) + seldom
+        ahead = np.sum([mass * one.at(losses) for mass, one in forward], axis=0) + seldom
         # H(Q||P) = c E(-(1 - 1/c) - ...)_+, and 1 - 1/c is e^l - 1 at these l.
         turned = np.log1p(-np.expm1(-losses))
-        backward = self._sums(True, self._other)
+        backward = self._sums(True)
         behind = np.exp(losses) * np.sum([mass * one.at(turned) for mass, one in backward], axis=0) + seldom
 
         def table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
