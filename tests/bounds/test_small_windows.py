@@ -20,6 +20,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     loads_of,
     window_loads,
 )
+from checkin_jax.kernels import binomial
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import Slots
 
@@ -136,14 +137,14 @@ def test_sums_on_a_lattice_are_above_the_exact_ones(randomizer):
     bound = SmallWindow(20, message, MASS)
     for loss in (0.0, 0.1, 0.3):
         steps = bound._steps(loss)
-        found_sums, _ = bound.sums(steps)
+        found_sums = bound.sums(steps)
         for kind, step in enumerate(steps):
             counts = np.zeros((1, len(steps)), dtype=int)
             counts[0, kind] = 1
             at = np.linspace(0.0, 0.3, 7)
             exact = step.right(at * (kind + 1)) / (kind + 1)
             found = np.array([found_sums.excess(counts, np.zeros(1), place)[0] for place in at])
-            assert (found + found_sums.laws[kind].beyond >= exact * (1 - 1e-9)).all()
+            assert (found >= exact * (1 - 1e-9)).all()
             assert found[0] <= 1.02 * exact[0] + 1e-3 * found_sums.deviation
 
 
@@ -156,13 +157,13 @@ def test_all_numbers_of_empty_slots_count():
     assert (1 - empty + empty * math.exp(-3.0)) ** 256 <= loads.mean(falls) + loads.rest
     with float64():
         parts = SmallWindow(12, GaussianProfile(1.0), MASS)
-        sums, _ = parts.sums(SmallWindow(12, GaussianProfile(1.0), MASS)._steps(1.0))
+        sums = parts.sums(SmallWindow(12, GaussianProfile(1.0), MASS)._steps(1.0))
         shared, alone = sums.excess(np.array([[0, 12], [12, 0]]), np.zeros(2), 12 * math.expm1(1.0))
     assert shared > 2.0 * alone
 
 
 def test_numbers_that_are_left_out_are_in_the_rest():
-    """Of values up to 1, whatever they are: also where only numbers that are left out have any."""
+    """Of values from 0 to 1, whatever they are: also where only numbers that are left out have any."""
     few, every, number, needed = loads_of(600, 1.0), loads_of(600, 700.0), np.arange(601), 0
     inside = few.counts[:, 0]
     assert every.counts.shape[0] > 1.5 * inside.size
@@ -173,6 +174,15 @@ def test_numbers_that_are_left_out_are_in_the_rest():
             assert whole <= (found + few.rest) * (1.0 + 1e-9) + every.rest
             needed += whole > found * (1.0 + 1e-9) + every.rest
     assert needed
+    # Of a law below it in convex order, numbers at an end put together, and where values at the ends are far above.
+    law, last = np.exp(binomial.log_pmf(number, 600.0, (1 - 1 / 600) ** 599)), inside[-1]
+    law[[last - 1, last, last + 1]] += law[last + 1] * np.array([-1.0, 2.0, -1.0])
+    for far in (0.0, 1.0, 1e3):
+        value = np.where(inside == last, 1.0, 0.0)
+        value[[0, -2]] = far
+        assert law[last] <= few.mean(value) + few.rest
+    padded = few._replace(negative=np.where(inside == last, 0.0, few.negative), rest=0.0)
+    assert padded.mean(1.0 * (inside == last)) < law[last]
 
 
 @pytest.mark.parametrize("randomizer", [cj.Gaussian(noise_multiplier=3.0), cj.PureLDP(epsilon0=0.7)])

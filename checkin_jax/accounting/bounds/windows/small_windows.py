@@ -20,7 +20,7 @@ from checkin_jax.accounting.bounds.interface import AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import above_place, knots_of
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.windows.contention import win_prob
-from checkin_jax.kernels import ROUNDING, binomial
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial
 from checkin_jax.numerics import convex, opposite_pair
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
@@ -129,6 +129,8 @@ class _Sums:
         error = _ROUNDED * (counts.sum(axis=1) + 16.0) * math.sqrt(float(value @ value))
         error += math.exp(-_NO_FREQUENCY) * float(value.sum())
         above = self._above(counts, at, float(over[-1]) + spacing)
+        # Of steps beyond the lattice.
+        above += counts @ [law.beyond for law in self.laws]
         with np.errstate(over="ignore"):
             return (np.maximum(found, 0.0) + error) * np.exp(counts @ logs - tilt * at) + above
 
@@ -168,8 +170,8 @@ class _Loads(NamedTuple):
     """Numbers of slots of each load, [cases, loads], and their probabilities; `negative`: of a law that is above.
 
     negative: None if the law is exact. Otherwise a slot is empty or not, the number of empty slots is below this law in
-    convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for each k between the ends.
-    rest: bound on what cases that are left out add to a mean, times the largest value.
+    convex order, and `negative` is E(B - k)_+ - (E B - k)_+, B of this law, for the number k of each case.
+    rest: bound on what cases that are left out add to the mean of a function from 0 to 1.
     """
 
     counts: np.ndarray
@@ -178,13 +180,14 @@ class _Loads(NamedTuple):
     rest: float
 
     def mean(self, value: np.ndarray) -> float:
-        """Upper bound on the mean of a function of the numbers, given from above."""
+        """Upper bound on the mean of a function of the numbers, given from above; without `rest`."""
         plain = float(self.masses @ value)
         if self.negative is None:
             return plain
         # With these added, the function is convex in the number of empty slots. It need not grow: a Gaussian dummy is
-        # nearer to a record than another client's message is.
-        bend = np.maximum(2.0 * value[1:-1] - value[2:] - value[:-2], 0.0)
+        # nearer to a record than another client's message is. Where it is not given, it is zero at least.
+        around = np.pad(value, 1)
+        bend = np.maximum(2.0 * value - around[2:] - around[:-2], 0.0)
         return plain + float(bend @ self.negative)
 
 
@@ -206,11 +209,11 @@ def loads_of(window: int, neg_log_tail: float, listed: int = MOST_LISTED) -> _Lo
     negative = np.where(number >= window * empty, over, under) * (1.0 + 1e-11)
     kept = np.flatnonzero((probs > (least := math.exp(-neg_log_tail - _LEFT_OUT))) | (negative > least))
     first, end = int(kept[0]), int(kept[-1]) + 1
-    # A second difference is below four times the largest value; those at the new ends are left out, too.
-    rest = float(probs[:first].sum() + probs[end:].sum())
-    rest += 4.0 * float(negative[: first + 1].sum() + negative[end - 1 :].sum())
+    # A second difference of a function from 0 to 1 is -2 at least.
+    out = probs + 2.0 * negative
+    rest = float(out[:first].sum() + out[end:].sum()) + FLUSHED
     counts = np.stack([number, window - number], axis=1)[first:end]
-    return _Loads(counts, probs[first:end], negative[first + 1 : end - 1], rest)
+    return _Loads(counts, probs[first:end], negative[first:end], rest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,8 +254,8 @@ class _Window:
         """Probability that the target's message is used, rounded up."""
         return win_prob(self.window - 1, 1.0 / self.window)
 
-    def sums(self, steps: list[StepSides]) -> tuple[_Sums, float]:
-        """Sums of steps, one for each load, and an upper bound on E(S - S')_+ for steps that are cut."""
+    def sums(self, steps: list[StepSides]) -> _Sums:
+        """Sums of steps, one for each load."""
         weights = 1.0 / np.arange(1.0, len(steps) + 1.0)
         places = np.expm1(np.linspace(0.0, math.log1p(self.farthest), 512))
         squares = []
@@ -267,15 +270,14 @@ class _Window:
         up = min(math.ceil(self.farthest / spacing) + 1, number // 4)
         down = min(math.ceil((1.0 + self.farthest) * self.farthest / spacing) + 1, number // 4)
         laws = [lattice_law(step, float(weight), spacing, down, up) for step, weight in zip(steps, weights)]
-        cut = float(self.usual @ [law.beyond for law in laws])
-        return _Sums(laws, spacing, deviation, number), cut
+        return _Sums(laws, spacing, deviation, number)
 
-    def mean_excess(self, sums: _Sums, cut: float, at: float) -> float:
+    def mean_excess(self, sums: _Sums, at: float) -> float:
         """Upper bound on E(S - at)_+ / m."""
         loads = self.loads
-        value = sums.excess(loads.counts, np.log(loads.masses + 1e-300), at)
-        # A step's excess over zero is 1 at most.
-        return (loads.mean(value) + cut) / self.window + loads.rest
+        value = sums.excess(loads.counts, np.log(loads.masses + 1e-300), at) / self.window
+        # A divergence is 1 at most.
+        return loads.mean(np.minimum(value, 1.0)) + loads.rest
 
     def losses(self, deviation: float) -> np.ndarray:
         """Losses of the table, for a sum of this standard deviation."""
@@ -357,14 +359,12 @@ class SmallWindow(_Window):
 
     @functools.cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        first, _ = self.sums(self._steps(0.0))
-
         def excess_at(loss: float) -> tuple[float, float, float]:
-            sums, cut = self.sums(self._steps(loss))
+            sums = self.sums(self._steps(loss))
             at = self.window * math.expm1(loss)
-            return self.mean_excess(sums, cut, at), at, sums.deviation
+            return self.mean_excess(sums, at), at, sums.deviation
 
-        return self.table(first.deviation, excess_at)
+        return self.table(self.sums(self._steps(0.0)).deviation, excess_at)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return self.held(self._table, loss)
@@ -410,12 +410,12 @@ class SmallWindowRemoved(_Window, AsymmetricBound):
         up = [empty, *[_of_profile(message)] * (self.loads.counts.shape[1] - 1)]
 
         def one_side(backward: bool) -> tuple[np.ndarray, np.ndarray]:
-            sums, cut = self.sums([StepSides(step.left, step.right) for step in up] if backward else up)
+            sums = self.sums([StepSides(step.left, step.right) for step in up] if backward else up)
 
             def excess_at(loss: float) -> tuple[float, float, float]:
                 above, scale = (-math.expm1(-loss), math.exp(loss)) if backward else (math.expm1(loss), 1.0)
                 at = self.window * above
-                return scale * self.mean_excess(sums, cut, at), at, sums.deviation
+                return scale * self.mean_excess(sums, at), at, sums.deviation
 
             losses, value = self.table(sums.deviation, excess_at)
             return losses, np.minimum(value, 1.0)
