@@ -42,6 +42,8 @@ LEAST, MOST = 0.01, 20.0
 # A worker may take so many bytes of memory.
 _MEMORY = 8 << 30
 BRACKET, NO_LOWER, NO_UPPER, LONG, REFUSED = "bracket", "no lower end", "no upper end", "too long", "refused"
+# Ratios that the picture names, where it reaches them.
+_MARKS = (1, 2, 5, 10, 20, 50, 100, 1_000, 10_000)
 # CPU seconds for one certificate, at most.
 _CHECK = 120.0
 
@@ -251,6 +253,9 @@ def picture(found: list[Found], out: Path) -> None:
                 panel.annotate(str(missing), (1.02, place), va="center", fontsize=9, **where)
         panel.set_yticks(range(len(names)), names)
         panel.set(xscale="log", xlabel="upper end / lower end")
+        marks = [mark for mark in _MARKS if mark <= panel.get_xlim()[1]]
+        panel.set_xticks(marks, map("{:,}".format, marks))
+        panel.minorticks_off()
         panel.annotate("no lower\nend", (1.0, 1.02), xycoords="axes fraction", fontsize=8)
     plotting.write(drawn, out)
 
