@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from checkin_jax import _validate
-from checkin_jax._rounding import up
+from checkin_jax._rounding import counted, up
 from checkin_jax._suggest import ByName, legal
 from checkin_jax.randomizers.randomizer import FreeVariable
 from checkin_jax.rates import CheckInRates, Rates
@@ -290,7 +290,7 @@ class CheckInProtocol(ByName, abc.ABC):
     @property
     def in_words(self) -> str:
         """Clients and run in words."""
-        return f"{self.num_clients:,} clients, {self.description}"
+        return f"{counted(self.num_clients, 'client')}, {self.description}"
 
     @property
     @abc.abstractmethod
