@@ -257,6 +257,12 @@ def test_no_dummies_of_others_where_messages_show_their_record(epsilon0, clients
     assert all(beside_others_dummies(*facts, price) is None for price in (1.0, 1e4))
 
 
+def test_the_least_delta_over_the_most_rounds_has_a_bracket():
+    run = cj.Shuffle(num_clients=10**6, num_rounds=10**9)
+    found = cj.account(run, cj.Gaussian(noise_multiplier=3.0), delta=1e-300)
+    assert 0 < found.lower < found.epsilon < math.inf
+
+
 def test_many_rounds_of_weak_noise_have_a_lower_end_near_their_mean_loss():
     """Rounding hides them about the usual order; the mean is that of the best of a few thresholds."""
     n, mu, rounds = 10**7, 6.0, 50_000

@@ -230,7 +230,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "T1 T1h T2 T3 T3h", 0.02, theorems.clones),
     _row("hexagon", "T1+ T1h+ T2+ T2d", 0.5, theorems.hexagon, assumes_of=_of_hidden_rivals),
     _row("everybody", "E+", 0.5, theorems.e_plus, assumes_of=_of_everybody),
-    _row("everybody", "E+'", 0.2, theorems.e_plus_of_others, assumes_of=_of_others_dummies),
+    _row("everybody", "E+'", 0.5, theorems.e_plus_of_others, assumes_of=_of_others_dummies),
     _row("hexagon", "T2++", 0.3, theorems.t2_plus_plus, assumes=(_STATED_RATE,)),
     _row("hexagon", "Td", 0.5, theorems.t_delta, assumes_of=_of_hidden_rivals),
     _row("clones", "T2' T2'h", 0.05, theorems.t2_prime),
