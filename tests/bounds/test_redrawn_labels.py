@@ -268,6 +268,16 @@ def test_no_adaptive_randomizer_is_above(case, each, keys):
         assert exceeded
 
 
+def random_views(rng, laws, case, p: float, number: int):
+    """Laws of what is seen of random adaptive randomizers, for each law of who is shown."""
+    windows, own = case
+    for turn in range(number):
+        kind = ("extremal", "rotated")[turn % 2]
+        tree = brute.random_tree(lambda kind=kind: brute.random_channel(rng, 3, p, kind), len(own))
+        others = rng.integers(0, 2, len(windows)).tolist()
+        yield tuple(brute.output_law(law, [*others, 0], tree) for law in laws)
+
+
 @pytest.mark.parametrize(("case", "each"), CASES)
 @pytest.mark.parametrize("keys", [1, 3])
 def test_a_client_added_or_removed_is_below(case, each, keys):
@@ -278,12 +288,7 @@ def test_a_client_added_or_removed_is_below(case, each, keys):
     for p in (1.3, 1.7, 6.0):
         losses = np.array([0.0, 0.05, 0.3, 0.6]) * math.log1p(each * len(own) * (p - 1.0))
         bound = [theorem(found, p, math.exp(loss)) for loss in losses]
-        for turn in range(24):
-            kind = ("extremal", "rotated")[turn % 2]
-            tree = brute.random_tree(lambda kind=kind, p=p: brute.random_channel(rng, 3, p, kind), len(own))
-            others = rng.integers(0, 2, len(windows)).tolist()
-            there = brute.output_law(used, [*others, 0], tree)
-            gone = brute.output_law(without, [*others, 0], tree)
+        for there, gone in random_views(rng, (used, without), case, p, 24):
             for loss, most in zip(losses, bound):
                 for one, other in ((there, gone), (gone, there)):
                     truth = brute.hockey_stick(one, other, math.exp(loss))
@@ -352,12 +357,7 @@ def test_an_absent_client_leaves_the_labelled_message_or_another_one(case, each,
             ]
             for c, turned in asked
         ]
-        for turn in range(40):
-            kind = ("extremal", "rotated")[turn % 2]
-            tree = brute.random_tree(lambda kind=kind, p=p: brute.random_channel(rng, 3, p, kind), len(own))
-            others = rng.integers(0, 2, len(windows)).tolist()
-            there = brute.output_law(used, [*others, 0], tree)
-            gone = brute.output_law(without, [*others, 0], tree)
+        for there, gone in random_views(rng, (used, without), case, p, 40):
             for (c, turned), (most, too_small, no_other) in zip(asked, bounds):
                 truth = brute.hockey_stick(*((gone, there) if turned else (there, gone)), c)
                 if turned or shown * c <= 1.0:

@@ -96,8 +96,8 @@ class Report:
     @property
     def messages_per_client(self) -> float:
         """Expected number of messages of one client, the fastest one, over the units of the figures to quote."""
-        counted = _allowed(self.run, self.settings) if self.planned else self.rounds
-        return self.run.schedule.units(counted) * self.run.schedule.so_far(counted).rate
+        protocol = next(iter(self.leading.values())).protocol
+        return protocol.num_units * protocol.rate
 
     def notes(self) -> list[str]:
         """Conditions and assumptions of the figures, a sentence each."""

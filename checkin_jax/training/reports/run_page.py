@@ -62,10 +62,9 @@ def of_run(
     found, planned, rates = figures(private, run.rounds, run.rounds_within_budget, account_fn)
     leading = planned or found
     said = run.deployment if deployment is None else deployment
-    allowed = run.rounds_within_budget or private.schedule.num_rounds
-    accounted = private.schedule.so_far(allowed if planned else run.rounds).in_words
+    accounted = next(iter(leading.values())).protocol.in_words
     if planned:
-        accounted += f"; it ended after {run.rounds:,} of {allowed:,} rounds"
+        accounted += f"; it ended after {run.rounds:,} of {run.rounds_within_budget:,} rounds"
     data, held = str(about.get("dataset", "unknown data")), about.get("records_per_client")
     held = held if isinstance(held, int) else None
     tested = [line["accuracy"] for line in run.metrics if line.get("accuracy") is not None]
