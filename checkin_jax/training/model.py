@@ -77,8 +77,8 @@ class Dataset(ByName):
 
     Raises:
       ValueError, TypeError: there are no records, or leading axes differ; columns that JAX cannot hold
-        (words, or whole numbers beyond 32 bits); owners that are not one whole number or word per record, nor
-        a column of the records.
+        (words, or whole numbers beyond 32 bits); NaN or infinities; owners that are not one whole number or word
+        per record, nor a column of the records.
     """
 
     records: Records
@@ -397,11 +397,18 @@ def _rows(records: Records, name: str) -> int:
 
 
 def _check_columns(records: Records, name: str) -> None:
-    """Raises for columns that JAX cannot hold, or would silently cut to 32 bits."""
+    """Raises for columns that JAX cannot hold or would silently cut to 32 bits, and for NaN and infinities."""
     for path, column in jax.tree_util.tree_leaves_with_path(records):
-        if not isinstance(column, np.ndarray):
-            continue
         shown = f"{name} {_name(path)!r}" if path else name
+        if not isinstance(column, np.ndarray | jax.Array):
+            continue
+        if jnp.issubdtype(column.dtype, jnp.inexact) and not (finite := jnp.isfinite(column)).all():
+            rows = int(jnp.count_nonzero(~finite.reshape(len(column), -1).all(axis=1)))
+            raise ValueError(
+                f"{shown}: expected finite numbers, got NaN or infinities in {rows:,} of {len(column):,} rows"
+            )
+        if isinstance(column, jax.Array):
+            continue
         if column.dtype.kind in "OSUMm":
             raise TypeError(f"{shown} of type {column.dtype}: expected numbers; only owners can be words")
         if column.dtype.kind in "iu":

@@ -227,6 +227,12 @@ class Renamed(Told):
         return self.bound.upper(loss)
 
 
+class Stopped(Told):
+    """The same, whose largest loss is said to be 0."""
+
+    largest_loss = 0.0
+
+
 def foreign(build, label="H"):
     return table.Bound(
         label, "a message that is not sent tells nothing", "nowhere", 0.001, build, assumes=("H holds",)
@@ -283,6 +289,20 @@ class TestForeignTheorems:
     def test_one_below_what_is_leaked_is_found_out(self, register, rounds):
         register(foreign(functools.partial(told, share=1e-4)))
         with pytest.raises(ArithmeticError, match=r"lower=.* is above upper="):
+            self.ask(rounds)
+
+    @pytest.mark.parametrize(
+        ("wrong", "told"),
+        [
+            (Told(math.nan, 1.0), "bound 'H': expected a number of at least 0 for each loss"),
+            (Told(-1.0, 1.0), "bound 'H': expected a number of at least 0 for each loss"),
+            (Stopped(1.0, 1.0), "bound 'H': expected 0 at largest_loss=0.0, not 0.4"),
+            (Told(1.0, math.nan), "bound 'H': largest_loss=nan"),
+        ],
+    )
+    def test_one_without_meaning_is_refused_and_removes_no_other(self, register, rounds, wrong, told):
+        register(foreign(lambda unit: wrong))
+        with pytest.raises(ValueError, match=told):
             self.ask(rounds)
 
     def test_it_can_be_taken_out(self, rounds):

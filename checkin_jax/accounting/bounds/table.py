@@ -13,9 +13,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.interface import UnitBound
+from checkin_jax.accounting.bounds.interface import UnitBound, upper_sides
 from checkin_jax.accounting.bounds.unequal import populations
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import (
@@ -27,6 +29,8 @@ from checkin_jax.rates import RateLimits
 
 # Bounds that cost less (seconds of one core, once compiled) are "fast".
 FAST = 0.06
+# Losses at which a registered bound is checked, and the largest of them.
+_CHECKED, _LAST_CHECKED = 33, 60.0
 
 # More clients leave fewer empty slots.
 _COUNTED = "the stated number of clients is exact; a lower bound on it is not enough"
@@ -295,17 +299,40 @@ def register(bound: Bound) -> Callable[[], None]:
 
     Raises:
       TypeError: `bound` is no `Bound`.
-      ValueError: its word is taken, or is not a single word.
+      ValueError: its word is taken, or is not a single word. Later, of `account`: its values are NaN or negative, or
+        positive at its largest loss.
     """
     global BOUNDS
     if not isinstance(bound, Bound):
         raise _validate.type_error("a Bound", bound=bound)
     if bound.word in (*words(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.word):
         raise _validate.error(f"one word that is none of {', '.join(words())}", word=bound.word)
-    BOUNDS = (*BOUNDS, bound)
+
+
+    def build(unit: Unit) -> UnitBound | None:
+        made = bound.build(unit)
+        if made is not None:
+            _check_values(bound.word, made)
+        return made
+
+    row = dataclasses.replace(bound, build=build)
+    BOUNDS = (*BOUNDS, row)
 
     def remove() -> None:
         global BOUNDS
-        BOUNDS = tuple(each for each in BOUNDS if each is not bound)
+        BOUNDS = tuple(each for each in BOUNDS if each is not row)
 
     return remove
+
+
+def _check_values(word: str, made: UnitBound) -> None:
+    """Raises ValueError if the values of a registered bound are no bounds at sample losses."""
+    last = made.largest_loss
+    if not last >= 0.0:
+        raise ValueError(f"bound {word!r}: largest_loss={last!r}: expected a number of at least 0")
+    losses = min(last, _LAST_CHECKED) * np.linspace(0.0, 1.0, _CHECKED)
+    for values in map(np.asarray, upper_sides(made, losses)):
+        if values.shape != losses.shape or not np.all(values >= 0.0):
+            raise ValueError(f"bound {word!r}: expected a number of at least 0 for each loss")
+        if last <= _LAST_CHECKED and values[-1] > 0.0:
+            raise ValueError(f"bound {word!r}: expected 0 at largest_loss={last!r}, not {values[-1].item()!r}")
