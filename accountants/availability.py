@@ -15,6 +15,7 @@ import numpy as np
 from rich.progress import track
 
 import checkin_jax as cj
+from checkin_jax import _validate
 from checkin_jax.cli.programs import program
 
 
@@ -30,6 +31,7 @@ def main(
       coin: Check-in probability of the available.
       delta: Delta of the guarantees.
     """
+    _validate.integer(1, rounds=rounds)
     available = np.rint(32_500 - 27_500 * np.cos(2 * np.pi * np.arange(rounds) / 24)).astype(int)
     with log.open("w", newline="") as stream:
         table = csv.writer(stream)

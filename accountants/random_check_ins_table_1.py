@@ -16,10 +16,11 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax._files import in_folder
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
-from checkin_jax.sweeps.tables import write_rows
+from checkin_jax.sweeps.tables import check, write_rows
 
 
 def main(
@@ -28,12 +29,13 @@ def main(
     """Evaluates the table and writes it.
 
     Args:
-      out: CSV file to write.
+      out: CSV or Parquet file to write.
       num_clients: Number of clients n.
       num_slots: Number of slots m, or length of the sliding window; at most n.
       epsilon0: Local privacy of a message.
       delta: Delta of the guarantees.
     """
+    check(out=in_folder(out=out))
     n, m, e0 = num_clients, num_slots, epsilon0
     half = 0.5 * delta
     entries = [

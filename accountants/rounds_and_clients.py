@@ -8,7 +8,6 @@ what more clients buy at equal cost to the server.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +15,10 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax._files import in_folder
 from checkin_jax._rounding import down, up
 from checkin_jax.cli.programs import program
+from checkin_jax.sweeps.tables import check, write_rows
 
 FIELDS = ("num_clients", "check_in_prob", "num_rounds", "epsilon0", "delta", "lower", "epsilon", "method")
 
@@ -33,13 +34,14 @@ def main(
     """Accounts for every combination and writes the table.
 
     Args:
-      out: CSV file to write.
+      out: CSV or Parquet file to write.
       epsilon0: Local privacy of one message.
       delta: Delta of the guarantees.
       check_ins: Expected number of messages a round.
       num_clients: Numbers of clients.
       num_rounds: Numbers of rounds.
     """
+    check(out=in_folder(out=out))
     if check_ins > min(num_clients):
         raise ValueError(f"check_ins={check_ins}: expected at most the fewest clients, {min(num_clients):,}")
     rows = []
@@ -56,10 +58,7 @@ def main(
     for n in num_clients:
         table.add_row(f"{n:,}", *(f"{up(row[6], 3)}\n{down(row[5], 3)}" for row in rows if row[0] == n))
     Console().print(table)
-    with out.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(FIELDS)
-        writer.writerows(rows)
+    write_rows(out, [dict(zip(FIELDS, row)) for row in rows])
 
 
 if __name__ == "__main__":

@@ -19,9 +19,11 @@ from rich.progress import track
 from rich.table import Table
 
 import checkin_jax as cj
+from checkin_jax import _validate
+from checkin_jax._files import in_folder
 from checkin_jax.accounting import published
 from checkin_jax.cli.programs import program
-from checkin_jax.sweeps.tables import write_rows
+from checkin_jax.sweeps.tables import check, write_rows
 
 
 def main(
@@ -34,12 +36,15 @@ def main(
     """Times every bound at every size, all whole orders from 2 to the largest at once.
 
     Args:
-      out: CSV file to write.
+      out: CSV or Parquet file to write.
       num_clients: Numbers of clients.
       orders: Largest orders.
       check_in_prob: Check-in probability.
       epsilon0: Local privacy of a message.
     """
+    check(out=in_folder(out=out))
+    for order in orders:
+        _validate.integer(2, orders=order)
     rows = []
     for n in track(num_clients, "timing"):
         run = cj.ShuffledCheckIn(num_clients=int(n), check_in_prob=check_in_prob, num_rounds=1_000)

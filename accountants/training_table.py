@@ -14,6 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from checkin_jax import _validate
 from checkin_jax._rounding import up
 from checkin_jax.cli.programs import program
 from checkin_jax.training.reports import recorded
@@ -40,7 +41,7 @@ def main(runs: Path) -> None:
     found = [recorded.read(path.parent) for path in sorted(runs.glob("*/config.json"))]
     equal = recorded.of_equal_settings(run for run in found if run.report is not None)
     if not equal:
-        raise SystemExit(f"runs={str(runs)!r}: no run that has ended there")
+        raise _validate.error("a folder with runs that have ended", runs=str(runs))
     print("| " + " | ".join(HEAD) + " |")
     print("| --- " * len(HEAD) + "|")
     for name, group in equal.items():

@@ -15,12 +15,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from recipe import each_once, program
+from recipe import each_once, images_of, program
 
 from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
-from checkin_jax.training.examples import data
 from checkin_jax.training.examples.images import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.server import BY_RULE, suggested_learning_rate
@@ -55,7 +54,7 @@ def main(
       repeats: Runs of each setting, with entropy of their own.
       seed: Makes the runs reproducible, and not private against whoever knows it; repeats take the numbers that follow.
     """
-    records = data.mnist(data_dir) if dataset == "mnist" else data.digits()
+    records = images_of(dataset, data_dir)
     shrink = 1 if dataset == "mnist" else 3
 
     def private(num_clients: int, prob: float, randomizer: Randomizer) -> PrivateRun:

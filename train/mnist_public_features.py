@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import optax
 from public_features import regression_problem
-from recipe import each_once, program
+from recipe import each_once, images_of, program
 
 from checkin_jax import (
     AveragedUpdates,
@@ -38,7 +38,6 @@ from checkin_jax.protocols import CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 from checkin_jax.training import Performance, PrivateRun, train
 from checkin_jax.training.budget import rounds_within
-from checkin_jax.training.examples import data
 from checkin_jax.training.server import suggested_learning_rate
 
 # Learning rates in those of the rule of thumb: features have norm one, and steps may be long.
@@ -135,7 +134,7 @@ def main(
     known = settings()
     if unknown := sorted({*only} - {*known}):
         raise ValueError(f"only={unknown}: expected names out of {', '.join(known)}")
-    images = data.mnist(data_dir) if dataset == "mnist" else data.digits()
+    images = images_of(dataset, data_dir)
     records, model = regression_problem(images)
     accountant = functools.cache(account)  # repeats ask the same questions
     asked = {

@@ -75,7 +75,7 @@ class Recipe(HostOptions):
             eval_every=max(1, run.schedule.num_rounds // 30),
             **settings,
         )
-        records = data.mnist(self.data_dir) if self.dataset == "mnist" else data.digits()
+        records = images_of(self.dataset, self.data_dir)
         with Interrupts(self.run_dir) as interrupts:
             with self.progress(run.schedule.num_rounds) as bar:
                 report = train(
@@ -92,6 +92,19 @@ class Recipe(HostOptions):
                 table = traced(recorded.read(self.run_dir).metrics)
                 print(f"{table}\n\n{report}\nSaved in {self.run_dir}")
         return report
+
+
+def images_of(dataset: str, data_dir: Path | None) -> data.LabelledImages:
+    """MNIST, or the embedded digits.
+
+    Raises:
+      UsageError: a folder for the embedded digits. Others: as `data.mnist`.
+    """
+    if dataset == "mnist":
+        return data.mnist(data_dir)
+    if data_dir is not None:
+        raise UsageError(f"--data-dir {data_dir}: expected --dataset mnist; the digits are in the package")
+    return data.digits()
 
 
 def traced(metrics: list[dict[str, Any]]) -> str:

@@ -92,7 +92,10 @@ def test_owners_are_numbers_words_or_a_column(kind):
         (np.array([[1], [1, 2]], dtype=object), "records of type object"),
         ({"id": np.array([1, 2**33])}, "records 'id': whole numbers from 1 to 8589934592, .* int32"),
         (np.array([0, 2**32], np.uint64), "records: whole numbers from 0 to 4294967296, .* uint32"),
-        ({"x": np.array([[0, np.nan], [1, 2], [np.inf, np.nan]])}, "records 'x': .* infinities in 2 of 3 rows"),
+        (
+            {"x": np.array([[0, np.nan], [1, 2], [np.inf, np.nan]])},
+            "records 'x': .* infinities in 2 of 3 rows",
+        ),
         (jnp.array([0.0, np.nan]), "records: .* infinities in 1 of 2 rows"),
         (np.array([1e300]), "records: .* infinities in 1 of 1 rows"),  # in 32 bits
     ],

@@ -131,7 +131,7 @@ def test_pictures_of_real_runs_are_drawn_from_their_tables(name, tmp_path):
 
 def test_runs_of_equal_settings_are_one_line_with_their_spread(tmp_path, capsys):
     table = program("accountants/training_table.py")
-    with pytest.raises(SystemExit, match="no run that has ended"):
+    with pytest.raises(ValueError, match="expected a folder with runs that have ended"):
         table.main(tmp_path)
     protocol = {"kind": "ShuffledCheckIn", "num_clients": 10_000, "check_in_prob": 0.1, "num_rounds": 2}
     runs = {
@@ -219,6 +219,36 @@ def test_figures_hold_what_is_computed(tmp_path, name, count):
     assert len(rows) == count
     ends = [(float(row["lower"]), float(row["epsilon"])) for row in rows if row["lower"]]
     assert all(0 <= low <= high for low, high in ends)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "match"),
+    [
+        (
+            "random_check_ins_table_1",
+            {"out": "nosuch/table.csv"},
+            "out=.*: expected a file in an existing folder",
+        ),
+        (
+            "shuffled_check_in_table_1",
+            {"out": "nosuch/table.csv"},
+            "out=.*: expected a file in an existing folder",
+        ),
+        (
+            "shuffled_check_in_table_1",
+            {"out": "table.csv", "orders": (8, 1)},
+            "orders=1: expected a whole number",
+        ),
+        ("rounds_and_clients", {"out": "table.pdf"}, "out='table.pdf': expected a name ending in"),
+        ("availability", {"log": "log.csv", "rounds": -3}, "rounds=-3: expected a whole number"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_work(tmp_path, monkeypatch, name, arguments, match):
+    monkeypatch.chdir(tmp_path)
+    paths = {key: Path(value) if isinstance(value, str) else value for key, value in arguments.items()}
+    with pytest.raises(ValueError, match=match):
+        program(f"accountants/{name}.py").main(**paths)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow

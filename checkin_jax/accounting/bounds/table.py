@@ -308,7 +308,6 @@ def register(bound: Bound) -> Callable[[], None]:
     if bound.word in (*words(), "best", "fast") or not re.fullmatch(r"[^\s,;()]+", bound.word):
         raise _validate.error(f"one word that is none of {', '.join(words())}", word=bound.word)
 
-
     def build(unit: Unit) -> UnitBound | None:
         made = bound.build(unit)
         if made is not None:
@@ -335,4 +334,6 @@ def _check_values(word: str, made: UnitBound) -> None:
         if values.shape != losses.shape or not np.all(values >= 0.0):
             raise ValueError(f"bound {word!r}: expected a number of at least 0 for each loss")
         if last <= _LAST_CHECKED and values[-1] > 0.0:
-            raise ValueError(f"bound {word!r}: expected 0 at largest_loss={last!r}, not {values[-1].item()!r}")
+            raise ValueError(
+                f"bound {word!r}: expected 0 at largest_loss={last!r}, not {values[-1].item()!r}"
+            )
