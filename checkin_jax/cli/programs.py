@@ -226,14 +226,16 @@ _BROKEN_PIPE = 128 + 13
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
     """Runs a program from its command line; bad input ends it with one line and exit code 2.
 
-    Compiled programs are kept for the next run, as by the command.
+    The first paragraph of the program's docstring heads its help. Compiled programs are kept for the next run, as by the
+    command.
 
     Args:
       what: the class of the program's options, or a function of them.
       main: called with the options; None if `what` is the function.
     """
     name = Path(sys.argv[0]).name
-    app = application(name, version_flags=())
+    about = (sys.modules["__main__"].__doc__ or "").partition("\n\n")[0]
+    app = application(name, version_flags=(), help=about or None)
     app.default(what)
 
     def job() -> None:

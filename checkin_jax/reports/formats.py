@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -218,8 +219,9 @@ def as_text(values: dict[str, Any]) -> str:
 
 
 def as_model_card(values: dict[str, Any]) -> str:
-    """A section of a model card, in Markdown."""
-    return _sentences(values, title="## Differential privacy", heading="### ", gap="\n", item="* ")
+    """A section of a model card, in Markdown; declared HTML is shown as it was written."""
+    text = _sentences(values, title="## Differential privacy", heading="### ", gap="\n", item="* ")
+    return re.sub("<(?=[A-Za-z/!?])", "&lt;", text)
 
 
 def _sentences(values: dict[str, Any], **marks: str) -> str:
