@@ -16,7 +16,7 @@ from .accounting.compare import ComparedBound as ComparedBound
 from .accounting.compare import compare as compare
 from .accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from .accounting.composition.renyi import rdp as rdp
-from .accounting.composition.renyi_lower import rdp_lower as rdp_lower
+from .accounting.composition.renyi import rdp_lower as rdp_lower
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
 from .accounting.interop.allocated_epochs import RandomAllocationDpEvent as RandomAllocationDpEvent
@@ -25,7 +25,7 @@ from .accounting.interop.allocated_epochs import (
 )
 from .accounting.interop.allocation import random_allocation as random_allocation
 from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
-from .accounting.interop.dp_accounting_pld import to_pld as to_pld
+from .accounting.interop.events import to_pld as to_pld
 from .accounting.interop.events import CheckInDpEvent as CheckInDpEvent
 from .accounting.interop.events import to_event as to_event
 from .accounting.published_values import PublishedValue as PublishedValue

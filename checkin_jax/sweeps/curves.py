@@ -14,8 +14,14 @@ from checkin_jax import _validate
 from checkin_jax.accounting.bounds import renyi_bounds
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.renyi_bounds import alike
-from checkin_jax.accounting.composition.renyi import MIN_EPSILON0, RenyiCurve, least, local, unit_curve
-from checkin_jax.accounting.composition.renyi_lower import rdp_lower
+from checkin_jax.accounting.composition.renyi import (
+    MIN_EPSILON0,
+    RenyiCurve,
+    least,
+    local,
+    rdp_lower,
+    unit_curve,
+)
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
 from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes

@@ -41,17 +41,18 @@ from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions, relation_of
-from checkin_jax.accounting.interop import central, ledger_entries
+from checkin_jax.accounting.interop import central, ledger_file
 from checkin_jax.accounting.interop.composed_guarantee import (
     SETTLED,
     LedgerGuarantee,
     composed_words,
     notes_of,
 )
-from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
     ProtocolUnit,
+    composed_pld,
+    grid_of,
     joined,
     to_event,
     to_unit,
@@ -433,7 +434,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain values (JSON), under a schema version."""
-        return ledger_entries.save(
+        return ledger_file.save_state(
             self._counts, self._central, self._non_private, self.neighboring_relation.name
         )
 
@@ -443,7 +444,7 @@ class CheckInAccountant(PrivacyAccountant):
         Raises:
           ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
         """
-        counts, others, non_private = ledger_entries.load(state, self.neighboring_relation.name)
+        counts, others, non_private = ledger_file.load_state(state, self.neighboring_relation.name)
         fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
         for event, count in (*counts.items(), *others.items()):
             fresh.compose(event, count)
