@@ -24,8 +24,7 @@ from checkin_jax.accounting.composition.renyi import (
 )
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
-from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.execution.devices import by_shares, float64, on_lanes
 from checkin_jax.protocols import Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.sweeps.formulas import OneRate

@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.populations import Population
-from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
+from checkin_jax.accounting.bounds.unequal.sampled_profile import PooledGaussian, UnequalGaussian
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics.counts import pools

@@ -15,10 +15,13 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MessageProfile
-from checkin_jax.accounting.bounds.unequal.always_present import AlwaysPresentOthers, HiddenWithColluders
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
-from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
+from checkin_jax.accounting.bounds.unequal.pooled_clients import (
+    AlwaysPresentOthers,
+    HiddenWithColluders,
+    PooledClones,
+)
+from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalGaussian
 from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")

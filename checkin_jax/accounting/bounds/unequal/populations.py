@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
-from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
+from checkin_jax.accounting.bounds.interface import (
+    Lines,
+    LocalGaussian,
+    LocalMessages,
+    Minimum,
+    UnitBound,
+    Values,
+    Witness,
+    minimum,
+    revealed,
+)
 from checkin_jax.accounting.bounds.messages.gaussian_cover import serves
 from checkin_jax.accounting.bounds.messages.subsampling import (
     SubsampledGaussian,
@@ -22,15 +32,19 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     averaged,
 )
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, one_message, profile_of
-from checkin_jax.accounting.bounds.unequal.always_present import (
-    AlwaysPresentOthers,
-    HiddenWithColluders,
-)
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
-from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
-from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
+from checkin_jax.accounting.bounds.unequal.pooled_clients import (
+    AlwaysPresentOthers,
+    HiddenWithColluders,
+    PooledClones,
+)
+from checkin_jax.accounting.bounds.unequal.sampled_profile import (
+    PooledGaussian,
+    TwoLawUnequal,
+    UnequalGaussian,
+    UnequalHidden,
+)
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
 from checkin_jax.numerics import few_steps
@@ -395,3 +409,76 @@ def g4h(unit: Unit, mu: float) -> SubsampledGaussian | None:
     else:
         co_occupants = pools.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
     return averaged(*choices[:2], found.rate, mu, mass, co_occupants)
+
+
+# A product in float64.
+_ROUNDING = 1e-15
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reported:
+    """`rate` times a bound on the round in which the client reports. Certified.
+
+    Attributes:
+      bound: of the round in which the client reports. rate: upper bound on the probability that it reports, in (0, 1].
+    """
+
+    bound: UnitBound
+    rate: float
+
+    @property
+    def largest_loss(self) -> float:
+        return self.bound.largest_loss
+
+    @property
+    def name(self) -> str:
+        return self.bound.name
+
+    @property
+    def sharp(self) -> bool:
+        return getattr(self.bound, "sharp", False)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return tuple(ReportedWitness(self, each, self.rate) for each in self.bound.witnesses)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReportedWitness:
+    """A witness of the round in which the client reports; whether it reports is seen."""
+
+    grid_bound: UnitBound
+    reported: Witness
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return self.reported.name
+
+    @property
+    def symmetric(self) -> bool:
+        return self.reported.symmetric
+
+    @property
+    def revealed(self) -> float:
+        return self.rate * revealed(self.reported) * (1.0 - _ROUNDING)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def sent(lines: Lines) -> Lines:
+            apart, mass = (np.asarray(part) for part in lines)
+            return self.rate * apart * (1.0 - _ROUNDING), self.rate * mass * (1.0 + _ROUNDING)
+
+        forward, backward = self.reported.lower(loss)
+        return sent(forward), sent(backward)
+
+
+def reported(bound: UnitBound, rate: float) -> UnitBound:
+    """The bound on a round whose client reports with probability `rate` at most, from one on its round if it does."""
+    if isinstance(bound, Minimum):
+        found = minimum([reported(each, rate) for each in bound.bounds])
+        witnesses = tuple(ReportedWitness(found, each, rate) for each in bound.witnesses)
+        return dataclasses.replace(found, witnesses=witnesses)  # type: ignore[type-var]
+    return Reported(bound, rate)
