@@ -262,9 +262,9 @@ def account_groups(
     return dict(sorted(found.items(), key=lambda each: each[1].epsilon, reverse=True))
 
 
-# `account` composes the pointwise minimum of all bounds, on knots for all of them. At deltas near the end of float64, at
-# epsilons near zero, and beyond the largest loss that is followed, knots for a single bound may be better; and moments
-# are, but not at epsilons near zero. Below these, deltas and epsilons are extreme.
+# `account` composes the pointwise minimum of all bounds, on knots for all of them. At deltas near the end of float64,
+# at epsilons near zero, and beyond the largest loss that is followed, knots for a single bound may be better; and
+# moments are, but not at epsilons near zero. Below these, deltas and epsilons are extreme.
 _EXTREME_DELTA, _EXTREME_EPSILON = 1e-100, 1e-5
 
 

@@ -30,7 +30,7 @@ from checkin_jax.cli.options import (
 from checkin_jax.cli.programs import UsageError, option
 from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import VIEWS, CheckInProtocol
-from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
+from checkin_jax.protocols.rounds import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def recorded(
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
-    from checkin_jax.reports import declarations, evidence, subjects
+    from checkin_jax.reports import declarations, subjects
     from checkin_jax.reports.record import sentence
 
     kept = _read(path)
@@ -393,7 +393,7 @@ def recorded(
         made,
         left="".join(map(sentence, _left_words(kept, left))),
         state=(*made.state, *map(sentence, notes)),
-        files=evidence.digests([path]),
+        files=declarations.digests([path]),
     )
 
 

@@ -226,8 +226,8 @@ _BROKEN_PIPE = 128 + 13
 def program(what: type[Any] | Callable[..., object], main: Callable[..., object] | None = None) -> None:
     """Runs a program from its command line; bad input ends it with one line and exit code 2.
 
-    The first paragraph of the program's docstring heads its help. Compiled programs are kept for the next run, as by the
-    command.
+    The first paragraph of the program's docstring heads its help. Compiled programs are kept for the next run, as by
+    the command.
 
     Args:
       what: the class of the program's options, or a function of them.

@@ -61,7 +61,7 @@ from checkin_jax.accounting.interop.events import (
 from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
-from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
+from checkin_jax.protocols.rounds import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
 
 

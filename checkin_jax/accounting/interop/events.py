@@ -33,7 +33,7 @@ from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
-from checkin_jax.protocols.availability import AvailableCheckIn
+from checkin_jax.protocols.rounds import AvailableCheckIn
 from checkin_jax.randomizers import Randomizer
 
 

@@ -1,4 +1,4 @@
-"""clones for unequal check-in rates (T1h, S), and among clients of rate 1 (T1m); profile for slots with colluders (R3c).
+"""clones for unequal check-in rates (T1h, S), among clients of rate 1 (T1m); profile for slots with colluders (R3c).
 
 The target's rate is at most g. Of the others all rates are known, or only an upper bound on each and a lower bound on
 their sum. Proofs: docs/theory_rates.md, 2 and 3. Call inside `devices.float64()`.
