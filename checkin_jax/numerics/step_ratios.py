@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from checkin_jax.kernels import gaussian_profile
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.numerics import convex
 
 # Relative error of excesses and of sums of their differences, with a wide margin, in units of the largest value.

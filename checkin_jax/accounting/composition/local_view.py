@@ -16,8 +16,8 @@ import scipy
 from checkin_jax.accounting.bounds.interface import Exact, LocalGaussian, LocalPureLDP, UnitBound
 from checkin_jax.accounting.composition.bracket import Bracket, refine
 from checkin_jax.kernels import FLUSHED, binomial, gaussian_profile, host
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.execution.backend import quietly
-from checkin_jax.kernels.round_off import UNIT
 
 METHOD = "mixture over the number of messages"
 # Sizes for the number of values of the number of messages (each compiles once); more are composed like other units.

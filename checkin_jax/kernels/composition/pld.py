@@ -19,10 +19,9 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, conversions, require_float64
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import UNIT, log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import logsumexp, quietly, xp
-from checkin_jax.kernels.round_off import UNIT
 
 # Relative distance of knots that would otherwise coincide.
 _APART = 1e-10

@@ -26,9 +26,9 @@ import numpy as np
 import scipy  # its parts are imported when they are used
 
 from checkin_jax.kernels import host
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.messages import one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.kernels.round_off import UNIT
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.numerics.step_laws import fair_bit_epsilon0

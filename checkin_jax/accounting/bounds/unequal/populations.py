@@ -32,8 +32,9 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     averaged,
 )
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, one_message, profile_of
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others, PoolSizes
 from checkin_jax.accounting.bounds.unequal.pooled_clients import (
     AlwaysPresentOthers,
     HiddenWithColluders,
@@ -48,8 +49,7 @@ from checkin_jax.accounting.bounds.unequal.sampled_profile import (
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
 from checkin_jax.numerics import few_steps
-from checkin_jax.numerics.counts import occupancy, pools, redrawn
-from checkin_jax.numerics.counts.pools import PoolSizes
+from checkin_jax.numerics.counts import occupancy, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -89,21 +89,21 @@ class Population:
         """Probabilities of membership in the pool, and their counts, for the worst target of at most this rate."""
         assert self.everybody is not None
         rates, counts = self.everybody.values, self.everybody.counts.copy()
-        members = pools.weights(rates, theta)
+        members = pool_cover.weights(rates, theta)
         counts[np.argmax(np.where(rates <= self.rate, members, -1.0))] -= 1.0
         return members, counts
 
-    def pool(self, theta: float, places: Sequence[float] = pools.PLACES) -> PoolSizes:
-        """Law of the pool's size n', stochastically from below; places: as in `pools.cut`."""
+    def pool(self, theta: float, places: Sequence[float] = pool_cover.PLACES) -> PoolSizes:
+        """Law of the pool's size n', stochastically from below; places: as in `pool_cover.cut`."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins / theta, self.neg_log_tail, places)
-        return pools.sum_of(*self.weights(theta), self.neg_log_tail, places)
+            return pool_cover.limited(self.limits.expected_check_ins / theta, self.neg_log_tail, places)
+        return pool_cover.sum_of(*self.weights(theta), self.neg_log_tail, places)
 
     def present(self) -> PoolSizes:
         """Law of the number of other participants, stochastically from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins, self.neg_log_tail)
-        return pools.sum_of(self.others.values, self.others.counts, self.neg_log_tail)
+            return pool_cover.limited(self.limits.expected_check_ins, self.neg_log_tail)
+        return pool_cover.sum_of(self.others.values, self.others.counts, self.neg_log_tail)
 
     def expected(self, num_clients: int) -> float:
         """Expected number of all clients' messages, from above; a slower client has faster others."""
@@ -211,10 +211,10 @@ class CutUnequal(CutMessages):
         return self.of_pure(epsilon0)
 
 
-def widest_pool(unit: Unit, places: Sequence[float] = pools.PLACES) -> ClientPool | None:
+def widest_pool(unit: Unit, places: Sequence[float] = pool_cover.PLACES) -> ClientPool | None:
     """The most promising pool, of at least the target's rate, as staged games need; None without one.
 
-    places: of its sizes, as in `pools.cut`.
+    places: of its sizes, as in `pool_cover.cut`.
     """
     found = covering_population(unit)
     if found is None or not found.thetas:
@@ -224,7 +224,7 @@ def widest_pool(unit: Unit, places: Sequence[float] = pools.PLACES) -> ClientPoo
         return None
     # The played game costs the same for any number of sizes.
     few = float(found.theirs.trials.mean) <= few_steps.MOST
-    size = found.pool(theta, pools.FINER if few else places)
+    size = found.pool(theta, pool_cover.FINER if few else places)
     return ClientPool(found.rate, theta, size, found.theirs)
 
 
@@ -405,9 +405,9 @@ def g4h(unit: Unit, mu: float) -> SubsampledGaussian | None:
     if choices is None or found is None:
         return None
     if found.limits is not None:
-        co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, mass)
+        co_occupants = pool_cover.limited(found.limits.expected_check_ins / choices.num_slots, mass)
     else:
-        co_occupants = pools.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
+        co_occupants = pool_cover.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
     return averaged(*choices[:2], found.rate, mu, mass, co_occupants)
 
 

@@ -20,12 +20,11 @@ from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMixture,
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
 from checkin_jax.accounting.bounds.messages.subsampling import GaussianSum, Subsampled
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
-from checkin_jax.accounting.bounds.unequal.pool_cover import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others, PoolSizes, Runs
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import poisson_binomial
-from checkin_jax.numerics.counts.pools import PoolSizes, Runs
 
 # Runs of the number of messages.
 _RUNS = 128
