@@ -322,7 +322,7 @@ def _weeks(found: LedgerFile, left: int | None) -> float | None:
 
 def print_budget(path: Path, *, as_json: bool) -> None:
     """Prints the epsilon that a ledger has spent, and the remainder, without notes or names: `checkin budget`."""
-    from checkin_jax.accounting.statement import without_parentheses
+    from checkin_jax.accounting.guarantee import without_parentheses
     from checkin_jax.reports import render
     from checkin_jax.reports.record import beliefs
 

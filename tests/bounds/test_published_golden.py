@@ -10,8 +10,8 @@ import pytest
 
 from checkin_jax.accounting import published
 from checkin_jax.accounting.published import formula, shuffled
-from checkin_jax.kernels import conversions, host
-from checkin_jax.kernels.composition import series
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld, series
 from checkin_jax.kernels.execution.devices import float64
 from tests.oracles import pairs
 
@@ -44,7 +44,7 @@ def lemma_2(case):
     with jax.enable_x64(True):
         order, rdp = case["lam"], case["rdp"]
         moments = np.array([rdp * (order - 1)])
-        value = conversions.epsilon_from_log_moments(
+        value = pld.epsilon_from_log_moments(
             host(np.array([order])), host(moments), host(np.log(case["delta"]))
         )
         return float(value[0])

@@ -29,7 +29,7 @@ from checkin_jax.accounting.bounds.select import (
 from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition.search import sides_above
-from checkin_jax.kernels import FLUSHED, conversions, host
+from checkin_jax.kernels import FLUSHED, host
 from checkin_jax.kernels.composition import moments, pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
@@ -100,8 +100,8 @@ def epsilon_by_rdp(
 ) -> tuple[float, float]:
     """(epsilon, order): the smallest epsilon from `rdp` at delta, over real orders; certified.
 
-    The conversion is [CKS20], Proposition 12 (`kernels.conversions`), valid at every order. `account` is never above
-    it: it composes privacy loss distributions, and takes this conversion at extreme settings if it is smaller.
+    The conversion is [CKS20], Proposition 12 (`kernels.composition.pld`), valid at every order. `account` is never
+    above it: it composes privacy loss distributions, and takes this conversion at extreme settings if it is smaller.
 
     Args:
       protocol: the run.
@@ -209,7 +209,7 @@ class UnitCurve:
             here = self.curve(orders)
             with float64(), np.errstate(over="ignore"):
                 columns = host(orders), host(here.values * (orders - 1.0)), host(log_delta)
-                epsilon = np.asarray(conversions.epsilon_from_log_moments(*columns))
+                epsilon = np.asarray(pld.epsilon_from_log_moments(*columns))
             place = int(np.argmin(epsilon))
             if epsilon[place] < found[0]:
                 found = (float(epsilon[place]), float(orders[place]), here.names[place])

@@ -24,7 +24,6 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._suggest import named
-from checkin_jax.accounting import statement
 from checkin_jax.accounting.account import MIN_DELTA, once, warnings_of
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import Exact, UnitBound, neg_log_tail
@@ -40,7 +39,7 @@ from checkin_jax.accounting.bounds.select import (
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import assumptions, relation_of
+from checkin_jax.accounting.guarantee import assumptions, html_table, relation_of
 from checkin_jax.accounting.interop import central, ledger_file
 from checkin_jax.accounting.interop.composed_guarantee import (
     SETTLED,
@@ -336,7 +335,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def _repr_html_(self) -> str:
         rows = [("composed", each) for each in self._composed]
-        return statement.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
+        return html_table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
     def get_delta(self, target_epsilon: float) -> float:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels import binomial, conversions
-from checkin_jax.kernels.composition import series
+from checkin_jax.kernels import binomial
+from checkin_jax.kernels.composition import pld, series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
@@ -177,9 +177,9 @@ def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: seri
         mean = n * gamma
         chernoff = -0.5 * spread * spread * mean
         least = jnp.floor((1.0 - spread) * mean / (2.0 * big)) + 1.0
-        log_x = jnp.log(gamma) + conversions.log_expm1(2.0 * epsilon0) - epsilon0
+        log_x = jnp.log(gamma) + pld.log_expm1(2.0 * epsilon0) - epsilon0
         half = 0.5 * tab.degrees
-        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + conversions.log_expm1(epsilon0)) - epsilon0
+        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + pld.log_expm1(epsilon0)) - epsilon0
         terms = tab.log_gamma + half * (2.0 * log_x + jnp.log(2.0))
         terms = jnp.where(tab.degrees == 2.0, first, terms)
         terms = terms + jnp.logaddexp(chernoff, -half * jnp.log(least))
@@ -234,11 +234,11 @@ def _repaired(
             return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
 
         masses = (log_mass(r.first <= k1), log_mass((r.last > k1) & (r.first <= k2)), log_mass(r.last > k2))
-        sampled = conversions.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
+        sampled = pld.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,
             series.subsampled_shuffle(k1 + 1.0, k2, n, epsilon0, tab),
-            conversions.pure_excess(epsilon0, tab.orders),
+            pld.pure_excess(epsilon0, tab.orders),
         )
         total = functools.reduce(jnp.logaddexp, (m + x for m, x in zip(masses, moments)))
         return series.renyi_above(total, tab)
