@@ -34,7 +34,7 @@ from checkin_jax.cli.programs import program
 from checkin_jax.sweeps.brackets import on_devices
 from checkin_jax.sweeps.results import Question, Results
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.examples.networks import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
 
 DELTA = 1e-6

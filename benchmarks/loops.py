@@ -163,7 +163,7 @@ def _measured(work: Callable[[], object]) -> tuple[float, float]:
     """The same in the folder that is in use."""
     for each in gc.get_objects():
         if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith(
-            ("checkin_jax.accounting", "checkin_jax.numerics.disk_cache")
+            ("checkin_jax.accounting", "checkin_jax.numerics.two_point_laws")
         ):
             each.cache_clear()
     before, started = processor(), time.perf_counter()

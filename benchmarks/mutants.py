@@ -94,7 +94,7 @@ EQUIVALENT = {
         "(5e-05)",
     ): "a search stops there; the largest remaining deficit is added to its outcome, whatever it is",
     (
-        "accounting/bounds/unequal/always_present.py",
+        "accounting/bounds/unequal/pooled_clients.py",
         "widest = 6e6 / self.neg_log_tail / (share * (1.0 - share))",
         "1.0",
         "(2.0)",

@@ -41,7 +41,7 @@ from checkin_jax.cli.programs import program
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism
 from checkin_jax.training.examples import data, networks
-from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.examples.networks import ImageTraining, train
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.step import Performance

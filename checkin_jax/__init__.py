@@ -9,8 +9,7 @@
 
 from checkin_jax import _startup as _startup  # isort: skip
 
-from checkin_jax import _lazy
 from checkin_jax._version import __version__ as __version__
 
 # Lazy imports: accounting does not load the trainer, and completion does not load JAX.
-__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__ = _startup.attach_stub(__name__, __file__)

@@ -13,10 +13,12 @@ from .accounting.calibration import calibrate as calibrate
 from .accounting.calibration import sensitivities as sensitivities
 from .accounting.certificate import certificate as certificate
 from .accounting.compare import ComparedBound as ComparedBound
+from .accounting.compare import PublishedValue as PublishedValue
 from .accounting.compare import compare as compare
+from .accounting.compare import literature as literature
 from .accounting.composition.renyi import epsilon_by_rdp as epsilon_by_rdp
 from .accounting.composition.renyi import rdp as rdp
-from .accounting.composition.renyi_lower import rdp_lower as rdp_lower
+from .accounting.composition.renyi import rdp_lower as rdp_lower
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
 from .accounting.interop.allocated_epochs import RandomAllocationDpEvent as RandomAllocationDpEvent
@@ -25,11 +27,9 @@ from .accounting.interop.allocated_epochs import (
 )
 from .accounting.interop.allocation import random_allocation as random_allocation
 from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
-from .accounting.interop.dp_accounting_pld import to_pld as to_pld
 from .accounting.interop.events import CheckInDpEvent as CheckInDpEvent
 from .accounting.interop.events import to_event as to_event
-from .accounting.published_values import PublishedValue as PublishedValue
-from .accounting.published_values import literature as literature
+from .accounting.interop.events import to_pld as to_pld
 from .protocols import AvailableCheckIn as AvailableCheckIn
 from .protocols import AveragedUpdates as AveragedUpdates
 from .protocols import CheckInProtocol as CheckInProtocol
@@ -54,7 +54,7 @@ from .randomizers import Rappor as Rappor
 from .randomizers.randomizer import FreeVariable as FreeVariable
 from .rates import RateLimits as RateLimits
 from .rates import Rates as Rates
-from .sweeps.store import finished_rows as finished_rows
 from .sweeps.sweep import sweep as sweep
 from .sweeps.sweep import sweep_to_file as sweep_to_file
 from .sweeps.tables import Sweep as Sweep
+from .sweeps.tables import finished_rows as finished_rows

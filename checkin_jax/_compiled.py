@@ -1,6 +1,6 @@
 """Disk cache for later processes, and its switch CHECKIN_JAX_CACHE: a folder, or "off".
 
-It holds XLA's compiled programs, in JAX's own compilation cache, and slow tables (`numerics.disk_cache`). JAX
+It holds XLA's compiled programs, in JAX's own compilation cache, and slow tables (`numerics.two_point_laws`). JAX
 writes an entry in place, once, and its keys omit the CPU's instruction set. So each machine and release has
 its own folder. An incomplete entry is compiled anew.
 """

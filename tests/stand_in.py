@@ -15,9 +15,9 @@ import numpy as np
 
 from checkin_jax.accounting import guarantee as genuine
 from checkin_jax.protocols import REPLACE
-from checkin_jax.reports import evidence
+from checkin_jax.reports import declarations
 from checkin_jax.training import Dataset, Model
-from checkin_jax.training.examples.images import ImageTraining
+from checkin_jax.training.examples.networks import ImageTraining
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.recorded import RecordedRun
 from checkin_jax.training.run import PrivateRun
@@ -94,7 +94,7 @@ def audited(run: RecordedRun, **found) -> Path:
     mine = {name: run.run.as_dict()[name] for name in recorded.AUDITED}
     verdict = {"date": "2026-11-20", "version": "0.0", "passed": True, "confidence": 0.95}
     findings = [finding | {"certified": {"epsilon": 0.5}}]
-    out = run.path / evidence.AUDIT
+    out = run.path / declarations.AUDIT
     out.write_text(json.dumps({**mine, **verdict, "findings": findings, **found}))
     return out
 

@@ -17,7 +17,7 @@ from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.examples.networks import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
 
 

@@ -20,7 +20,7 @@ from recipe import each_once, images_of, program
 from checkin_jax.cli.terminal import Interrupts, RoundBar
 from checkin_jax.protocols import ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
-from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.examples.networks import ImageTraining, train
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.server import BY_RULE, suggested_learning_rate
 

@@ -21,7 +21,7 @@ from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import Interrupts
 from checkin_jax.protocols import VIEWS
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.images import ImageTraining, train
+from checkin_jax.training.examples.networks import ImageTraining, train
 from checkin_jax.training.loop import RoundError
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.reports.report import Report

@@ -6,24 +6,25 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from checkin_jax import _validate
 from checkin_jax._suggest import named
-from checkin_jax.accounting import extremes
 from checkin_jax.accounting.bounds.interface import LocalOnly
 from checkin_jax.accounting.bounds.select import (
     BEST,
     Chosen,
+    WholeRun,
+    applying,
     check_bounds,
     check_protocol,
     check_randomizer,
     check_relation,
     whole_run,
 )
-from checkin_jax.accounting.composition import compose
-from checkin_jax.accounting.composition.bracket import Bracket
+from checkin_jax.accounting.composition import compose, renyi
+from checkin_jax.accounting.composition.bracket import Bracket, ordered
 from checkin_jax.accounting.guarantee import Guarantee, assumptions, relation_of
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
@@ -109,7 +110,7 @@ def account(
     by = functools.partial(whole_run, protocol, randomizer, view, delta, **meant)
     run = by(bounds=wanted)
     found = compose.bracket(run.units, delta, run.local_caps)
-    found, rests = extremes.smallest(found, run, delta, wanted, by)
+    found, rests = best_of_single_bounds(found, run, delta, wanted, by)
     chosen = [[*rests, *run.chosen[0]], *run.chosen[1:]]
     names = dict.fromkeys(found.names or (one.bound.name for kinds in chosen for one in kinds))
     return Guarantee(
@@ -259,3 +260,71 @@ def account_groups(
             )
         found[name] = of_group(account(protocol, randomizer, delta=delta, view=view, bounds=bounds))
     return dict(sorted(found.items(), key=lambda each: each[1].epsilon, reverse=True))
+
+
+# `account` composes the pointwise minimum of all bounds, on knots for all of them. At deltas near the end of float64,
+# at epsilons near zero, and beyond the largest loss that is followed, knots for a single bound may be better; and
+# moments are, but not at epsilons near zero. Below these, deltas and epsilons are extreme.
+_EXTREME_DELTA, _EXTREME_EPSILON = 1e-100, 1e-5
+
+
+class Alone(Protocol):
+    """A run by some rows of the table only."""
+
+    def __call__(self, *, bounds: str | tuple[str, ...]) -> WholeRun: ...
+
+
+def extreme(found: Bracket, delta: float) -> bool:
+    """True if the composed minimum of all bounds may be above a single bound by more than rounding."""
+    if found.lower == math.inf:
+        return False
+    return delta < _EXTREME_DELTA or not math.isfinite(found.upper) or 0.0 < found.upper < _EXTREME_EPSILON
+
+
+def best_of_single_bounds(
+    found: Bracket, run: WholeRun, delta: float, bounds: str | tuple[str, ...], alone: Alone
+) -> tuple[Bracket, list[Chosen]]:
+    """The bracket with the smallest upper end, and the bounds behind it if it is not `found`.
+
+    Args:
+      found: the bracket by the minimum of all bounds; it is returned unless it is extreme and these are the best.
+      run: the run of `found`. bounds: as in `account`. alone: the same run by some rows of the table only.
+
+    Raises:
+      ArithmeticError: an upper end is below the lower one, a defect of this package.
+    """
+    rests: list[Chosen] = []
+    if bounds != BEST or not extreme(found, delta):
+        return found, rests
+    others = _one_by_one(run, delta, alone)
+    if delta < _EXTREME_DELTA or not found.upper < _EXTREME_EPSILON:
+        others = itertools.chain(others, _by_moments(run, delta))
+    for other, chosen in others:
+        if other.upper < found.upper:
+            found = ordered(dataclasses.replace(other, lower=found.lower, lower_method=found.lower_method))
+            rests = chosen
+    return found, rests
+
+
+def _one_by_one(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
+    """Upper ends by each row of the table that applies to all units."""
+    for row in applying(each.unit for kinds in run.chosen for each in kinds):
+        one = alone(bounds=row.labels[:1] or (row.word,))
+        chosen = [each for kinds in one.chosen for each in kinds]
+        yield compose.upper_end(one.units, delta, one.local_caps), chosen
+
+
+def _by_moments(run: WholeRun, delta: float) -> Iterator[tuple[Bracket, list[Chosen]]]:
+    """The upper end by Renyi moments of a run of equal units, if any are known."""
+    first = run.chosen[0][0]
+    single = len(run.units) == 1 and first.unit.protocol.num_units == run.units[0][1]
+    if not single or first.unit.relation != REPLACE:
+        return
+    try:
+        curve = renyi.unit_curve(first.unit.protocol, first.unit.randomizer, first.unit.view)
+    except TypeError:  # no moments are known of such messages
+        return
+    epsilon, order, name = curve.best(delta)
+    rows = tuple(row for row in applying([first.unit]) if row.word in name.split())
+    found = Bracket(0.0, epsilon, "RDP", optimal_order=order, bound="" if rows else name, names=(name,))
+    yield found, [first._replace(rows=rows)]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from checkin_jax import _validate
 from checkin_jax._progress import going_on
 from checkin_jax._suggest import named
-from checkin_jax.accounting import extremes
-from checkin_jax.accounting.account import MIN_DELTA, account
+from checkin_jax.accounting.account import MIN_DELTA, account, best_of_single_bounds
 from checkin_jax.accounting.attack import largest_advantage
 from checkin_jax.accounting.bounds.select import (
     BEST,
@@ -154,7 +153,7 @@ def calibrate(
         if asked == "advantage":
             return largest_advantage(run.units, delta, run.local_caps)
         found = compose.upper_end(run.units, delta, run.local_caps)
-        return extremes.smallest(found, run, delta, wanted, by)[0].upper
+        return best_of_single_bounds(found, run, delta, wanted, by)[0].upper
 
     stride = _STRIDE
     adds_up = (

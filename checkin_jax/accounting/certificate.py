@@ -34,9 +34,8 @@ from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalScores
 from checkin_jax.accounting.composition import compose
-from checkin_jax.accounting.composition.laws import sides_above
-from checkin_jax.accounting.composition.search import SHRINK, Found
-from checkin_jax.accounting.composition.single import name_at
+from checkin_jax.accounting.composition.bracket import name_at
+from checkin_jax.accounting.composition.search import SHRINK, Found, sides_above
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.randomizers import (

@@ -1,5 +1,5 @@
 """Audits of the trainer: empirical lower bounds on leakage, beside certified brackets. See `audit`."""
 
-from checkin_jax import _lazy
+from checkin_jax import _startup
 
-__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__ = _startup.attach_stub(__name__, __file__)

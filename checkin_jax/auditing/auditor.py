@@ -22,7 +22,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.auditing import one_run, placement, scores, training_run
 from checkin_jax.auditing.placement import Placement
-from checkin_jax.auditing.statistics import Bounds, best_rule
+from checkin_jax.auditing.scores import Bounds, best_rule
 from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, small, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol

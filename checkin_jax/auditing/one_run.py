@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
-from checkin_jax.auditing import scores, statistics
+from checkin_jax.auditing import scores
+from checkin_jax.auditing.scores import one_run_lower
 from checkin_jax.auditing.trials import OVERSHOOT, SUM_DIMENSION, Round, Stage, units_within
 from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.run import PrivateRun
@@ -71,7 +72,7 @@ def lower(coins: np.ndarray, scores: np.ndarray, delta: float, error: float) -> 
         for part in PARTS:
             guessed = clearest[: int(part * len(coins))]
             correct = int(np.sum(np.where(row[guessed] > 0, 1, -1) == coins[guessed]))
-            bound = statistics.one_run_lower(len(coins), len(guessed), correct, delta, each)
+            bound = one_run_lower(len(coins), len(guessed), correct, delta, each)
             found.append((bound, len(guessed), correct))
     return max(found)
 

@@ -14,7 +14,6 @@ from checkin_jax._files import in_folder, replacing
 from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._suggest import how_to_install
-from checkin_jax.accounting.statement import without_parentheses
 from checkin_jax.cli.options import (
     GUARANTEE,
     OUTPUT,
@@ -33,8 +32,7 @@ from checkin_jax.randomizers import Gaussian, PureLDP
 if TYPE_CHECKING:
     from checkin_jax.accounting.calibration import Calibration
     from checkin_jax.accounting.compare import ComparedBound
-    from checkin_jax.accounting.guarantee import Guarantee, RateRow
-    from checkin_jax.accounting.statement import StatedGuarantee
+    from checkin_jax.accounting.guarantee import Guarantee, RateRow, StatedGuarantee
 
 _WHO = "somebody who sees "
 MORE = "Who is protected, by which theorems, under which assumptions: see --verbose"
@@ -388,6 +386,8 @@ def _table(rows: Sequence[ComparedBound]) -> str:
 
 def _views(guarantees: Iterable[Guarantee | str]) -> str:
     """Columns: view, both ends of epsilon, and what the adversary sees; or the text of a view without an answer."""
+    from checkin_jax.accounting.guarantee import without_parentheses
+
     rows: list[tuple[str, ...]] = [("view", "at least", "epsilon <=", "against somebody who sees")]
     for each in guarantees:
         if isinstance(each, str):

@@ -31,7 +31,7 @@ from checkin_jax.cli.options import (
 from checkin_jax.cli.programs import UsageError, option
 from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import VIEWS, CheckInProtocol
-from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
+from checkin_jax.protocols.rounds import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def _weeks(found: LedgerFile, left: int | None) -> float | None:
 
 def print_budget(path: Path, *, as_json: bool) -> None:
     """Prints the epsilon that a ledger has spent, and the remainder, without notes or names: `checkin budget`."""
-    from checkin_jax.accounting.statement import without_parentheses
+    from checkin_jax.accounting.guarantee import without_parentheses
     from checkin_jax.reports import render
     from checkin_jax.reports.record import beliefs
 
@@ -387,7 +387,7 @@ def recorded(
 
     attack: True to include attack terms of every view; else only of the view that may be relied on.
     """
-    from checkin_jax.reports import declarations, evidence, subjects
+    from checkin_jax.reports import declarations, subjects
     from checkin_jax.reports.record import sentence
 
     kept = _read(path)
@@ -414,7 +414,7 @@ def recorded(
         made,
         left="".join(map(sentence, _left_words(kept, left))),
         state=(*made.state, *map(sentence, notes)),
-        files=evidence.digests([path]),
+        files=declarations.digests([path]),
     )
 
 

@@ -18,7 +18,7 @@ from checkin_jax.cli.terminal import columns, say, terminal_width
 from checkin_jax.protocols import RELATIONS, VIEWS
 
 if TYPE_CHECKING:
-    from checkin_jax.accounting.published_values import PublishedValue
+    from checkin_jax.accounting.compare import PublishedValue
     from checkin_jax.sweeps.figures import NamedFigure
 
 
@@ -80,7 +80,7 @@ class Bench(JsonOption):
 
     def run(self) -> None:
         """Prints each table with its source."""
-        from checkin_jax.accounting.published_values import literature, tables
+        from checkin_jax.accounting.compare import literature, tables
         from checkin_jax.sweeps.tables import check, write_rows
 
         if self.out is not None:

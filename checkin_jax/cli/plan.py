@@ -32,7 +32,7 @@ from checkin_jax.cli.options import (
 from checkin_jax.cli.programs import UsageError
 from checkin_jax.cli.terminal import broken, columns, terminal_width
 from checkin_jax.protocols import VIEWS, AvailableCheckIn, CheckInProtocol, from_availability
-from checkin_jax.protocols.availability import read as log_of
+from checkin_jax.protocols.rounds import read as log_of
 from checkin_jax.randomizers import Gaussian, Randomizer
 from checkin_jax.reports.declarations import Deployment, of_table
 
@@ -164,7 +164,7 @@ def noise_of_mean(g: Guarantee) -> tuple[float, float] | None:
 
 def recorded(path: Path, bounds: Any, deployment: Deployment | None) -> Record:
     """Reads a plan, accounts for it and builds the record of its page and statement."""
-    from checkin_jax.reports import evidence, subjects
+    from checkin_jax.reports import declarations, subjects
 
     wanted = read(path)
     if wanted.groups:
@@ -179,7 +179,7 @@ def recorded(path: Path, bounds: Any, deployment: Deployment | None) -> Record:
         deployment=deployment or wanted.deployment,
     )
     return dataclasses.replace(
-        made, files=evidence.digests([path] if wanted.log is None else [path, wanted.log])
+        made, files=declarations.digests([path] if wanted.log is None else [path, wanted.log])
     )
 
 

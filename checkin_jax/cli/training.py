@@ -18,7 +18,7 @@ from checkin_jax.training.examples import ImageSettings
 if TYPE_CHECKING:
     from checkin_jax.auditing.training_run import TrainedRun
     from checkin_jax.training.examples.data import LabelledImages
-    from checkin_jax.training.examples.images import ImageTraining
+    from checkin_jax.training.examples.networks import ImageTraining
     from checkin_jax.training.reports.recorded import RecordedRun
     from checkin_jax.training.run import PrivateRun
 
@@ -141,7 +141,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
 
     def _config(self, run: PrivateRun) -> ImageTraining:
         """Settings of a run; the learning rate is given, or tuned for the default setting, or by the rule of thumb."""
-        from checkin_jax.training.examples.images import ImageTraining
+        from checkin_jax.training.examples.networks import ImageTraining
         from checkin_jax.training.server import BY_RULE, NOT_STATED, suggested_learning_rate
 
         # Options have the names of the fields of the configuration.
@@ -168,7 +168,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
         """Trains; returns the report. The rule of thumb uses the number of rounds that the budget allows."""
         from checkin_jax.accounting.account import account
         from checkin_jax.training.budget import rounds_within
-        from checkin_jax.training.examples.images import train
+        from checkin_jax.training.examples.networks import train
         from checkin_jax.training.server import BY_RULE, suggested_learning_rate
 
         allowed = rounds_within(config.run, account)
@@ -279,7 +279,7 @@ class AuditCommand(RunOptions, JsonOption):
         """Audits, prints the findings, and exits with code 1 on a violation."""
         from checkin_jax.auditing.auditor import audit
         from checkin_jax.protocols import VIEWS
-        from checkin_jax.reports import evidence
+        from checkin_jax.reports import declarations
 
         audited, training, delta = self._audited()
         found = audit(
@@ -293,7 +293,7 @@ class AuditCommand(RunOptions, JsonOption):
             on_phase=_tell if sys.stderr.isatty() else None,
         )
         if self.run_dir is not None:
-            evidence.keep_audit(self.run_dir, found.as_dict())
+            declarations.keep_audit(self.run_dir, found.as_dict())
         self.show(found)
         if not found.passed:
             sys.exit(1)
@@ -337,8 +337,7 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
     import numpy as np
 
     from checkin_jax.auditing.training_run import TrainedRun
-    from checkin_jax.training.examples.images import ImageTraining, image_model
-    from checkin_jax.training.examples.networks import NUM_CLASSES
+    from checkin_jax.training.examples.networks import NUM_CLASSES, ImageTraining, image_model
 
     def relabelled(records: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return records[0], (records[1] + 1) % NUM_CLASSES

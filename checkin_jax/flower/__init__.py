@@ -3,6 +3,6 @@
 flwr is imported on first use; `local_dp_worth`, the privacy of a `LocalDpMod` setting, does not need it.
 """
 
-from checkin_jax import _lazy
+from checkin_jax import _startup
 
-__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__ = _startup.attach_stub(__name__, __file__)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.round_off import UNIT
 
 
 class Messages(NamedTuple):

@@ -27,9 +27,8 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING
-from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p, power_series
+from checkin_jax.kernels.elementary import UNIT, angle, complex_exp, cos, log1p, power_series
 from checkin_jax.kernels.execution.backend import complex_of, of_jax, quietly, times_each, xp
-from checkin_jax.kernels.round_off import UNIT
 
 # Floor of |M| of one step, relative to M(t); its effect is counted.
 FLOOR = 1e-4

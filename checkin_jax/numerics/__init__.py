@@ -3,6 +3,6 @@
 The kernels take and give float64 arrays, check nothing, and need JAX's float64 (`jax_enable_x64`).
 """
 
-from checkin_jax import _lazy
+from checkin_jax import _startup
 
-__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__ = _startup.attach_stub(__name__, __file__)

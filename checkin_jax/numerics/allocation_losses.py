@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.kernels import ROUNDING
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.numerics.step_ratios import (
     GivenRatio,
     Lognormal,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.elementary import UNIT
 
 # Relative differences below this are treated as rounding.
 _CONVEX = 1e-9

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.kernels import FLUSHED, round_off
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels import FLUSHED, elementary
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.step_ratios import LatticeLaw
 
@@ -271,7 +271,7 @@ def _spectrum(total: Sum, tilt: _Tilt, points: int) -> _Spectrum:
     """DFT of the tilted law, folded modulo `points`."""
     phi = np.stack([np.fft.rfft(_wrapped(each, points), points) for each in tilt.weights])
     numbers = np.asarray([[number] for _, number in total.kinds])
-    off = round_off.of_fft(points) * np.asarray([[float(each.sum())] for each in tilt.weights])
+    off = elementary.of_fft(points) * np.asarray([[float(each.sum())] for each in tilt.weights])
     size, floor = np.abs(phi), np.exp(-_LEFT_OUT / numbers)
     kept = np.flatnonzero(np.all(size > floor, axis=0))
     # One factor is below its floor; the others are at most 1.
@@ -280,7 +280,7 @@ def _spectrum(total: Sum, tilt: _Tilt, points: int) -> _Spectrum:
     # Without BLAS, as in `_dot`.
     turned, modulus = np.sum(numbers * np.angle(phi), axis=0), np.exp(np.sum(numbers * np.log(size), axis=0))
     power = modulus * np.cos(turned) + 1j * (modulus * np.sin(turned))
-    wrong = np.asarray(round_off.of_power(size, off, numbers[:, 0], points))
+    wrong = np.asarray(elementary.of_power(size, off, numbers[:, 0], points))
     return _Spectrum(points, kept, power, wrong, math.exp(left_out))
 
 
@@ -328,7 +328,7 @@ def _tilted(total: Sum, order: float, first: int, most: int, stride: int, upper:
     `first` on.
 
     The tail is a circular convolution of the law (known by its DFT) with decaying weights. Wrap-around only
-    adds mass, so the result errs upwards. Round-off is counted per frequency (`kernels.round_off`), relative
+    adds mass, so the result errs upwards. Round-off is counted per frequency (`kernels.elementary`), relative
     rounding of masses and tilts once per step. A lower bound subtracts Chernoff's bound on the added mass.
     """
     h = total.spacing

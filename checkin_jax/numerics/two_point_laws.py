@@ -16,16 +16,172 @@ are then raised until every cell is covered, so the result is valid for any outp
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import math
-from typing import NamedTuple
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+import scipy
 
+from checkin_jax import _compiled
+from checkin_jax._files import replacing
 from checkin_jax.kernels import gaussian_profile, host
+from checkin_jax.kernels.execution import devices
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gram_stop_loss
-from checkin_jax.numerics.disk_cache import disk_cache
+
+Table = TypeVar("Table", bound=tuple)
+# Files that were not read for this many days are removed.
+_KEPT_DAYS = 90
+
+
+def disk_cache(table: type[Table]) -> Callable[[Callable[..., Table]], Callable[..., Table]]:
+    """Decorator that caches a function of numbers in memory and on disk; it returns `table`, a named tuple of arrays.
+
+    The file name is a hash of the package's sources, library versions, platform and arguments, so that a table of
+    another version is never read.
+    """
+
+    def decorate(function: Callable[..., Table]) -> Callable[..., Table]:
+        lock = threading.Lock()
+
+        @functools.wraps(function)
+        def call(*numbers: float) -> Table:
+            with lock:  # threads wait for the one that makes the table
+                return get(*numbers)
+
+        @functools.lru_cache(maxsize=64)
+        def get(*numbers: float) -> Table:
+            folder = _compiled.folder("tables")
+            if folder is None:
+                return function(*numbers)
+            name = (
+                f"{function.__module__}.{function.__qualname__}{numbers} {_surroundings(devices.host_cpu())}"
+            )
+            path = folder / sha256(name.encode()).hexdigest()
+            found = _read(path, table)
+            if found is None:
+                found = function(*numbers)
+                _write(path, found)
+            return found
+
+        return call
+
+    return decorate
+
+
+@functools.cache
+def _surroundings(device: Any) -> str:
+    """Sources, versions and platform that a table depends on."""
+    package = Path(_compiled.__file__).parent
+    sources = sha256()
+    for folder in ("kernels", "numerics"):
+        for source in sorted((package / folder).rglob("*.py")):
+            sources.update(source.read_bytes())
+    releases = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy")]
+    flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")]
+    place = device.platform, device.device_kind
+    return repr((sources.hexdigest(), releases, sys.version_info[:2], flags, place))
+
+
+def _read(path: Path, table: type[Table]) -> Table | None:
+    """Table of this file; None if the file is missing or damaged."""
+    try:
+        os.utime(path)
+        with path.open("rb") as file, np.load(file) as arrays:  # whose format has a checksum of each
+            return table(*(arrays[name] for name in arrays.files))
+    except Exception:  # missing or damaged: computed again and replaced
+        return None
+
+
+def _write(path: Path, found: tuple) -> None:
+    """Writes the table atomically; does nothing on failure."""
+    with contextlib.suppress(OSError):
+        with replacing(path) as file:
+            np.savez(file, *found)
+        for old in path.parent.iterdir():
+            with contextlib.suppress(OSError):  # another process has removed the file
+                if old.stat().st_mtime < time.time() - _KEPT_DAYS * 86_400:
+                    old.unlink()
+
+
+def bends(knots: np.ndarray) -> Any:
+    """Second differences at the inner knots as a sparse matrix, for four functions on the knots."""
+    gaps, sparse = np.diff(knots), cast(Any, scipy.sparse)
+    rows = sparse.diags(
+        [1.0 / gaps[:-1], -1.0 / gaps[:-1] - 1.0 / gaps[1:], 1.0 / gaps[1:]],
+        [0, 1, 2],
+        (gaps.size - 1, gaps.size + 1),
+    )
+    # Scaled by the gaps, so that entries are of order one.
+    return scipy.sparse.kron(
+        scipy.sparse.eye(4), scipy.sparse.diags(np.minimum(gaps[:-1], gaps[1:])) @ rows
+    ).tocsr()
+
+
+def _least(
+    cost: np.ndarray, above: Any, value: np.ndarray, bounds: list[tuple[float, float | None]]
+) -> np.ndarray:
+    """Approximate minimiser of cost @ x subject to above @ x >= value."""
+    found = scipy.optimize.linprog(cost, A_ub=-above, b_ub=-value, bounds=bounds)
+    return np.zeros(cost.size) if found.x is None else found.x
+
+
+class LinearProgram(NamedTuple):
+    """Transforms of X and Y, weights of the places, and second differences, which must stay nonnegative."""
+
+    first: np.ndarray
+    second: np.ndarray
+    weight: np.ndarray
+    bends: Any
+
+    def shares(self, value: np.ndarray) -> np.ndarray:
+        """lambda of every triple if one W is added to both X and Y and its weighted sum is minimal."""
+        rows, places = value.shape
+        above = scipy.sparse.hstack(
+            [
+                scipy.sparse.kron(np.ones((rows, 1)), scipy.sparse.eye(places)),
+                scipy.sparse.kron(scipy.sparse.eye(rows), np.reshape(self.first - self.second, (-1, 1))),
+            ]
+        )
+        convex = scipy.sparse.hstack([self.bends, scipy.sparse.csr_matrix((self.bends.shape[0], rows))])
+        least = _least(
+            np.concatenate([self.weight, np.zeros(rows)]),
+            scipy.sparse.vstack([above, convex]).tocsr(),
+            np.concatenate([(value - self.second).ravel(), -self.bends @ self.first]),
+            [(0.0, None)] * places + [(0.0, 1.0)] * rows,
+        )
+        return np.clip(least[places:], 0.0, 1.0)
+
+    def added(self, value: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(W_X, W_Y) of the smallest weighted sum for these lambda, such that both transforms stay convex."""
+        places, share = value.shape[1], shares[:, None]
+        above = scipy.sparse.hstack(
+            [
+                scipy.sparse.kron(scipy.sparse.csr_matrix(part), scipy.sparse.eye(places))
+                for part in (share, 1.0 - share)
+            ]
+        )
+        lacking = value - share * self.first - (1.0 - share) * self.second
+        binding = (lacking > 0).ravel()
+        convex = scipy.sparse.block_diag([self.bends, self.bends])
+        least = _least(
+            np.concatenate([self.weight, self.weight]),
+            scipy.sparse.vstack([above.tocsr()[binding], convex]).tocsr(),
+            np.concatenate([lacking.ravel()[binding], -self.bends @ self.first, -self.bends @ self.second]),
+            [(0.0, None)] * (2 * places),
+        )
+        return np.maximum(least[:places], 0.0), np.maximum(least[places:], 0.0)
+
 
 # Range of mu, and the nodes in c between which V is linear.
 LEAST_MU, MOST_MU = 0.02, 3.0
@@ -191,9 +347,6 @@ def dominating(mu: float, knot_range: float, interval: int) -> TwoLaws:
       mu: in [LEAST_MU, MOST_MU]. knot_range: standard deviations of a message that the knots cover.
       interval: 0, 1 or 2.
     """
-    from checkin_jax.numerics import (
-        two_point_program,  # avoids half a second of importing scipy if the table is on disk
-    )
 
     cs = C_NODES[interval], C_NODES[interval + 1]
     knots = knots_of(mu, knot_range)
@@ -203,7 +356,7 @@ def dominating(mu: float, knot_range: float, interval: int) -> TwoLaws:
     variance = math.expm1(mu * mu)
     weight = (np.append(gaps, 0.0) + np.append(0.0, gaps)) * (1.0 + knots / (3.0 * math.sqrt(variance)))
     weight = np.tile(weight, 4) / (2.0 * variance)
-    problem = two_point_program.LinearProgram(first, second, weight, two_point_program.bends(knots))
+    problem = LinearProgram(first, second, weight, bends(knots))
     get = functools.partial(_transforms, mu, cs, knots)
 
     a, b = _places(_GRID, 0.0)

@@ -9,8 +9,6 @@ them. `observed` describes an adversary and `compared` the neighboring data sets
 JSON.
 """
 
-from checkin_jax.protocols.availability import AvailableCheckIn as AvailableCheckIn
-from checkin_jax.protocols.availability import from_availability as from_availability
 from checkin_jax.protocols.protocol import ADD_OR_REMOVE as ADD_OR_REMOVE
 from checkin_jax.protocols.protocol import EMPTY_SLOTS as EMPTY_SLOTS
 from checkin_jax.protocols.protocol import MAX_CLIENTS as MAX_CLIENTS
@@ -28,8 +26,10 @@ from checkin_jax.protocols.protocol import UnequalCover as UnequalCover
 from checkin_jax.protocols.protocol import UnequalSlotChoices as UnequalSlotChoices
 from checkin_jax.protocols.protocol import Words as Words
 from checkin_jax.protocols.protocol import highest as highest
+from checkin_jax.protocols.rounds import AvailableCheckIn as AvailableCheckIn
 from checkin_jax.protocols.rounds import Shuffle as Shuffle
 from checkin_jax.protocols.rounds import ShuffledCheckIn as ShuffledCheckIn
+from checkin_jax.protocols.rounds import from_availability as from_availability
 from checkin_jax.protocols.windows import AveragedUpdates as AveragedUpdates
 from checkin_jax.protocols.windows import FixedWindow as FixedWindow
 from checkin_jax.protocols.windows import SlidingWindow as SlidingWindow

@@ -18,8 +18,7 @@ from checkin_jax import _validate
 from checkin_jax._files import read_object
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
-from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.statement import StatedGuarantee
+from checkin_jax.accounting.guarantee import RateRow, StatedGuarantee
 from checkin_jax.reports import render
 from checkin_jax.reports.record import (
     ACCOUNTING,

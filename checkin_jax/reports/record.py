@@ -20,10 +20,8 @@ from checkin_jax._rounding import up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
-from checkin_jax.accounting.guarantee import RateRow
-from checkin_jax.accounting.statement import StatedGuarantee, without_parentheses
-from checkin_jax.reports.declarations import QUESTIONS, Deployment
-from checkin_jax.reports.evidence import Digest, identity
+from checkin_jax.accounting.guarantee import RateRow, StatedGuarantee, without_parentheses
+from checkin_jax.reports.declarations import QUESTIONS, Deployment, Digest, identity
 
 TRUSTED = {
     "local": "the client's own device alone",

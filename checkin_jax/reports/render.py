@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from checkin_jax._rounding import counted, down, up
 from checkin_jax._version import __version__
-from checkin_jax.reports import declarations, evidence, record
+from checkin_jax.reports import declarations, record
 from checkin_jax.reports.record import Figure, Record
 
 # Colours of figures that follow the page's theme, and their names in its style.
@@ -68,7 +68,7 @@ def templates() -> jinja2.Environment:
         "percent": record.percent,
         "sentence": record.sentence,
         "beliefs": record.beliefs,
-        "audited": evidence.audited,
+        "audited": declarations.audited,
         "linked": lambda text, stated: Markup(linked(text, stated)),
         "safe_svg": Markup,
     }

@@ -31,8 +31,7 @@ from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
-from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
-from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.execution.devices import by_shares, float64, on_lanes
 from checkin_jax.kernels.messages import one_bit_profile, staged_games
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message

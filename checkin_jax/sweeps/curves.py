@@ -11,15 +11,20 @@ import jax
 import numpy as np
 
 from checkin_jax import _validate
-from checkin_jax.accounting.bounds import renyi_bounds
 from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.renyi_bounds import alike
-from checkin_jax.accounting.composition.renyi import MIN_EPSILON0, RenyiCurve, least, local, unit_curve
-from checkin_jax.accounting.composition.renyi_lower import rdp_lower
+from checkin_jax.accounting.composition import renyi
+from checkin_jax.accounting.composition.renyi import (
+    MIN_EPSILON0,
+    RenyiCurve,
+    alike,
+    least,
+    local,
+    rdp_lower,
+    unit_curve,
+)
 from checkin_jax.kernels import clones
 from checkin_jax.kernels.composition import moments as kernels
-from checkin_jax.kernels.execution.blockwise import by_shares, on_lanes
-from checkin_jax.kernels.execution.devices import float64
+from checkin_jax.kernels.execution.devices import by_shares, float64, on_lanes
 from checkin_jax.protocols import Shuffle, ShuffledCheckIn
 from checkin_jax.randomizers import PureLDP
 from checkin_jax.sweeps.formulas import OneRate
@@ -123,7 +128,7 @@ def on_devices(
     one = OneRate(*(column[first] for column in given))
     law = clones.upper_law(one.num_clients, one.rate, one.epsilon0)
     drift = one.rate * (1.0 - one.rate) / one.num_clients
-    lanes = renyi_bounds.lanes(law, one.epsilon0, drift, setting, orders, _ORDERS)
+    lanes = renyi.lanes(law, one.epsilon0, drift, setting, orders, _ORDERS)
     found = np.empty(len(rows))
     with float64(devices[0]):
         for where, values in log_moments(lanes, devices):
@@ -141,7 +146,7 @@ def _program(choice: kernels.Discretization, devices: tuple[Any, ...]) -> Callab
 
 
 def log_moments(
-    groups: Sequence[renyi_bounds.Lanes], devices: Sequence[Any], most: int = _LANES
+    groups: Sequence[renyi.Lanes], devices: Sequence[Any], most: int = _LANES
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Indices of orders and upper bounds on log A there, [lanes, orders] each; in `float64(device)`.
 
@@ -159,9 +164,9 @@ def log_moments(
     return [(where, values()) for where, values in under_way]
 
 
-def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:
+def _few(groups: Sequence[renyi.Lanes]) -> list[renyi.Lanes]:
     """The same lanes with discretizations among a few, and `_ORDERS` orders each."""
-    members_of: dict[kernels.Discretization, list[renyi_bounds.Lanes]] = {}
+    members_of: dict[kernels.Discretization, list[renyi.Lanes]] = {}
     for choice, lane, where in groups:
         if choice.buckets:
             buckets = next(size for size in _BUCKETS if size >= choice.buckets)
@@ -169,9 +174,9 @@ def _few(groups: Sequence[renyi_bounds.Lanes]) -> list[renyi_bounds.Lanes]:
             choice = choice._replace(buckets=buckets, nodes=nodes)
         wide = np.minimum(np.arange(_ORDERS), where.shape[1] - 1)
         lane = lane._replace(orders=lane.orders[:, wide])
-        members_of.setdefault(choice, []).append(renyi_bounds.Lanes(choice, lane, where[:, wide]))
+        members_of.setdefault(choice, []).append(renyi.Lanes(choice, lane, where[:, wide]))
     return [
-        renyi_bounds.Lanes(
+        renyi.Lanes(
             choice,
             jax.tree.map(lambda *parts: np.concatenate(parts), *(each.lane for each in members)),
             np.concatenate([each.where for each in members]),

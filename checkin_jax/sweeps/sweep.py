@@ -28,8 +28,7 @@ from checkin_jax.sweeps import evaluate, formulas, settings, tables
 from checkin_jax.sweeps.evaluate import Workers
 from checkin_jax.sweeps.results import ANSWERS, KINDS, Question, check
 from checkin_jax.sweeps.settings import Settings
-from checkin_jax.sweeps.store import Store, folder_of
-from checkin_jax.sweeps.tables import Sweep
+from checkin_jax.sweeps.tables import Store, Sweep, folder_of
 
 # Blocks submitted to an executor at a time, and the polling interval in seconds.
 _AHEAD, _PAUSE = 1024, 0.05

@@ -9,7 +9,7 @@
 4
 """
 
-from checkin_jax import _lazy
+from checkin_jax import _startup
 
 # Lazy imports: optax and the private step are slower to import than everything else.
-__getattr__, __dir__ = _lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__ = _startup.attach_stub(__name__, __file__)

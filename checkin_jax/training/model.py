@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr
 from checkin_jax import _validate
 from checkin_jax._suggest import ByName, legal
 from checkin_jax.training import draws
-from checkin_jax.training.private import jaxpr
+from checkin_jax.training.private import layers
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records, takes_key
 from checkin_jax.training.private.layers import Loss
 
@@ -279,7 +279,11 @@ def _apart(function: Callable[..., Any], what: str, *arguments: Any) -> ClosedJa
             raise
         told = str(error).partition(" (https")[0]
         raise ValueError(f"{what} writes state that later calls read ({told}): {_MIXES}") from error
-    names = {name for name in jaxpr.names(traced.jaxpr) if name.endswith("callback") or name == _OWN_BATCHES}
+    names = {
+        name
+        for name in layers.primitive_names(traced.jaxpr)
+        if name.endswith("callback") or name == _OWN_BATCHES
+    }
     if traced.effects or names:
         told = ", ".join(sorted({*map(str, traced.effects), *names}))
         raise ValueError(

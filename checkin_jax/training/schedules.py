@@ -27,7 +27,7 @@ from checkin_jax.protocols import (
     ShuffledCheckIn,
     SlidingWindow,
 )
-from checkin_jax.protocols.availability import AvailabilityLog, AvailableCheckIn
+from checkin_jax.protocols.rounds import AvailabilityLog, AvailableCheckIn
 from checkin_jax.rates import RateLimits, Rates
 from checkin_jax.training import draws
 from checkin_jax.training.draws import DUMMY, ENTROPY_BYTES, Fleet

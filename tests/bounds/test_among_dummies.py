@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.windows.common_slots import (
 )
 from checkin_jax.accounting.bounds.windows.mixtures import PublicMixture, TwoKinds
 from checkin_jax.accounting.bounds.windows.one_of_slots import Displacing, OppositeRecords, gaussian_in_slots
-from checkin_jax.numerics import opposite_pair
+from checkin_jax.numerics import step_ratios
 from checkin_jax.numerics.counts import occupancy
 from tests import rows
 
@@ -80,7 +80,7 @@ def test_opposite_records_are_the_worst(below):
     """Two or three records in a disc: the client's against another one's, or against the other record and another's."""
     rng, mu = np.random.default_rng(5), 1.7
     for c, more, k in itertools.product((1.0, 1.3, 3.0), (0.0, 0.4), (0.0, 0.2, 1.5)):
-        bound = opposite_pair.transform(mu, c + more, np.array([k]), below)[0]
+        bound = step_ratios.opposite_transform(mu, c + more, np.array([k]), below)[0]
         worst = np.array([(1.0, 0.0), (-1.0, 0.0), (-1.0, 0.0)]) * 0.5 * mu
         weights = np.array([1.0, -c, -more])
         assert bound == pytest.approx(excess(c, k, worst, weights, below), rel=5e-3, abs=2e-4)
@@ -99,7 +99,7 @@ def test_transforms_are_sums_of_cells_and_never_below():
         for below in (False, True):
             for k in np.array([0.0, 0.5, 2.0, 4.0]) * mu * c:
                 truth = float(mass @ np.maximum((-d if below else d) - k, 0.0))
-                found = opposite_pair.transform(mu, c, np.array([k]), below)[0]
+                found = step_ratios.opposite_transform(mu, c, np.array([k]), below)[0]
                 assert truth * (1.0 - 1e-7) <= found <= truth * (1.0 + 1e-6) + 1e-12
 
 

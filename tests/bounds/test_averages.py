@@ -13,11 +13,11 @@ from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
 from checkin_jax.accounting.bounds.messages.subsampling import averaged
 from checkin_jax.accounting.bounds.profiles import LabelProfile, of_sums
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import averaged_slots
 from checkin_jax.accounting.bounds.windows.averaged_slots import HiddenAverages
 from checkin_jax.accounting.witnesses import _by_number, _lone_messages
-from checkin_jax.numerics.counts import pools
 from checkin_jax.randomizers import LabelLaws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -96,7 +96,9 @@ def test_neighbours_of_the_statement_at_unequal_rates_are_below_the_algorithm():
 )
 def test_a_poisson_number_stands_for_the_clients(n, slots, prob):
     """Pr[k participants] is at most `mass` times the Poisson law's, or so many clients are there often enough."""
-    mass, clients, load, missing = averaged_slots.poisson_clients(pools.certain(n - 1.0), slots, prob, MASS)
+    mass, clients, load, missing = averaged_slots.poisson_clients(
+        pool_cover.certain(n - 1.0), slots, prob, MASS
+    )
     assert missing == 0.0
     mean = load * slots
     if clients == n:
@@ -117,7 +119,7 @@ def test_a_poisson_number_stands_for_the_clients(n, slots, prob):
 )
 def test_a_poisson_number_stands_for_a_random_number(members, prob, least):
     """At every number a mixture of Poisson laws, each conditioned to be at most that size, has `mass` times it."""
-    others = pools.sum_of(np.array([prob]), np.array([float(members)]), MASS, theorems._SIZES)
+    others = pool_cover.sum_of(np.array([prob]), np.array([float(members)]), MASS, theorems._SIZES)
     mass, clients, load, missing = averaged_slots.poisson_clients(others, 7, 0.2, MASS)
     law, exact = stats.poisson(load * 7 / 0.2), stats.binom(members, prob)
     assert missing <= 4.0 * math.exp(-MASS)
@@ -136,7 +138,7 @@ def test_the_bound_is_its_definition(z, slots, load):
     prob, summed = load * slots / n, of_sums(cj.Gaussian(noise_multiplier=z), MASS)
     assert summed is not None
     of_slot = averaged(n, slots, prob, 2.0 / z, MASS)
-    bound = HiddenAverages(pools.certain(n - 1.0), slots, prob, 1.0, summed, of_slot, MASS)
+    bound = HiddenAverages(pool_cover.certain(n - 1.0), slots, prob, 1.0, summed, of_slot, MASS)
     mass, clients, mean, _ = bound._clients
     deviation = math.sqrt(slots * load * math.expm1(min(4.0 / z**2 / max(load, 1.0), 3.0)))
     for far in (0.0, 0.5, 2.0):

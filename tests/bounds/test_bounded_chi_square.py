@@ -18,12 +18,12 @@ from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.composition import compose, search
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics.counts import pools
 
 MASS = 40.0
 ORDERS = np.array([1.0, 1.5, 2.0, 4.0, 10.0, 40.0])
@@ -241,7 +241,7 @@ def test_chi_square_at_unequal_rates_is_below_the_bound(seed):
     others, rate = rng.uniform(0.02, 0.6, 3), float(rng.uniform(0.02, 1.0))
     worst = max(chi_square(*pair) for pair in exact_rounds.rounds(channel, [*others.tolist(), rate]))
     for theta in (float(others.max()), float(others.min()), 0.5):
-        size = pools.sum_of(pools.weights(others, theta), np.ones(3), MASS)
+        size = pool_cover.sum_of(pool_cover.weights(others, theta), np.ones(3), MASS)
         with float64():
             bound = StagedClones(ClientPool(rate, theta, size), theorems._own_steps(mechanism), MASS)
             assert worst <= bound.chi_square * (1.0 + ORACLE_ROUNDING)
@@ -252,4 +252,4 @@ def test_chi_square_of_a_pool_that_is_too_large_is_too_small():
     worst = max(chi_square(*pair) for pair in exact_rounds.rounds(channel, [*others, rate]))
     steps = theorems._own_steps(cj.FiniteMechanism(probabilities=channel))
     with float64():
-        assert StagedClones(ClientPool(rate, 0.5, pools.certain(3.0)), steps, MASS).chi_square < worst
+        assert StagedClones(ClientPool(rate, 0.5, pool_cover.certain(3.0)), steps, MASS).chi_square < worst

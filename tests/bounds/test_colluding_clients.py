@@ -15,7 +15,7 @@ from checkin_jax.accounting.bounds.interface import LocalLabels, LocalPureLDP
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile
 from checkin_jax.accounting.bounds.select import unit_bound
-from checkin_jax.accounting.bounds.unequal.always_present import HiddenWithColluders
+from checkin_jax.accounting.bounds.unequal.pooled_clients import HiddenWithColluders
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import contention, gaussian_slots
 from checkin_jax.numerics.counts import occupancy

@@ -15,8 +15,7 @@ from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.windows import window_witnesses
 from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.numerics.counts import occupancy
-from checkin_jax.numerics.counts.occupancy import CommonThrows
-from checkin_jax.numerics.counts.window_overlap import MOST_SLIDING, SlidingThrows
+from checkin_jax.numerics.counts.occupancy import MOST_SLIDING, CommonThrows, SlidingThrows
 
 pytestmark = pytest.mark.usefixtures("x64")
 LOSSES = np.array([0.0, 0.05, 0.2, 0.5, 1.0])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from oracles import conversions as oracle
 
-from checkin_jax.kernels import conversions, host
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -14,9 +15,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 def epsilon(orders, rdp, delta):
     orders, rdp = np.asarray(orders), np.asarray(rdp)
     moments = rdp * (orders - 1)
-    return np.asarray(
-        conversions.epsilon_from_log_moments(host(orders), host(moments), host(math.log(delta)))
-    )
+    return np.asarray(pld.epsilon_from_log_moments(host(orders), host(moments), host(math.log(delta))))
 
 
 @pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-100, 1e-300])

@@ -18,7 +18,7 @@ import scipy.special
 from test_xla import of, powers, ulps, uniform
 
 from checkin_jax import kernels
-from checkin_jax.kernels import binomial, gaussian_profile, host, round_off
+from checkin_jax.kernels import binomial, elementary, gaussian_profile, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution import backend
@@ -83,7 +83,7 @@ def test_fourier_transforms_of_numpy_within_their_constant(points):
     exact = scipy.fft.rfft(values.astype(np.longdouble))
     if exact.dtype == np.complex128:
         pytest.fail("no long double to compare with")
-    bound = round_off.of_fft(points)
+    bound = elementary.of_fft(points)
     for found in (np.fft.rfft(values), np.fft.rfft(np.fft.irfft(np.fft.rfft(values), n=points))):
         apart = np.linalg.norm((found - exact).astype(np.complex128)) / np.linalg.norm(
             exact.astype(np.complex128)

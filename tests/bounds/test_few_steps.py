@@ -17,10 +17,10 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
 from checkin_jax.numerics import few_steps
-from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage
 from checkin_jax.sweeps import brackets
@@ -118,8 +118,8 @@ def test_own_laws_are_above_rounds_of_few_clients(seed):
 
 
 def pool_of(others: list[float], rate: float, theta: float) -> ClientPool:
-    members = pools.weights(np.array(others), theta)
-    return ClientPool(rate, theta, pools.sum_of(members, np.ones(len(others)), MASS))
+    members = pool_cover.weights(np.array(others), theta)
+    return ClientPool(rate, theta, pool_cover.sum_of(members, np.ones(len(others)), MASS))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -155,7 +155,7 @@ def test_neither_slow_members_nor_the_place_of_a_pool_may_be_mistaken(rate):
     truth = exact.most(exact.rounds(channel, [*others, rate]), np.exp(losses))
     right = pool_of(others, rate, theta)
     assert (StagedClones(right, steps, MASS).upper(losses) >= truth * (1.0 - 1e-9)).all()
-    wrong = dataclasses.replace(right, size=pools.certain(3.0))
+    wrong = dataclasses.replace(right, size=pool_cover.certain(3.0))
     assert (StagedClones(wrong, steps, MASS).upper(losses) < truth).any()
     few = few_steps.pool(*right.size, theta, rate, steps, MASS)
     low = dataclasses.replace(few, starts=few.starts + 1.0, rest=0.0)

@@ -13,7 +13,7 @@ from checkin_jax.accounting.bounds.messages import equal_records
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages, HiddenSlots
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile, Profile
-from checkin_jax.kernels import host, round_off
+from checkin_jax.kernels import elementary, host
 from checkin_jax.kernels.messages import hidden_messages
 from checkin_jax.randomizers import ApproximateLDP, KnownProfile, Laplace, PureLDP
 
@@ -141,7 +141,7 @@ def test_sums_along_a_contour(x):
             for i, v in zip(k, values)
         )
     found = float(hidden_messages.along(values[None], host(base), host([x]))[0, 0])
-    allowed = round_off.UNIT * (k.size + 16.0 * base * k * abs(x)) @ np.abs(values)
+    allowed = elementary.UNIT * (k.size + 16.0 * base * k * abs(x)) @ np.abs(values)
     assert abs(found - float(exact)) <= allowed
     wrong = float(hidden_messages.along(values[None], host(base), host([-x]))[0, 0])
     assert x == 0.0 or abs(wrong - float(exact)) > allowed
@@ -155,7 +155,7 @@ def test_powers_of_a_turn_keep_their_digits(phase):
     for k in range(33):
         with mpmath.workdps(40):
             exact = mpmath.expj(mpmath.mpf(phase) * k) - 1
-        assert abs(complex(found[k, 0]) - complex(exact)) <= 32.0 * round_off.UNIT * k * phase
+        assert abs(complex(found[k, 0]) - complex(exact)) <= 32.0 * elementary.UNIT * k * phase
 
 
 @pytest.mark.parametrize("base", [1e-5, 0.01, 1.0])
@@ -169,7 +169,7 @@ def test_transforms_keep_their_digits(base):
         with mpmath.workdps(40):
             turns = [mpmath.expj(k * mpmath.mpf(base) * mpmath.mpf(float(each))) - 1 for each in at]
             exact = [complex(mpmath.fdot(turns, map(mpmath.mpf, row.tolist()))) for row in tilted]
-        allowed = 4.0 * round_off.UNIT * (at.size + 40.0) * k * base * tilted @ np.abs(at)
+        allowed = 4.0 * elementary.UNIT * (at.size + 40.0) * k * base * tilted @ np.abs(at)
         assert np.all(np.abs(found[:, k] - exact) <= allowed)
 
 

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.numerics import convex, staged_clones
-from checkin_jax.numerics.counts import labels, occupancy
+from checkin_jax.numerics.counts import occupancy, redrawn
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0
@@ -26,7 +26,7 @@ def law_and_shares(n: int, m: int, prob: float) -> tuple:
     """K's law, and for every K that occurs the largest share and the labels' probability."""
     law = occupancy.exact(n - 1, m, prob)
     kept = np.flatnonzero(law)
-    return law, kept, *labels.shares(n, m, prob, law, int(kept[0]), int(kept[-1]))
+    return law, kept, *redrawn.shares(n, m, prob, law, int(kept[0]), int(kept[-1]))
 
 
 def theorem(n: int, m: int, prob: float, p: float, c: float, share=None, total=None) -> float:
@@ -50,7 +50,7 @@ def test_labels_of_all_throws(n, m, prob):
     k = kept.astype(float)
     before = np.array([law[j - 1] if j else 0.0 for j in kept])
     fewer = before / law[kept] * (m - k + 1) / np.maximum(k, 1.0)
-    kept_true = labels._true(k / n, (k + m * (1 - prob) / prob) / n, fewer, kept[-1] == m)
+    kept_true = redrawn._true(k / n, (k + m * (1 - prob) / prob) / n, fewer, kept[-1] == m)
     true = dict(zip(kept.tolist(), np.where((kept == kept[-1]) & (kept < m), 1.0, kept_true)))
     without, unused, used = defaultdict(float), defaultdict(float), defaultdict(float)
     for picks, mass in brute.one_of_each_slot(
@@ -91,7 +91,7 @@ def test_labels_of_all_throws(n, m, prob):
 @pytest.mark.parametrize("prob", [1.0, 0.4])
 def test_shares_are_nearly_even(n, m, prob):
     """They add up to the probability that the message is used, a hundredth more at most; labels' to one."""
-    seen = labels.labelled(n, m, prob, MASS)
+    seen = redrawn.labelled(n, m, prob, MASS)
     assert seen is not None
     used = m / n * (1 - (1 - prob / m) ** n)
     assert 0.99 <= seen.masses.sum() <= 1.0 + 1e-6
@@ -103,7 +103,7 @@ def test_shares_are_nearly_even(n, m, prob):
 )
 def test_bounds_on_the_law_are_above_it(n, m, prob):
     """Where K's law is bounded, the value of any level is above those of all K and numbers of others in it."""
-    bounded, exact = labels._bounded(n, m, prob, MASS), labels._counted(n, m, prob, MASS)
+    bounded, exact = redrawn._bounded(n, m, prob, MASS), redrawn._counted(n, m, prob, MASS)
     assert bounded is not None
     assert exact is not None
     share, total, masses, lost = bounded
@@ -219,7 +219,7 @@ def test_dummies_and_others_told_apart_are_below(n, m, prob, p):
 def test_one_client_too_many_is_no_bound():
     """Shares as if the client competed with itself, or without what false labels add: exceeded by the algorithm."""
     law, kept, *_ = law_and_shares(4, 3, 1.0)
-    more, _ = labels.shares(5, 3, 1.0, law, int(kept[0]), int(kept[-1]))
+    more, _ = redrawn.shares(5, 3, 1.0, law, int(kept[0]), int(kept[-1]))
     for share in (more, kept / 4.0):
         assert worst(4, 3, 1.0, 4.0, lambda p, c, w=share: theorem(4, 3, 1.0, p, c, w), 1) > 1.05
 

@@ -10,7 +10,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax._rounding import up
-from checkin_jax.accounting.published_values import PublishedValue, tables
+from checkin_jax.accounting.compare import PublishedValue, tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 

@@ -13,7 +13,6 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalPureLDP
 from checkin_jax.accounting.composition import compose, local_view
 from checkin_jax.kernels import gaussian_profile, host
-from checkin_jax.numerics import randomized_response
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -163,10 +162,8 @@ def test_the_mean_number_of_messages_is_no_bound():
     assert found is not None
     mean = mp.findroot(lambda e: oracle.delta_g(mu * math.sqrt(rounds * rate), e) / delta - 1, 8.0)
     assert mean < 0.9 * found.lower
-    law = randomized_response.response_law(
-        1.0, np.arange(6.0), np.array([float(m) for _, m in often(200, 0.01)][:6])
-    )
-    without = randomized_response.response_profile(1.0, law, np.array([6.0]), True)[0]
+    law = local_view.response_law(1.0, np.arange(6.0), np.array([float(m) for _, m in often(200, 0.01)][:6]))
+    without = local_view.response_profile(1.0, law, np.array([6.0]), True)[0]
     assert without < float(delta_of_responses(1.0, 0.01, 200, 6.0))
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import checkin_jax as cj
-from checkin_jax.accounting.bounds import renyi_bounds
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
 from checkin_jax.accounting.composition import renyi
@@ -26,7 +25,9 @@ ORDERS = np.array([1.01, 1.5, 2.0, 5.5, 20.0, 64.0])
 
 def ours(n, rate, epsilon0, orders=ORDERS):
     with float64():
-        return renyi_bounds.log_moments(Clones(Shuffled(n, rate), epsilon0, 60.0).mixture, np.asarray(orders))
+        return renyi.log_moments_of_mixture(
+            Clones(Shuffled(n, rate), epsilon0, 60.0).mixture, np.asarray(orders)
+        )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_slots_too(slots, used, epsilon0):
     exact = slots_moment(slots, used, epsilon0, ORDERS[:5])
     with float64():
         mixture = Clones(UniformSlot(slots, used, used), epsilon0, 60.0).mixture
-        found = renyi_bounds.log_moments(mixture, ORDERS[:5])
+        found = renyi.log_moments_of_mixture(mixture, ORDERS[:5])
     assert (found >= exact * (1 - 1e-9)).all()
     assert (found <= exact * 1.004)[:4].all()
 
@@ -108,7 +109,7 @@ def lanes_of(settings, orders):
     n, rate, epsilon0 = (np.array(column, dtype=np.float64) for column in zip(*settings))
     index = np.repeat(np.arange(len(n)), len(orders))
     law = clones.upper_law(n, rate, epsilon0)
-    return renyi_bounds.lanes(law, epsilon0, rate * (1 - rate) / n, index, np.tile(orders, len(n)), 64)
+    return renyi.lanes(law, epsilon0, rate * (1 - rate) / n, index, np.tile(orders, len(n)), 64)
 
 
 def test_compiled_lanes_give_what_the_host_gives():
@@ -239,7 +240,7 @@ def test_what_the_mixture_leaves_out_must_be_counted(monkeypatch):
     n, rate, epsilon0, orders = 120, 0.3, 2.0, np.array([20.0, 64.0])
     pair = pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n)
     exact = np.log1p(pairs.renyi_excess(pair, orders))
-    monkeypatch.setattr(renyi_bounds, "_MASSES", (1.0,))
+    monkeypatch.setattr(renyi, "_LEAST_MASSES", (1.0,))
     assert (ours(n, rate, epsilon0, orders) >= exact).all()
     right = kernels._left_out
     monkeypatch.setattr(

@@ -8,7 +8,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax.accounting import compare as comparison
 from checkin_jax.accounting import published
-from checkin_jax.accounting.published_values import tables
+from checkin_jax.accounting.compare import tables
 from tests.oracles import exact_rounds, krr
 
 CLOSED = (published.clones_2021, published.clones_2023, published.privacy_blanket)

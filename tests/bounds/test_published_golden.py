@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from checkin_jax.accounting import published
-from checkin_jax.accounting.published import counts, shuffled
-from checkin_jax.kernels import conversions, host
-from checkin_jax.kernels.composition import series
+from checkin_jax.accounting.published import formula, shuffled
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld, series
 from checkin_jax.kernels.execution.devices import float64
 from tests.oracles import pairs
 
@@ -44,7 +44,7 @@ def lemma_2(case):
     with jax.enable_x64(True):
         order, rdp = case["lam"], case["rdp"]
         moments = np.array([rdp * (order - 1)])
-        value = conversions.epsilon_from_log_moments(
+        value = pld.epsilon_from_log_moments(
             host(np.array([order])), host(moments), host(np.log(case["delta"]))
         )
         return float(value[0])
@@ -59,10 +59,10 @@ def repaired(case):
     """Three ranges of k with the ends of the case, instead of the best of several."""
     with float64():
         n, gamma, *rest = (np.array([case[name]]) for name in ("n", "gamma", "eps0", "k1", "k2"))
-        size, _ = counts.window(case["n"], case["gamma"])
+        size, _ = formula.window(case["n"], case["gamma"])
         evaluate = functools.partial(shuffled._repaired, size=size)
         table = series.table(np.array([case["lam"]]))
-        (value,) = counts.in_batches(evaluate, [n, gamma, *rest], table)
+        (value,) = formula.in_batches(evaluate, [n, gamma, *rest], table)
     return np.exp(value[0, 0] * (case["lam"] - 1))
 
 

@@ -16,7 +16,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import sliding_windows
 from checkin_jax.accounting.bounds.windows.one_of_slots import OppositeRecords
-from checkin_jax.numerics.counts import chernoff, window_overlap
+from checkin_jax.numerics.counts import chernoff, occupancy
 from tests import rows
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -42,7 +42,7 @@ def overlap(m: int, group: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("m", [2, 3, 5, 6])
 def test_groups_and_overlaps_are_counted(m):
-    sizes, rest = window_overlap.sizes(m, 40.0)
+    sizes, rest = occupancy.overlap_sizes(m, 40.0)
     assert rest == 0.0
     for s in range(1, m):
         counts = np.zeros(m + 1)
@@ -51,7 +51,7 @@ def test_groups_and_overlaps_are_counted(m):
             for group in itertools.combinations(near, s):
                 counts[len(overlap(m, list(group)))] += 1.0
         share = np.cumsum(counts) / counts.sum()
-        found = window_overlap.shares(m, s, np.arange(m + 1.0))
+        found = occupancy.overlap_shares(m, s, np.arange(m + 1.0))
         assert (found >= share - 1e-15).all()
         np.testing.assert_allclose(found, share, atol=1e-12)
         assert sizes[s - 1] == pytest.approx(binom.pmf(s, m - 1, 1.0 / m))

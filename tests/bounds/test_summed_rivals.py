@@ -18,8 +18,7 @@ from checkin_jax.accounting.bounds.windows.summed_rivals import (
     SummedGaussians,
 )
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingBits
-from checkin_jax.numerics.counts.occupancy import CommonThrows
-from checkin_jax.numerics.counts.window_overlap import SlidingThrows
+from checkin_jax.numerics.counts.occupancy import CommonThrows, SlidingThrows
 
 pytestmark = pytest.mark.usefixtures("x64")
 DRAWS = 30_000

@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.unequal.pool_cover import Others
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics.counts import bits
+from checkin_jax.numerics.counts import summed_noise
 
 MASS = 60.0
 LOSSES = np.concatenate([np.linspace(0.0, 1.0, 21), np.linspace(1.1, 4.0, 10)])
@@ -60,19 +60,19 @@ def worst_of_one(clients, epsilon0, losses):
 @pytest.mark.parametrize("epsilon0", [0.2, 1.0, 3.0, 12.0])
 @pytest.mark.parametrize("clients", [1, 2, 5, 17])
 def test_one_count_is_the_worst_of_all_others(clients, epsilon0):
-    losses, upper = bits.one_count(clients, epsilon0, MASS)
+    losses, upper = summed_noise.one_count(clients, epsilon0, MASS)
     exact = worst_of_one(clients, epsilon0, losses)
     assert np.all(upper >= exact - ERROR)
     np.testing.assert_allclose(upper, exact, rtol=1e-5, atol=1e-14)
     one_more = worst_of_one(clients + 1, epsilon0, losses)
     assert np.all(one_more <= upper + ERROR)
-    assert np.any(bits.one_count(clients + 1, epsilon0, MASS)[1][:1] < exact[:1])
+    assert np.any(summed_noise.one_count(clients + 1, epsilon0, MASS)[1][:1] < exact[:1])
 
 
 @pytest.mark.parametrize(("clients", "epsilon0"), [(400, 0.5), (3_000, 2.0), (200_000, 1.0)])
 def test_runs_of_numbers_of_ones_cost_little(clients, epsilon0):
     """By tails of binomial laws: all others alike, and half of them."""
-    losses, upper = bits.one_count(clients, epsilon0, MASS)
+    losses, upper = summed_noise.one_count(clients, epsilon0, MASS)
     losses, flipped, exact = losses[:80:8], flip(epsilon0), []
     for ones in (0, clients - 1):
         prob, others = (1.0 - flipped if ones else flipped), clients - 1
@@ -94,7 +94,7 @@ def test_two_counts_are_above_every_pair(clients, epsilon0):
         [count([bit, *[1] * ones, *[0] * (clients - 1 - ones)], flipped) for bit in (0, 1)]
         for ones in range(clients)
     ]
-    losses, upper = bits.two_counts(clients, epsilon0, MASS)
+    losses, upper = summed_noise.two_counts(clients, epsilon0, MASS)
     worst = np.max(
         [
             both(np.outer(one[0], two[1]), np.outer(one[1], two[0]), losses)
@@ -105,17 +105,17 @@ def test_two_counts_are_above_every_pair(clients, epsilon0):
     assert np.all(upper >= worst - ERROR)
     assert upper[0] <= 1.2 * worst[0]
     # One count, and two of bits that tell less, are not bounds.
-    one = np.interp(losses, *bits.one_count(clients, epsilon0, MASS))
+    one = np.interp(losses, *summed_noise.one_count(clients, epsilon0, MASS))
     assert np.any(one < 0.99 * worst)
-    assert bits.two_counts(clients, 0.8 * epsilon0, MASS)[1][0] < worst[0]
+    assert summed_noise.two_counts(clients, 0.8 * epsilon0, MASS)[1][0] < worst[0]
 
 
 def test_many_messages_are_bounded_as_where_all_send():
     """Beyond the range of one method the other is a bound on the same count."""
     clients, epsilon0 = 600_000, 1.0
-    near = bits.one_count(clients, epsilon0, 40)
-    pair = bits.two_counts(4 * clients, epsilon0, 40)
-    half = bits.composed(*near, pair[0])
+    near = summed_noise.one_count(clients, epsilon0, 40)
+    pair = summed_noise.two_counts(4 * clients, epsilon0, 40)
+    half = summed_noise.composed(*near, pair[0])
     assert np.all(pair[1][:60] < half[:60])
     exact = 2.0 * math.tanh(0.5) / math.sqrt(2.0 * math.pi * 8.0 * clients * flip(1.0) * (1.0 - flip(1.0)))
     assert exact < pair[1][0] * 2.0 * math.sqrt(2.0) < 3.0 * exact
@@ -191,7 +191,7 @@ def test_sums_of_a_sample(clients, rate, epsilon0):
 def one_count(number, epsilon0):
     """The wrong profile: of one count."""
     facts = number, epsilon0, MASS
-    return SummedMessages("one count", 2.0 * epsilon0, bits.one_count, facts)
+    return SummedMessages("one count", 2.0 * epsilon0, summed_noise.one_count, facts)
 
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 5.0])

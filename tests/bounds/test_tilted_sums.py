@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from checkin_jax.kernels import round_off
+from checkin_jax.kernels import elementary
 from checkin_jax.numerics import tilted_sums
 from checkin_jax.numerics.tilted_sums import LatticeSteps, Sum
 
@@ -106,14 +106,14 @@ def test_powers_left_out_are_counted(name, monkeypatch):
 @pytest.mark.parametrize("name", ["even", "falling", "two kinds"])
 def test_round_off_of_transforms_is_counted(name, monkeypatch):
     """Transforms that are a million times as wrong, half as much as they may be."""
-    monkeypatch.setattr(round_off, "_FFT", 14.0 * 2**20)
+    monkeypatch.setattr(elementary, "_FFT", 14.0 * 2**20)
     monkeypatch.setattr(tilted_sums, "_LEFT_OUT", 60.0)
     exact, rng = np.fft.rfft, np.random.default_rng(3)
 
     def wrong(values: np.ndarray, points: int) -> np.ndarray:
         turn = np.exp(2j * math.pi * rng.random(points // 2 + 1))
         turn[0] = turn[-1] = -1.0
-        return exact(values, points) + 0.5 * round_off.of_fft(points) * np.sum(values) * turn
+        return exact(values, points) + 0.5 * elementary.of_fft(points) * np.sum(values) * turn
 
     monkeypatch.setattr(np.fft, "rfft", wrong)
     total = _sum(name)

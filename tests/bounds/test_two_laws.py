@@ -13,11 +13,11 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.gaussian_cover import TwoLawMessages, gains
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
-from checkin_jax.numerics.counts import pools
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -259,7 +259,7 @@ def test_unequal_rates_are_above_counts_of_messages_and_below_t_star(n, theta, r
     losses = 3.0 * mu * rate / math.sqrt(n * theta) * np.linspace(0.0, 1.0, 15)
 
     def bound(kind, size: int) -> np.ndarray:
-        pool = pools.PoolSizes(np.array([float(size)]), np.ones(1))
+        pool = pool_cover.PoolSizes(np.array([float(size)]), np.ones(1))
         return np.asarray(kind(rate, theta, pool, GaussianProfile(mu), 39.0).upper(losses))
 
     ours, star, wrong = bound(TwoLawUnequal, n), bound(UnequalHidden, n), bound(TwoLawUnequal, 4 * n)

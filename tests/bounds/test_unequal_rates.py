@@ -15,12 +15,12 @@ from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.populations import Population
-from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
+from checkin_jax.accounting.bounds.unequal.sampled_profile import PooledGaussian, UnequalGaussian
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics.counts import pools
 
 DELTA = 1e-6
 FEW = cj.Rates([0.05, 0.3, 0.3, 0.8])
@@ -121,7 +121,7 @@ def test_a_pool_of_gaussian_messages_is_above_the_exact_mixture_of_a_fleet_withi
     for g, mu, others in [(0.3, 0.7, [0.4, 0.3]), (0.2, 1.5, [0.2, 0.35, 0.4]), (0.4, 1.0, [0.4] * 4)]:
         within = UnequalGaussian(g, Others(np.array([theta]), np.array([1.0])), mu, summed, mass)
         with jax.enable_x64(True):
-            bound = PooledGaussian(within, theta, pools.limited(sum(others) / theta, mass)).upper(losses)
+            bound = PooledGaussian(within, theta, pool_cover.limited(sum(others) / theta, mass)).upper(losses)
         pmf = np.ones(1)
         for rate in others:
             pmf = np.append(pmf * (1 - rate), 0.0) + np.append(0.0, pmf * rate)
@@ -142,7 +142,7 @@ def test_b0h_as_evaluated_is_above_its_statement():
         losses = np.log(1 + (p - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6]))
         stated = [known_messages.b0h(others, theta, rate, p, math.exp(loss)) for loss in losses]
         with jax.enable_x64(True):
-            pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(len(others)), 45.0)
+            pool = pool_cover.sum_of(pool_cover.weights(np.array(others), theta), np.ones(len(others)), 45.0)
             message = Message(host(math.log(p)), host(1.0))
             found = ClientPool(rate, theta, pool).of_bits(message, losses, np.ones(losses.size), 45.0)
         assert (found >= np.array(stated) * (1 - 1e-9) - 1e-10).all()
@@ -356,7 +356,7 @@ def test_known_messages_at_one_rate_are_t_k(theta):
     n, epsilon0, loss = 2000, 2.0, np.array([0.0, 0.01, 0.05])
     with jax.enable_x64(True):
         plain = KaryBound(Shuffled(n, theta), epsilon0, 10, 40.0).upper(loss)
-        pool = pools.certain(n - 1.0)
+        pool = pool_cover.certain(n - 1.0)
         same = KaryBound(ClientPool(theta, theta, pool), epsilon0, 10, 40.0).upper(loss)
         slower = KaryBound(ClientPool(0.5 * theta, theta, pool), epsilon0, 10, 40.0).upper(loss)
     np.testing.assert_allclose(same, plain, rtol=1e-4)

@@ -13,10 +13,10 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, profile_of
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
 
 P = 3.0
@@ -28,7 +28,7 @@ TERNARY = cj.KaryResponse(epsilon0=math.log(P), num_values=3)
 def evaluated(others, theta, rate, slots, cs, played):
     members = np.asarray(others if theta == 1.0 else brute.members(others, theta))
     with float64():
-        pool = pools.sum_of(members, None, 45.0)
+        pool = pool_cover.sum_of(members, None, 45.0)
         bound = UnequalOccupied(rate, theta, pool, slots, (slots, rate), math.log(P), 45.0)
         if played:
             bound = OccupiedGame(rate, theta, pool, slots, AnyMessage(math.log(P)), 45.0)
@@ -123,7 +123,7 @@ def test_messages_that_are_nearly_private_are_covered(empty):
 def test_that_all_of_the_pool_are_used_must_be_counted():
     """Two clients in four slots are rarely in one."""
     with float64():
-        pool = pools.sum_of(np.array([1.0]), None, 45.0)
+        pool = pool_cover.sum_of(np.array([1.0]), None, 45.0)
         bound = OccupiedHidden(0.9, 0.9, pool, 4, profile_of(TERNARY), 45.0)
         whole = np.asarray(bound.upper(np.log(CS)))
         less = whole - bound._counted.everybody * bound.profile.delta(np.log(CS))
@@ -164,7 +164,7 @@ def test_shares_of_few_participants_are_below_no_sum_of_messages(size, theta, no
     sums = [GaussianProfile(2.0 / noise / math.sqrt(j)).delta(loss) for j in participants.tolist()]
     with float64():
         found = OccupiedHidden(
-            1.0, theta, pools.certain(float(size)), slots, GaussianProfile(2.0 / noise), 45.0
+            1.0, theta, pool_cover.certain(float(size)), slots, GaussianProfile(2.0 / noise), 45.0
         ).upper(loss)
     assert (found >= apart @ np.array(sums)).all()
     # One participant more than there are hides too much.

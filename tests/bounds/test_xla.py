@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import checkin_jax
-from checkin_jax.kernels import FLUSHED, elementary, round_off, stop_loss
+from checkin_jax.kernels import FLUSHED, elementary, stop_loss
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.messages import hidden_messages_lower
 
@@ -216,8 +216,8 @@ def half(values):
 @pytest.mark.parametrize("points", [1280, *(2**levels for levels in (3, 6, 10, 12, 13, 16, 19, 21))])
 @pytest.mark.thorough(but=4)
 def test_constant_of_the_fft(points):
-    """At most half of `round_off.of_fft`, 7 u a level (docs/accounting.md): both ways, in XLA and NumPy."""
-    allowed = 0.5 * round_off.of_fft(points)
+    """At most half of `elementary.of_fft`, 7 u a level (docs/accounting.md): both ways, in XLA and NumPy."""
+    allowed = 0.5 * elementary.of_fft(points)
     forward = jax.jit(jnp.fft.rfft)
     backward = jax.jit(lambda values: jnp.fft.irfft(values, n=points))
     for law in spread(points):

@@ -15,11 +15,11 @@ import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.account import account
 from checkin_jax.auditing import TrainedRun, audit, one_run, placement
-from checkin_jax.auditing.statistics import Bounds, best_rule, one_run_lower, one_run_p_value
+from checkin_jax.auditing.scores import Bounds, best_rule, one_run_lower, one_run_p_value
 from checkin_jax.auditing.trials import Stage, small, units_within
 from checkin_jax.training import draws
 from checkin_jax.training.draws import DUMMY
-from checkin_jax.training.examples import data, images
+from checkin_jax.training.examples import data, networks
 from checkin_jax.training.private import noise
 from checkin_jax.training.run import PrivateRun
 
@@ -407,7 +407,7 @@ def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
     for clip_norm, expected in ((0.05, set()), (0.06, {"one run of training"})):
         trained = TrainedRun(
             run=dataclasses.replace(run, clip_norm=clip_norm),
-            model=images.ImageTraining(run=run).model(digits),
+            model=networks.ImageTraining(run=run).model(digits),
             dataset=digits.dataset,
             alternative=relabelled,
         )

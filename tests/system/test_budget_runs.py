@@ -13,7 +13,7 @@ from checkin_jax import cli
 from checkin_jax.protocols import FixedWindow, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.budget import budget_of
-from checkin_jax.training.examples import data, images
+from checkin_jax.training.examples import data, networks
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.runs.run_directory import ResumeError
 
@@ -28,7 +28,7 @@ def config(protocol=CHECK_IN, **others):
 
 
 def train(folder, settings, on_round=None, **options):
-    return images.train(settings, data.digits(), folder, on_round, account_fn=quick_account, **options)
+    return networks.train(settings, data.digits(), folder, on_round, account_fn=quick_account, **options)
 
 
 def parameters(folder):

@@ -254,7 +254,7 @@ def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch
     seen = []
     monkeypatch.setattr("checkin_jax.training.examples.data.mnist", lambda folder: data.digits())
     monkeypatch.setattr(
-        "checkin_jax.training.examples.images.train", lambda config, *a, **k: seen.append(config) or {}
+        "checkin_jax.training.examples.networks.train", lambda config, *a, **k: seen.append(config) or {}
     )
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
     cli.main(["train", *options.split(), "--run-dir", str(tmp_path)])

@@ -20,7 +20,7 @@ from stand_in import quick_account, without_progress
 
 import checkin_jax as cj
 from checkin_jax import _files, cli
-from checkin_jax.sweeps.store import Store
+from checkin_jax.sweeps.tables import Store
 from checkin_jax.training.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("compiled_in_haste")

@@ -46,13 +46,13 @@ from checkin_jax.accounting.certificate import certificate
 from checkin_jax.accounting.compare import ComparedBound, compare
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.auditing import statistics
+from checkin_jax.auditing import scores
 from checkin_jax.auditing.auditor import audit
 from checkin_jax.auditing.trials import small
 from checkin_jax.sweeps import results
 from checkin_jax.sweeps import settings as sweep_settings
 from checkin_jax.sweeps.formulas import BOUNDS
-from checkin_jax.training.examples.images import ImageTraining
+from checkin_jax.training.examples.networks import ImageTraining
 from checkin_jax.training.run import PrivateRun
 
 CASES = {}
@@ -813,12 +813,12 @@ counts = arguments(
 )
 
 
-@case(CASES, counts, covers=(statistics.one_run_p_value, statistics.one_run_lower), few=80, many=4_000)
+@case(CASES, counts, covers=(scores.one_run_p_value, scores.one_run_lower), few=80, many=4_000)
 def guessing(values):
     epsilon, error = values.pop("epsilon"), values.pop("error")
-    chance = call(statistics.one_run_p_value, **values, epsilon=epsilon)
+    chance = call(scores.one_run_p_value, **values, epsilon=epsilon)
     assert 0.0 <= chance <= 1.0
-    lower = call(statistics.one_run_lower, **values, error=error)
+    lower = call(scores.one_run_lower, **values, error=error)
     # What is refuted is not above what the chance at epsilon says.
     assert lower <= epsilon if chance >= error else lower >= 0.0
 
@@ -917,4 +917,4 @@ def test_events_of_anything_are_supported_or_not(noise):
 
 
 def test_chances_at_an_epsilon_of_any_size():
-    assert statistics.one_run_p_value(5, 5, 3, 1e300, 0.0) == 1.0
+    assert scores.one_run_p_value(5, 5, 3, 1e300, 0.0) == 1.0

@@ -36,7 +36,7 @@ from checkin_jax.accounting import published
 from checkin_jax.auditing.auditor import Audit, Finding, audit
 from checkin_jax.auditing.placement import Placement
 from checkin_jax.training.examples import data
-from checkin_jax.training.examples.images import ImageTraining, image_model, train
+from checkin_jax.training.examples.networks import ImageTraining, image_model, train
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.recorded import load, predictor

@@ -18,7 +18,7 @@ import checkin_jax as cj
 from checkin_jax.protocols import FixedWindow, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import loop
-from checkin_jax.training.examples import data, images
+from checkin_jax.training.examples import data, networks
 from checkin_jax.training.reports import recorded
 from checkin_jax.training.runs.checkpoints import Checkpoints
 from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
@@ -26,7 +26,7 @@ from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirect
 pytestmark = pytest.mark.usefixtures("compiled_in_haste")
 
 
-def _config(protocol=None, **others) -> images.ImageTraining:
+def _config(protocol=None, **others) -> networks.ImageTraining:
     protocol = protocol or ShuffledCheckIn(num_clients=1_000, check_in_prob=0.03, num_rounds=12)
     settings = {"seed": 1, "momentum": 0.5, "averaging": 0.5, "eval_every": 5, **others}
     return image_training(protocol=protocol, randomizer=Gaussian(noise_multiplier=2.0), **settings)
@@ -39,7 +39,9 @@ def _train(folder, config=None, stop_after=None, **options):
         if line["round"] == stop_after:
             raise _KilledError
 
-    return images.train(config or _config(), data.digits(), folder, kill, account_fn=quick_account, **options)
+    return networks.train(
+        config or _config(), data.digits(), folder, kill, account_fn=quick_account, **options
+    )
 
 
 class _KilledError(Exception):
@@ -180,7 +182,7 @@ def test_an_interrupted_run_has_a_report_and_can_go_on(tmp_path, whole):
             raise KeyboardInterrupt
 
     folder = tmp_path / "run"
-    first = images.train(
+    first = networks.train(
         _config(), data.digits(), folder, interrupt, checkpoint_every=3, account_fn=quick_account
     )
     assert (first.rounds, first.stopped) == (7, "interrupted")
@@ -410,7 +412,7 @@ def test_another_version_machine_data_set_or_precision_is_refused(folder, tmp_pa
     digits = data.digits()
     other = dataclasses.replace(digits, train_labels=digits.train_labels[::-1].copy())
     with pytest.raises(ResumeError, match=r"dataset\.digest\) differs"):
-        images.train(_config(), other, folder, resume=True, account_fn=quick_account)
+        networks.train(_config(), other, folder, resume=True, account_fn=quick_account)
     with monkeypatch.context() as patch:
         patch.setattr("checkin_jax.training.runs.session.__version__", "9.9.9")
         with pytest.raises(ResumeError, match=r"config\.version was '.*', is '9\.9\.9'"):

@@ -18,8 +18,8 @@ import pytest
 
 import checkin_jax as cj
 from checkin_jax import _files
-from checkin_jax.sweeps.store import Store
 from checkin_jax.sweeps.sweep import prepare
+from checkin_jax.sweeps.tables import Store
 
 ARGUMENTS = {
     "what": "rdp",

@@ -12,7 +12,7 @@ import pytest
 import checkin_jax as cj
 from checkin_jax import cli
 from checkin_jax.accounting.composition import renyi
-from checkin_jax.sweeps import figures, settings, store, tables
+from checkin_jax.sweeps import figures, settings, tables
 
 # Closed forms, which compile in a moment.
 AXES = ("--what", "published", "--bound", "theorem-2,theorem-3", "--num-clients", "1e3:1e9:log40")
@@ -99,11 +99,11 @@ def test_files_that_are_no_tables_are_refused(tmp_path, text):
 
 def test_a_sweep_of_another_version_is_not_resumed(tmp_path):
     plan = {"version": "0.0.1", "rows": 5}
-    with store.Store(tmp_path / "s.csv", plan, resume=False):
+    with tables.Store(tmp_path / "s.csv", plan, resume=False):
         pass
     with pytest.raises(ValueError, match=r"cannot resume: version was '0\.0\.1' and is '0\.0\.2'"):
-        store.Store(tmp_path / "s.csv", {**plan, "version": "0.0.2"}, resume=True)
-    with store.Store(tmp_path / "s.csv", plan, resume=True):
+        tables.Store(tmp_path / "s.csv", {**plan, "version": "0.0.2"}, resume=True)
+    with tables.Store(tmp_path / "s.csv", plan, resume=True):
         pass
 
 
@@ -204,7 +204,7 @@ def test_blocks_without_a_plan_are_nobodys(tmp_path):
 def test_of_two_sweeps_into_one_file_the_second_is_refused(tmp_path, resume):
     out = tmp_path / "rows.csv"
     with (
-        store.Store(out, {}, resume=False),
+        tables.Store(out, {}, resume=False),
         pytest.raises(BlockingIOError, match=r"rows\.csv'.* in use by another process"),
     ):
         cj.sweep_to_file(out, resume=resume, epsilon0=1.0, **PUBLISHED)

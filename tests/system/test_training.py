@@ -17,7 +17,7 @@ from checkin_jax.protocols import AveragedUpdates, FixedWindow, Shuffle, Shuffle
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.reports import formats
 from checkin_jax.training import budget, draws, loop
-from checkin_jax.training.examples import data, images, networks
+from checkin_jax.training.examples import data, networks
 from checkin_jax.training.model import named_arrays
 from checkin_jax.training.reports import recorded, report
 from checkin_jax.training.reports.run_page import of_run
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("compiled_in_haste")
 NOISELESS = Gaussian(noise_multiplier=1e-30)
 
 
-def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> images.ImageTraining:
+def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **others) -> networks.ImageTraining:
     protocol = protocol or ShuffledCheckIn(num_clients=n, check_in_prob=prob, num_rounds=rounds)
     settings = {"seed": 1, "decay": "constant", "eval_every": 1_000, **others}
     return image_training(
@@ -39,7 +39,7 @@ def _config(n=1_000, prob=0.05, rounds=3, randomizer=None, protocol=None, **othe
 
 
 def _run(config, folder, on_round=None, account_fn=quick_account, **options) -> report.Report:
-    return images.train(config, data.digits(), folder, on_round, account_fn=account_fn, **options)
+    return networks.train(config, data.digits(), folder, on_round, account_fn=account_fn, **options)
 
 
 def _parameters(folder) -> dict[str, np.ndarray]:

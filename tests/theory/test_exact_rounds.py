@@ -17,12 +17,12 @@ from oracles import krr
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.subsampling import SubsampledMessages
 from checkin_jax.accounting.bounds.select import unit_bound
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
-from checkin_jax.numerics.counts import pools
 
 E0 = 1.5
 P = math.exp(E0)
@@ -349,7 +349,7 @@ def test_b0h_as_evaluated_is_above_its_statement_and_close():
         theta, cs = float(rng.choice([0.3, 0.6, 0.9])), 1 + (p - 1) * np.array([0.0, 0.02, 0.1, 0.3, 0.6])
         stated = np.array([known.b0h(others, theta, rate, p, c) for c in cs])
         with float64():
-            pool = pools.sum_of(pools.weights(np.array(others), theta), np.ones(number), 45.0)
+            pool = pool_cover.sum_of(pool_cover.weights(np.array(others), theta), np.ones(number), 45.0)
             message = Message(host(math.log(p)), host(1.0))
             found = ClientPool(rate, theta, pool).of_bits(message, np.log(cs), np.ones(cs.size), 45.0)
         assert (found >= stated * (1 - 1e-9) - 1e-10).all()

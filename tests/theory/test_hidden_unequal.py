@@ -12,9 +12,9 @@ from oracles import exact_rounds, random_check_ins, t_star, unequal_rates
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalHidden
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.numerics.counts import pools
 
 RATES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9)
 CS = np.array([1.0, 1.3, 2.0, 4.0])
@@ -171,7 +171,11 @@ def test_what_is_computed_is_above_what_is_stated_and_near_it():
                 members = np.array(unequal_rates.members(others, theta))
                 law = unequal_rates.counts_law(members)
                 bound = UnequalHidden(
-                    rate, theta, pools.sum_of(members, None, 40.0), OfChannel(tuple(map(tuple, rows))), 40.0
+                    rate,
+                    theta,
+                    pool_cover.sum_of(members, None, 40.0),
+                    OfChannel(tuple(map(tuple, rows))),
+                    40.0,
                 )
                 exact = np.array([stated(profile, kinks, law, theta, rate, c) for c in CS])
                 # Subsampling and the message by itself are taken where they are smaller.
@@ -186,7 +190,7 @@ def test_equal_rates_are_t_star():
     with float64():
         n, rate, mu = 2_000, 0.1, 1.0
         equal = HiddenMessages(n, rate, GaussianProfile(mu), 30.0)
-        found = UnequalHidden(rate, rate, pools.certain(n - 1), GaussianProfile(mu), 30.0)
+        found = UnequalHidden(rate, rate, pool_cover.certain(n - 1), GaussianProfile(mu), 30.0)
         exact = np.asarray(equal.upper(losses))
         value = np.asarray(found.upper(losses))
         assert (value >= exact * (1 - 1e-6)).all()

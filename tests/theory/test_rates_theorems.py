@@ -18,10 +18,10 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unequal.unequal_witness import unequal_labels
-from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -33,9 +33,9 @@ MANY = pytest.mark.slow
 def t1h(others, theta, rate, epsilon0, losses, known=True):
     rates, counts = np.asarray(others, float), np.ones(len(others))
     if known:
-        pool = pools.sum_of(pools.weights(rates, theta), counts, MASS)
+        pool = pool_cover.sum_of(pool_cover.weights(rates, theta), counts, MASS)
     else:
-        pool = pools.limited(float(rates.sum()) / theta, MASS)
+        pool = pool_cover.limited(float(rates.sum()) / theta, MASS)
     return np.asarray(PooledClones(ClientPool(rate, theta, pool), epsilon0, MASS).upper(np.asarray(losses)))
 
 
@@ -160,7 +160,7 @@ def test_witnesses_are_the_mechanism_with_all_others_at_one_record(epsilon0, rat
     losses = epsilon0 * np.array([0.01, 0.1, 0.3, 0.6, 0.9])
     everywhere = np.exp(epsilon0 * np.linspace(0, 1, 40))
     fleet = Others(np.array(others), np.ones(4))
-    pool = pools.sum_of(pools.weights(fleet.rates, 0.8), fleet.counts, MASS)
+    pool = pool_cover.sum_of(pool_cover.weights(fleet.rates, 0.8), fleet.counts, MASS)
     (binary,) = PooledClones(ClientPool(rate, 0.8, pool, fleet), epsilon0, MASS).witnesses
     (law,) = (
         each
@@ -201,7 +201,7 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
     # rho = (g / theta) (1 - theta) / (1 - g) = g / (1 - g) at theta = 1/2
     rate = float(1 / (1 + inverse_rho))
     n, beta = size + 1, rate / theta
-    pool = pools.certain(size)
+    pool = pool_cover.certain(size)
     staged = StagedClones(ClientPool(rate, theta, pool), AnyMessage(math.log(3.0)), 28.0)
     assert staged.gains
     steps = 240
@@ -223,7 +223,7 @@ def test_t1h_plus_is_above_the_hexagon_game_and_near_it(inverse_rho, c):
 
 def test_t1h_plus_at_equal_rates_is_t1_plus():
     losses = np.array([0.0, 0.002, 0.01, 0.02])
-    ours = StagedClones(ClientPool(0.1, 0.1, pools.certain(9_999)), AnyMessage(2.0), MASS).upper(losses)
+    ours = StagedClones(ClientPool(0.1, 0.1, pool_cover.certain(9_999)), AnyMessage(2.0), MASS).upper(losses)
     theirs = StagedClones(Shuffled(10_000, 0.1), AnyMessage(2.0), MASS).upper(losses)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
@@ -231,13 +231,13 @@ def test_t1h_plus_at_equal_rates_is_t1_plus():
 def test_t1h_plus_without_thinning_is_false():
     """A pool of all others at the largest rate: below what 3-ary randomized response leaks."""
     others, rate = Others(np.array([0.02, 0.3]), np.array([3000.0, 300.0])), 0.3
-    pool = pools.sum_of(pools.weights(others.rates, 0.3), others.counts, MASS)
+    pool = pool_cover.sum_of(pool_cover.weights(others.rates, 0.3), others.counts, MASS)
     law = PooledClones(ClientPool(rate, 0.3, pool, others), 2.0, MASS)
     losses = np.array([0.03, 0.06])
     difference, far = law.witnesses[0].lower(losses)[0]
     leaked = difference - np.expm1(losses) * far
     not_below(StagedClones(ClientPool(rate, 0.3, pool), AnyMessage(2.0), MASS).upper(losses), leaked)
     assert (
-        StagedClones(ClientPool(rate, 0.3, pools.certain(3300)), AnyMessage(2.0), MASS).upper(losses)
+        StagedClones(ClientPool(rate, 0.3, pool_cover.certain(3300)), AnyMessage(2.0), MASS).upper(losses)
         < 0.9 * leaked
     ).any()

@@ -15,11 +15,14 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.messages.subsampling import ShuffledGaussian
 from checkin_jax.accounting.bounds.profiles import MessageProfile
-from checkin_jax.accounting.bounds.unequal.always_present import AlwaysPresentOthers, HiddenWithColluders
+from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
-from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.accounting.bounds.unequal.unequal_sums import UnequalGaussian
-from checkin_jax.numerics.counts import pools
+from checkin_jax.accounting.bounds.unequal.pooled_clients import (
+    AlwaysPresentOthers,
+    HiddenWithColluders,
+    PooledClones,
+)
+from checkin_jax.accounting.bounds.unequal.sampled_profile import UnequalGaussian
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -41,11 +44,11 @@ def test_s_and_t1m_are_above_every_mechanism(p):
         losses = np.log(cs)
         not_below(
             AlwaysPresentOthers(
-                ClientPool(rate, theta, pools.certain(pool)), math.log(p), MASS, always_present=sure
+                ClientPool(rate, theta, pool_cover.certain(pool)), math.log(p), MASS, always_present=sure
             ).upper(losses),
             truth,
         )
-        present = pools.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
+        present = pool_cover.sum_of(np.array([theta, 1.0]), np.array([float(pool), float(sure)]), MASS)
         not_below(PooledClones(ClientPool(rate, 1.0, present), math.log(p), MASS).upper(losses), truth)
 
 

@@ -14,7 +14,7 @@ from checkin_jax.accounting.bounds.interface import neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.interop.accountant import CheckInAccountant
-from checkin_jax.protocols import availability
+from checkin_jax.protocols import rounds
 
 
 def diurnal(rounds):
@@ -26,7 +26,7 @@ def diurnal(rounds):
 def test_groups_keep_to_their_side_and_count_every_round():
     rng = np.random.default_rng(0)
     available, coin = rng.integers(1, 10**6, 3000), rng.uniform(0.05, 0.06, 3000)
-    groups = availability.grouped(availability.log(available, coin), 1.5)
+    groups = rounds.grouped(rounds.log(available, coin), 1.5)
     assert sum(group.num_rounds for group in groups) == 3000
     assert all(group.most <= 1.03**1.5 * group.least * (1 + 1e-9) for group in groups)
     assert all(group.fastest <= 1.005**2.25 * group.slowest * (1 + 1e-9) for group in groups)
@@ -37,7 +37,7 @@ def test_groups_keep_to_their_side_and_count_every_round():
 
 def test_a_hundred_thousand_rounds_are_grouped_in_a_moment():
     start = time.process_time()
-    groups = availability.grouped(availability.log(diurnal(100_000), 0.1))
+    groups = rounds.grouped(rounds.log(diurnal(100_000), 0.1))
     assert time.process_time() - start < 2.0
     assert len(groups) < 120
 
@@ -48,7 +48,7 @@ def test_groups_are_few_however_much_rounds_differ(largest):
     sizes = np.floor(np.exp(rng.uniform(0.0, np.log(largest), 2000))).astype(int)
     run = cj.from_availability(sizes, coin=np.exp(rng.uniform(-20.0, 0.0, 2000)))
     kinds = run.unit_groups(True)
-    assert availability.MANY_GROUPS / 2 < len(kinds) <= availability.MANY_GROUPS
+    assert rounds.MANY_GROUPS / 2 < len(kinds) <= rounds.MANY_GROUPS
     assert sum(kind.num_units for kind in kinds) == 2000
     assert min(kind.above.num_clients for kind in kinds) == sizes.min()
     assert max(kind.above.check_in_prob for kind in kinds) == run.log.coin.max()
@@ -69,9 +69,9 @@ def test_a_log_is_not_above_the_same_log_rounded_down():
 
 @pytest.mark.thorough
 def test_a_diurnal_log_is_far_below_its_trough():
-    rounds = 6792
-    groups = availability.grouped(availability.log(diurnal(rounds), 0.1))
-    mass = neg_log_tail(rounds, 1e-6)
+    number = 6792
+    groups = rounds.grouped(rounds.log(diurnal(number), 0.1))
+    mass = neg_log_tail(number, 1e-6)
 
     def units(size, rate):
         return [
@@ -80,7 +80,7 @@ def test_a_diurnal_log_is_far_below_its_trough():
 
     upper = compose.upper_end(units("least", "fastest"), 1e-6).upper
     lower = compose.bracket(units("most", "slowest"), 1e-6).lower
-    trough = compose.upper_end([(Clones(Shuffled(5000, 0.1), 2.0, mass), rounds)], 1e-6).upper
+    trough = compose.upper_end([(Clones(Shuffled(5000, 0.1), 2.0, mass), number)], 1e-6).upper
     assert lower < upper < 1.1 * lower
     assert trough == pytest.approx(5.73, rel=5e-3)
     assert upper < 0.55 * trough
@@ -89,8 +89,8 @@ def test_a_diurnal_log_is_far_below_its_trough():
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("\ufeffcoin, available\n0.1,5000\n0.2,7\n\n", encoding="utf-8")
-    assert availability.read(path).available.tolist() == [5000, 7]
-    assert availability.read(path).coin.tolist() == [0.1, 0.2]
+    assert rounds.read(path).available.tolist() == [5000, 7]
+    assert rounds.read(path).coin.tolist() == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        availability.read(path)
+        rounds.read(path)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_log_is_refused_by_its_line(tmp_path, text, message):
 )
 def test_lists_that_are_no_log_are_refused_by_their_row(available, coin, message):
     with pytest.raises(ValueError, match=message):
-        availability.log(available, coin)
+        rounds.log(available, coin)
 
 
 def log_of(*available, coin=0.1):
@@ -216,8 +216,8 @@ def test_a_log_is_one_event_whose_rounds_keep_their_numbers():
     run, message = log_of(900, 400, 400), cj.PureLDP(epsilon0=1.0)
     ledger = CheckInAccountant().compose(cj.to_event(run, message), 2)
     apart = CheckInAccountant()
-    for clients, rounds in ((900, 2), (400, 4)):
-        each = cj.ShuffledCheckIn(num_clients=clients, check_in_prob=0.1, num_rounds=rounds)
+    for clients, number in ((900, 2), (400, 4)):
+        each = cj.ShuffledCheckIn(num_clients=clients, check_in_prob=0.1, num_rounds=number)
         apart.compose(cj.to_event(each, message))
     for ends in (CheckInAccountant.get_epsilon, CheckInAccountant.get_lower_epsilon):
         assert ends(ledger, 1e-6) == pytest.approx(ends(apart, 1e-6), rel=1e-9)
@@ -288,7 +288,7 @@ def test_arguments_of_a_log_that_do_not_go_together(tmp_path):
     with pytest.raises(ValueError, match=r"coin=0.1: expected None with a file"):
         cj.from_availability(tmp_path / "log.csv", 0.1)
     with pytest.raises(ValueError, match="num_clients=6: expected 5"):
-        cj.AvailableCheckIn(log=availability.log([5], 0.1), num_clients=6)
+        cj.AvailableCheckIn(log=rounds.log([5], 0.1), num_clients=6)
 
 
 def test_whoever_sees_names_learns_of_a_log_what_its_coins_say():

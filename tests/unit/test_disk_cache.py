@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from checkin_jax import _compiled
-from checkin_jax.numerics import disk_cache
+from checkin_jax.numerics import two_point_laws
 
 
 class Table(NamedTuple):
@@ -28,7 +28,7 @@ def folder(monkeypatch, tmp_path):
 def counting(made: list[tuple[float, int]], wait: threading.Event | None = None):
     """A function of two numbers that notes its calls; each call of this stands for another process."""
 
-    @disk_cache.disk_cache(Table)
+    @two_point_laws.disk_cache(Table)
     def table(scale: float, size: int) -> Table:
         made.append((scale, size))
         if wait is not None:
@@ -93,19 +93,19 @@ def test_what_is_no_table_is_made_anew(folder, harm):
 def test_other_sources_or_releases_are_another_table(folder, monkeypatch):
     made = []
     counting(made)(1.0, 3)
-    monkeypatch.setattr(disk_cache, "_surroundings", lambda *_: "others")
+    monkeypatch.setattr(two_point_laws, "_surroundings", lambda *_: "others")
     counting(made)(1.0, 3)
     assert len(made) == 2
 
 
 def test_a_release_and_the_sources_are_in_the_name(monkeypatch):
     device = jax.local_devices()[0]
-    here = disk_cache._surroundings.__wrapped__(device)
+    here = two_point_laws._surroundings.__wrapped__(device)
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    assert disk_cache._surroundings.__wrapped__(device) != here
+    assert two_point_laws._surroundings.__wrapped__(device) != here
     monkeypatch.undo()
-    monkeypatch.setattr(disk_cache.importlib.metadata, "version", lambda name: "0")
-    assert disk_cache._surroundings.__wrapped__(device) != here
+    monkeypatch.setattr(two_point_laws.importlib.metadata, "version", lambda name: "0")
+    assert two_point_laws._surroundings.__wrapped__(device) != here
 
 
 def test_tables_that_nobody_reads_are_removed(folder):

@@ -7,7 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from checkin_jax.numerics.counts import poisson_binomial, pools
+from checkin_jax.accounting.bounds.unequal import pool_cover
+from checkin_jax.numerics.counts import poisson_binomial
 from checkin_jax.rates import RateLimits, Rates
 
 MASS = 45.0
@@ -114,8 +115,8 @@ def test_pools_are_stochastically_below(theta):
     members = np.minimum(rates / theta, (1 - rates) / (1 - theta))
     exact = np.array([float(v) for v in exact_law(members.tolist())])
     for pool in (
-        pools.sum_of(pools.weights(rates, theta), None, MASS),
-        pools.limited(float(members.sum()), MASS),
+        pool_cover.sum_of(pool_cover.weights(rates, theta), None, MASS),
+        pool_cover.limited(float(members.sum()), MASS),
     ):
         assert pool.masses.sum() == pytest.approx(1.0, abs=1e-12)
         for value in range(len(exact)):
@@ -123,9 +124,9 @@ def test_pools_are_stochastically_below(theta):
 
 
 def test_pools_of_equal_rates_are_all_of_them():
-    pool = pools.sum_of(pools.weights(np.full(17, 0.3), 0.3), None, MASS)
+    pool = pool_cover.sum_of(pool_cover.weights(np.full(17, 0.3), 0.3), None, MASS)
     assert pool.sizes.tolist() == [17.0]
-    assert pools.limited(0.99, MASS).sizes.tolist() == [0.0]
+    assert pool_cover.limited(0.99, MASS).sizes.tolist() == [0.0]
 
 
 def test_rates_count_clients_and_leave_one_out():

@@ -17,7 +17,7 @@ import checkin_jax as cj
 from checkin_jax._rounding import down, up
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.protocols import VIEWS
-from checkin_jax.reports import declarations, evidence, record, render, subjects
+from checkin_jax.reports import declarations, record, render, subjects
 from checkin_jax.reports.declarations import Checked, Decision, Deployment
 from checkin_jax.reports.render import words_of_pages
 
@@ -273,11 +273,12 @@ def test_a_run_has_one_name_wherever_it_lies(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "run.json").write_text("{}")
     names = [
-        evidence.identity(evidence.digests([tmp_path / x / "run.json", tmp_path / "none"])) for x in "ab"
+        declarations.identity(declarations.digests([tmp_path / x / "run.json", tmp_path / "none"]))
+        for x in "ab"
     ]
     assert names[0] == names[1]
     (tmp_path / "b" / "run.json").write_text("{ }")
-    assert evidence.identity(evidence.digests([tmp_path / "b" / "run.json"])) != names[0]
+    assert declarations.identity(declarations.digests([tmp_path / "b" / "run.json"])) != names[0]
 
 
 @pytest.mark.parametrize(
@@ -291,21 +292,21 @@ def test_a_run_has_one_name_wherever_it_lies(tmp_path):
     ],
 )
 def test_a_damaged_audit_is_refused(tmp_path, text):
-    assert evidence.audit_of(tmp_path) is None
-    (tmp_path / evidence.AUDIT).write_text(text)
+    assert declarations.audit_of(tmp_path) is None
+    (tmp_path / declarations.AUDIT).write_text(text)
     with pytest.raises(ValueError, match="damaged"):
-        evidence.audit_of(tmp_path)
+        declarations.audit_of(tmp_path)
 
 
 def test_an_audit_is_read_as_it_was_kept(tmp_path):
     finding = {"test": "many runs", "view": "local", "evidence": "none", "delta": 1e-6, "audit_lower": 0.1}
     found = {"passed": True, "confidence": 0.95, "findings": [finding | {"certified": {"epsilon": None}}]}
-    evidence.keep_audit(tmp_path, found | {"version": "0.0"})
-    kept = json.loads((tmp_path / evidence.AUDIT).read_text())
+    declarations.keep_audit(tmp_path, found | {"version": "0.0"})
+    kept = json.loads((tmp_path / declarations.AUDIT).read_text())
     day = datetime.date.fromisoformat(kept.pop("date"))
     assert abs(day - datetime.datetime.now(datetime.UTC).date()) <= datetime.timedelta(days=1)
     assert kept == found | {"version": "0.0"}
-    said = evidence.audited(evidence.audit_of(tmp_path))
+    said = declarations.audited(declarations.audit_of(tmp_path))
     assert f"on {day}: no attack proved more than is certified" in said[0]
     assert "epsilon at least 0.1, certified at most infinity, at delta 1e-06 (none)" in said[1]
 
@@ -373,7 +374,7 @@ def version_of(text):
 
 
 def test_the_version_covers_what_is_declared_but_no_decision(found):
-    files = (evidence.Digest("fleet.toml", "0"),)
+    files = (declarations.Digest("fleet.toml", "0"),)
     seen = Deployment(view="messages")
     version = version_of(built([found], files=files, deployment=seen))
     for other in (Deployment(view="aggregate"), Deployment(view="messages", tuning="on public text")):

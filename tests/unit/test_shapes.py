@@ -15,12 +15,12 @@ import pytest
 from jax import Array
 from shapes import VARIABLE, checked
 
-from checkin_jax.kernels import clones, conversions, gaussian_profile
+from checkin_jax.kernels import clones, gaussian_profile
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.messages import equal_steps, hidden_messages, one_bit_profile, staged_games
 
 KERNELS = (
-    conversions.epsilon_from_log_moments,
+    pld.epsilon_from_log_moments,
     gaussian_profile.log_delta,
     pld.side_upper,
     pld.side_lower,
@@ -89,7 +89,7 @@ def test_without_the_hook_float32_is_refused_too():
         (pld.side_upper, (knots, knots)),
         (pld.side_lower, (knots, knots[1:], knots[1:])),
         (gaussian_profile.log_delta, (knots, knots)),
-        (conversions.epsilon_from_log_moments, (knots, knots, knots[0])),
+        (pld.epsilon_from_log_moments, (knots, knots, knots[0])),
     ):
         with pytest.raises(AssertionError, match="float64"):
             inspect.unwrap(kernel)(*arguments)
@@ -108,7 +108,7 @@ def test_sides_of_other_knots_are_refused():
 @pytest.mark.usefixtures("x64")
 def test_values_never_trace_anew_and_shapes_do():
     """`chex.assert_max_traces` is the counter: one trace for any numbers, another one for another length."""
-    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(conversions.rdp_of_pure_dp), n=1))
+    kernel = jax.jit(chex.assert_max_traces(inspect.unwrap(pld.rdp_of_pure_dp), n=1))
     for epsilon in (0.1, 1.0, 3.0):
         kernel(jnp.float64(epsilon), jnp.asarray(KNOTS + 2.0))
     with pytest.raises(AssertionError, match="traced"):
@@ -119,10 +119,8 @@ def test_values_never_trace_anew_and_shapes_do():
 @pytest.mark.usefixtures("x64")
 def test_an_axis_of_one_name_has_one_length():
     with pytest.raises(Exception, match="orders"):
-        jax.jit(conversions.epsilon_from_log_moments)(jnp.ones(3) + 1.0, jnp.ones(2), jnp.float64(-1.0))
-    assert conversions.epsilon_from_log_moments(jnp.ones(3) + 1.0, jnp.ones(3), jnp.float64(-1.0)).shape == (
-        3,
-    )
+        jax.jit(pld.epsilon_from_log_moments)(jnp.ones(3) + 1.0, jnp.ones(2), jnp.float64(-1.0))
+    assert pld.epsilon_from_log_moments(jnp.ones(3) + 1.0, jnp.ones(3), jnp.float64(-1.0)).shape == (3,)
 
 
 def test_the_check_passes_numbers_of_the_host():

@@ -14,8 +14,8 @@ from stand_in import quick_account
 
 import checkin_jax as cj
 from checkin_jax import Sweep
+from checkin_jax.accounting.guarantee import without_parentheses
 from checkin_jax.accounting.interop.accountant import MixedViewsWarning
-from checkin_jax.accounting.statement import without_parentheses
 
 RUN = cj.ShuffledCheckIn(num_clients=500, check_in_prob=0.2, num_rounds=8)
 PURE, NOISE = cj.PureLDP(epsilon0=1.0), cj.Gaussian(noise_multiplier=3.0)

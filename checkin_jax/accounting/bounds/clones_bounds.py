@@ -23,7 +23,7 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws, largest_loss
 from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
-from checkin_jax.kernels.execution.blockwise import at_losses
+from checkin_jax.kernels.execution.devices import at_losses
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
 

@@ -18,7 +18,7 @@ from checkin_jax.accounting.bounds.interface import MAX_LOSS, LocalGaussian, Loc
 from checkin_jax.accounting.bounds.interface import Profile as Profile
 from checkin_jax.kernels import gaussian_profile
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts import bits
+from checkin_jax.numerics.counts import summed_noise
 from checkin_jax.numerics.counts.summed_noise import MOST_SCALES, laplace_sum
 from checkin_jax.randomizers import LabelLaws, Randomizer
 
@@ -188,7 +188,7 @@ def without_dummies(profile: Profile, clients: int, share: float) -> WithoutDumm
 def counted_bits(number: int, epsilon0: float, neg_log_tail: float) -> SummedMessages:
     """Profile of the sum of so many messages, each of independent bits, in two of which any two records differ."""
     facts = number, epsilon0, neg_log_tail
-    return SummedMessages("counts of bits", 2.0 * epsilon0, bits.two_counts, facts)
+    return SummedMessages("counts of bits", 2.0 * epsilon0, summed_noise.two_counts, facts)
 
 
 def summed_laplace(number: int, epsilon0: float) -> SummedMessages:

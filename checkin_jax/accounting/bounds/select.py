@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.interface import (
     on_grid_of,
 )
 from checkin_jax.accounting.bounds.table import Bound
-from checkin_jax.accounting.bounds.unequal.reported_rounds import reported
+from checkin_jax.accounting.bounds.unequal.populations import reported
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol

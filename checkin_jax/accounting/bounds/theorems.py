@@ -56,7 +56,7 @@ from checkin_jax.accounting.bounds.profiles import (
     profile_of,
     without_dummies,
 )
-from checkin_jax.accounting.bounds.unequal import populations
+from checkin_jax.accounting.bounds.unequal import pool_cover, populations
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
 from checkin_jax.accounting.bounds.unit_facts import Unit
@@ -76,7 +76,6 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
-from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.staged_clones import AnyMessage, Steps
 from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
 from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
@@ -382,7 +381,7 @@ def t_star_averages(unit: Unit) -> UnitBound | None:
     if alone is None or summed is None or (mu is not None and mu > MOST_HIDDEN_MU):
         return None
     if choices is not None:
-        slots, others, prob = choices.num_slots, pools.certain(choices.num_clients - 1.0), choices.prob
+        slots, others, prob = choices.num_slots, pool_cover.certain(choices.num_clients - 1.0), choices.prob
     else:
         unequal, pool = unit.protocol.unequal_averaged_slot_choices, populations.widest_pool(unit, _SIZES)
         if unequal is None or pool is None:

@@ -20,10 +20,17 @@ from checkin_jax.accounting.bounds.interface import (
     revealed,
 )
 from checkin_jax.accounting.composition import local_view, search
-from checkin_jax.accounting.composition.bracket import Bracket, ordered
-from checkin_jax.accounting.composition.laws import law_below, laws_above, laws_of_some, side_below
-from checkin_jax.accounting.composition.search import MOST_LOSSES, SHRINK, Found, Search
-from checkin_jax.accounting.composition.single import single
+from checkin_jax.accounting.composition.bracket import Bracket, ordered, single
+from checkin_jax.accounting.composition.search import (
+    MOST_LOSSES,
+    SHRINK,
+    Found,
+    Search,
+    law_below,
+    laws_above,
+    laws_of_some,
+    side_below,
+)
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.composition.composed_contour import Composed

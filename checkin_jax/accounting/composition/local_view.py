@@ -14,11 +14,10 @@ import numpy as np
 import scipy
 
 from checkin_jax.accounting.bounds.interface import Exact, LocalGaussian, LocalPureLDP, UnitBound
-from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.composition.single import refine
+from checkin_jax.accounting.composition.bracket import Bracket, refine
 from checkin_jax.kernels import FLUSHED, binomial, gaussian_profile, host
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.execution.backend import quietly
-from checkin_jax.numerics import randomized_response
 
 METHOD = "mixture over the number of messages"
 # Sizes for the number of values of the number of messages (each compiles once); more are composed like other units.
@@ -57,6 +56,47 @@ def _counts(rate: float, count: int, neg_log_tail: float) -> _Counts | None:
     number, upper, lower = (np.asarray(part) for part in (cut.first, cut.mass_upper, cut.mass_lower))
     known = (upper > 0) & (np.asarray(cut.last) == number)
     return _Counts(number[known], upper[known], lower[known], float(cut.tail))
+
+
+# Relative error of masses and profiles, with a wide margin.
+RESPONSE_ROUNDING = 1e-9
+
+
+def response_law(epsilon0: float, number: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Masses of the loss s eps0 of K randomized responses, s = 1, ..., largest K, with relative error
+    `RESPONSE_ROUNDING`.
+
+    number, mass: whole values of K, from 0 on without gaps, and their masses. At most 2^11 steps of three
+    roundings each; no cancellation. Masses below the least float64 are lost.
+    """
+    most = int(number[-1])
+    kept, flipped = 1.0 / (1.0 + np.exp(-epsilon0)), np.exp(-epsilon0) / (1.0 + np.exp(-epsilon0))
+    # s = -most .. most. Rows alternate between even and odd s.
+    walk = np.zeros(2 * most + 1)
+    walk[most] = 1.0
+    law = mass[0] * walk
+    for weight in mass[1:]:
+        following = np.zeros_like(walk)
+        following[1:] = kept * walk[:-1]
+        following[:-1] += flipped * walk[1:]
+        walk = following
+        law += weight * walk
+    return law[most + 1 :]
+
+
+def response_profile(epsilon0: float, law: np.ndarray, loss: np.ndarray, upper: bool) -> np.ndarray:
+    """sum_s law_s (1 - e^{loss - s eps0})_+ at losses >= 0 in nats, rounded up if `upper`, else down;
+    [losses].
+    """
+    at = epsilon0 * np.arange(1.0, law.size + 1.0)
+    away = 8.0 * UNIT * at
+    gap = at[None, :] - np.asarray(loss)[:, None] + (away if upper else -away)[None, :]
+    value = -np.expm1(-np.maximum(gap, 0.0)) @ law
+    return (
+        value * (1.0 + RESPONSE_ROUNDING) + FLUSHED
+        if upper
+        else np.maximum(value * (1.0 - RESPONSE_ROUNDING) - FLUSHED, 0.0)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,15 +153,15 @@ def _response(one: LocalPureLDP, count: int, neg_log_tail: float) -> ComposedPro
     first = int(counts.number[0])
     number = np.arange(counts.number[-1] + 1.0)
     upper, lower = (
-        randomized_response.response_law(one.epsilon0, number, np.concatenate([np.zeros(first), each]))
+        response_law(one.epsilon0, number, np.concatenate([np.zeros(first), each]))
         for each in (counts.upper, counts.lower)
     )
 
     def above(loss: np.ndarray) -> np.ndarray:
-        return randomized_response.response_profile(one.epsilon0, upper, loss, True) + counts.tail
+        return response_profile(one.epsilon0, upper, loss, True) + counts.tail
 
     def below(loss: np.ndarray) -> np.ndarray:
-        return randomized_response.response_profile(one.epsilon0, lower, loss, False)
+        return response_profile(one.epsilon0, lower, loss, False)
 
     return ComposedProfile(above, below, one.epsilon0 * float(number[-1]) * (1.0 + 1e-12))
 

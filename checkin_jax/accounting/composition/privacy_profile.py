@@ -15,8 +15,7 @@ import numpy as np
 
 from checkin_jax.accounting.bounds.interface import MAX_LOSS, Exact, UnitBound, Witness, upper_sides
 from checkin_jax.accounting.composition import compose, local_view
-from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.composition.single import refine
+from checkin_jax.accounting.composition.bracket import Bracket, refine
 from checkin_jax.kernels import host
 from checkin_jax.kernels.composition import composed_contour
 from checkin_jax.kernels.composition.composed_contour import Composed

@@ -25,7 +25,6 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from checkin_jax import _validate
 from checkin_jax._rounding import counted
 from checkin_jax._suggest import named
-from checkin_jax.accounting import statement
 from checkin_jax.accounting.account import MIN_DELTA, once, warnings_of
 from checkin_jax.accounting.attack import AttackTerms, attack_terms
 from checkin_jax.accounting.bounds.interface import Exact, UnitBound, neg_log_tail
@@ -41,18 +40,19 @@ from checkin_jax.accounting.bounds.select import (
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import assumptions, relation_of
-from checkin_jax.accounting.interop import central, ledger_entries
+from checkin_jax.accounting.guarantee import assumptions, html_table, relation_of
+from checkin_jax.accounting.interop import central, ledger_file
 from checkin_jax.accounting.interop.composed_guarantee import (
     SETTLED,
     LedgerGuarantee,
     composed_words,
     notes_of,
 )
-from checkin_jax.accounting.interop.dp_accounting_pld import composed_pld, grid_of
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
     ProtocolUnit,
+    composed_pld,
+    grid_of,
     joined,
     to_event,
     to_unit,
@@ -61,7 +61,7 @@ from checkin_jax.accounting.interop.events import (
 from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE, CheckInProtocol
-from checkin_jax.protocols.availability import MAX_LOG_ROUNDS
+from checkin_jax.protocols.rounds import MAX_LOG_ROUNDS
 from checkin_jax.randomizers import Randomizer
 
 
@@ -336,7 +336,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def _repr_html_(self) -> str:
         rows = [("composed", each) for each in self._composed]
-        return statement.table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
+        return html_table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
     def get_delta(self, target_epsilon: float) -> float:
@@ -434,7 +434,7 @@ class CheckInAccountant(PrivacyAccountant):
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain values (JSON), under a schema version."""
-        return ledger_entries.save(
+        return ledger_file.save_state(
             self._counts, self._central, self._non_private, self.neighboring_relation.name
         )
 
@@ -445,7 +445,7 @@ class CheckInAccountant(PrivacyAccountant):
           ValueError, TypeError: another schema version, relation or unknown field, or an event without a bound; the
             accountant is then unchanged.
         """
-        counts, others, non_private = ledger_entries.load(state, self.neighboring_relation.name)
+        counts, others, non_private = ledger_file.load_state(state, self.neighboring_relation.name)
         fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
         for event, count in (*counts.items(), *others.items()):
             try:

@@ -42,13 +42,14 @@ from checkin_jax.accounting.bounds.windows.one_of_slots import (
 )
 from checkin_jax.accounting.composition import privacy_profile
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.interop.central_bounds import LEAST_RATE, noise_of
 from checkin_jax.accounting.interop.central_mechanisms import (
+    LEAST_RATE,
     GaussianNoise,
     Noise,
     Opposite,
     Sampled,
     SampledReplaced,
+    noise_of,
     sampled_sides,
 )
 from checkin_jax.kernels import ROUNDING, binomial

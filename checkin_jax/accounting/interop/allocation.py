@@ -21,7 +21,7 @@ from checkin_jax.accounting.interop.allocated_epochs import (
     RandomAllocationDpEvent,
     UnfinishedAllocationDpEvent,
 )
-from checkin_jax.accounting.interop.central_bounds import LEAST_RATE
+from checkin_jax.accounting.interop.central_mechanisms import LEAST_RATE
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE

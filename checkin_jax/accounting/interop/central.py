@@ -12,7 +12,7 @@ from dp_accounting import DpEvent
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.interop import allocated_epochs
-from checkin_jax.accounting.interop.central_bounds import KINDS, bound_of
+from checkin_jax.accounting.interop.central_mechanisms import KINDS, bound_of
 
 _KINDS: dict[str, type[DpEvent]] = {
     kind.__name__: kind

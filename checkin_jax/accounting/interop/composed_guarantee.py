@@ -12,9 +12,9 @@ from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
+from checkin_jax.accounting.guarantee import StatedGuarantee
 from checkin_jax.accounting.interop import central
 from checkin_jax.accounting.interop.events import ProtocolUnit
-from checkin_jax.accounting.statement import StatedGuarantee
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import Randomizer
 

@@ -1,4 +1,4 @@
-"""Ledger files: one JSON object a line, appended and never changed.
+"""The state of an accountant as plain data, and ledger files: one JSON object a line, appended and never changed.
 
 The first line has the schema and the neighboring relation. Every further line is an entry, the removal of an entry, or
 the target. Each line ends with the SHA-256 of itself and of the previous hash, so that changed, lost or moved lines are
@@ -8,26 +8,107 @@ addition.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from dp_accounting import DpEvent
 
 from checkin_jax import _validate
 from checkin_jax._files import appending, naming, object_of, replacing
 from checkin_jax._rounding import counted
+from checkin_jax._serialize import from_plain, to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.bounds.select import has_identical_units
-from checkin_jax.accounting.interop import ledger_entries as ledger
+from checkin_jax.accounting.interop import central
 from checkin_jax.accounting.interop.composed_guarantee import in_words
-from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit
-from checkin_jax.protocols import MAX_ROUNDS, CheckInProtocol
+from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit, unit_event
+from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
+
+# Raised whenever the meaning of a saved field changes; other versions are refused.
+STATE_SCHEMA = 3
+
+
+def plain_run(unit: ProtocolUnit, count: int) -> dict[str, Any]:
+    """A run as plain values, for JSON: its unit, and the number of its repetitions."""
+    described = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
+    return {**described, "view": unit.view, "count": count}
+
+
+def state_of(
+    runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], non_private: bool, relation: str
+) -> dict[str, Any]:
+    """A ledger as plain values: its entries of check-ins, and of other events."""
+    named = {"schema": STATE_SCHEMA, "version": __version__, "neighboring_relation": relation}
+    return {**named, "non_private": non_private, "ledger": runs, "central": others}
+
+
+def save_state(
+    counts: Mapping[CheckInDpEvent, int],
+    others: Mapping[DpEvent, int],
+    non_private: bool,
+    neighboring_relation: str,
+) -> dict[str, Any]:
+    """The ledger as plain values, for JSON."""
+    runs = [plain_run(to_unit(event), count) for event, count in counts.items()]
+    more = [{"event": central.to_plain(event), "count": count} for event, count in others.items()]
+    return state_of(runs, more, non_private, neighboring_relation)
+
+
+def load_state(
+    state: Mapping[str, Any], neighboring_relation: str
+) -> tuple[dict[CheckInDpEvent, int], dict[DpEvent, int], bool]:
+    """(counts, counts of central events, non_private) from `save_state`'s values; nothing is guessed.
+
+    Raises:
+      ValueError, TypeError: another schema version or neighboring relation, a missing or unknown field, or a value
+        out of its range.
+    """
+    if not isinstance(state, Mapping):
+        raise _validate.type_error("a mapping made by state_dict", state=state)
+    wanted = {"schema", "version", "neighboring_relation", "non_private", "ledger", "central"}
+    if set(state) != wanted:
+        raise ValueError(f"state with keys {sorted(map(str, state))}: expected {sorted(wanted)}")
+    if type(state["schema"]) is not int or state["schema"] != STATE_SCHEMA:
+        raise _validate.error(
+            f"{STATE_SCHEMA}; saved by version {state['version']!r}", schema=state["schema"]
+        )
+    if state["neighboring_relation"] != neighboring_relation:
+        raise _validate.error(f"{neighboring_relation!r}", neighboring_relation=state["neighboring_relation"])
+    if not isinstance(state["non_private"], bool):
+        raise _validate.type_error("True or False", non_private=state["non_private"])
+    for name in ("ledger", "central"):
+        if not isinstance(state[name], list):
+            raise TypeError(f"{name}={_validate.shown(state[name])}: expected a list of entries")
+    counts, others = collections.Counter[CheckInDpEvent](), collections.Counter[DpEvent]()
+    for run in state["ledger"]:
+        expected = {"protocol", "randomizer", "view", "count"}
+        if not isinstance(run, Mapping) or set(run) != expected:
+            keys = sorted(map(str, run)) if isinstance(run, Mapping) else run
+            raise ValueError(f"ledger entry {_validate.shown(keys)}: expected {sorted(expected)}")
+        view = _validate.choice(VIEWS, view=run["view"])
+        # Fields that did not exist when the entry was written have their defaults, which change nothing.
+        protocol = from_plain(run["protocol"], CheckInProtocol, complete=False)
+        randomizer = from_plain(run["randomizer"], Randomizer, complete=False)
+        event = unit_event(protocol, randomizer, view)
+        if event.protocol != protocol:
+            raise _validate.error("a single unit; `count` says how many", protocol=run["protocol"])
+        counts[event] += _validate.integer(1, MAX_ROUNDS, count=run["count"])
+    for other in state["central"]:
+        if not isinstance(other, Mapping) or set(other) != {"event", "count"}:
+            raise ValueError(f"central entry {_validate.shown(other)}: expected ['count', 'event']")
+        event = central.from_plain(other["event"])
+        others[event] += _validate.integer(1, MAX_ROUNDS, count=other["count"])
+    return counts, others, state["non_private"]
+
 
 # Raised whenever the meaning of a line changes; other versions are refused. Schema 3 is that of `state_dict`.
 SCHEMA = 4
@@ -76,7 +157,7 @@ class Entry:
     @property
     def unit(self) -> tuple[ProtocolUnit, int] | None:
         """(unit, number of compositions) of check-ins; None for other events."""
-        counts, _, _ = ledger.load(_state([self], _REPLACE), _REPLACE)
+        counts, _, _ = load_state(_state([self], _REPLACE), _REPLACE)
         return next(((to_unit(event), count) for event, count in counts.items()), None)
 
     @property
@@ -246,7 +327,7 @@ def add(
       ValueError: another relation or target than the file's; no date; or as `read`.
       BlockingIOError: another process held the lock too long. OSError: the file cannot be written.
     """
-    ran, day = ledger.entry(to_unit(event), count), today() if on is None else _validate.day(on=on)
+    ran, day = plain_run(to_unit(event), count), today() if on is None else _validate.day(on=on)
     kept = {"on": day, "note": note, "by": by, "added": today(), "ran": ran}
     earlier: Entry | None = None
 
@@ -349,7 +430,7 @@ def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:
     """State of an accountant with these entries."""
     ran = [each.ran for each in entries]
     runs, others = ([each for each in ran if name in each] for name in ("protocol", "event"))
-    return ledger.state_of(runs, others, not all(ran), relation)
+    return state_of(runs, others, not all(ran), relation)
 
 
 def _canonical(line: Mapping[str, Any]) -> str:
@@ -392,7 +473,7 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}: line {number}: damaged: {error}") from error
     try:
-        ledger.load(_state(found.entries, found.neighboring_relation), found.neighboring_relation)
+        load_state(_state(found.entries, found.neighboring_relation), found.neighboring_relation)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
     return found, _Tail(len(content) - len(rest), last)
@@ -451,7 +532,7 @@ def _saved_accountant(path: Path, content: bytes) -> Ledger:
             f"{' or '.join(RELATIONS.values())}"
         )
     try:
-        ledger.load(state, relation)
+        load_state(state, relation)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: no ledger: {error}") from error
     ran = [*state["ledger"], *state["central"], *([{}] if state["non_private"] else ())]

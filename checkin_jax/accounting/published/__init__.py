@@ -7,6 +7,7 @@ run.
 from checkin_jax.accounting.published.approximate import approach_1 as approach_1
 from checkin_jax.accounting.published.approximate import approach_2 as approach_2
 from checkin_jax.accounting.published.approximate import baseline as baseline
+from checkin_jax.accounting.published.approximate import lemma_3 as lemma_3
 from checkin_jax.accounting.published.approximate import shuffle_epsilon as shuffle_epsilon
 from checkin_jax.accounting.published.composition import epsilon as epsilon
 from checkin_jax.accounting.published.composition import pure_rdp as pure_rdp
@@ -14,9 +15,6 @@ from checkin_jax.accounting.published.composition import repeated as repeated
 from checkin_jax.accounting.published.composition import strong as strong
 from checkin_jax.accounting.published.composition import strong_composition as strong_composition
 from checkin_jax.accounting.published.formula import PublishedBound as PublishedBound
-from checkin_jax.accounting.published.least_divergence import lemma_3 as lemma_3
-from checkin_jax.accounting.published.lower import theorem_3 as theorem_3
-from checkin_jax.accounting.published.lower import theorem_3_sharper as theorem_3_sharper
 from checkin_jax.accounting.published.one_shuffle import clones_2021 as clones_2021
 from checkin_jax.accounting.published.one_shuffle import clones_2023 as clones_2023
 from checkin_jax.accounting.published.one_shuffle import privacy_blanket as privacy_blanket
@@ -28,6 +26,8 @@ from checkin_jax.accounting.published.shuffled import theorem_1_fixed_weight as 
 from checkin_jax.accounting.published.shuffled import theorem_1_smaller as theorem_1_smaller
 from checkin_jax.accounting.published.shuffled import theorem_2 as theorem_2
 from checkin_jax.accounting.published.shuffled import theorem_2_repaired as theorem_2_repaired
+from checkin_jax.accounting.published.shuffled import theorem_3 as theorem_3
+from checkin_jax.accounting.published.shuffled import theorem_3_sharper as theorem_3_sharper
 from checkin_jax.accounting.published.slot_theorems import Corollary33 as Corollary33
 from checkin_jax.accounting.published.slot_theorems import approximate_ldp as approximate_ldp
 from checkin_jax.accounting.published.slot_theorems import averaged_updates as averaged_updates

@@ -1,4 +1,4 @@
-"""[SCI]'s bounds by approximate DP: valid ingredients, and invalid bounds that use Lemma 3.
+"""[SCI]'s bounds by approximate DP: valid ingredients, Lemma 3, and invalid bounds that use it.
 
 View "messages", replace-one. Arguments broadcast; Renyi divergences have one more axis, the orders.
 """
@@ -16,12 +16,111 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import ArrayLike
 
-from checkin_jax.accounting.published import counts, formula, least_divergence
+from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.composition import series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
+
+NOT_A_BOUND = (
+    "Lemma 3 is the MINIMUM Renyi divergence of pairs with this (epsilon, delta), not a bound on all of them: "
+    "a (0, delta)-DP mechanism can have infinite Renyi divergence"
+)
+_GOLDEN = 0.5 * (5.0**0.5 - 1.0)
+# The width of the search, at most 700 nats, times 0.618^90 is below 1e-15.
+_STEPS = 90
+
+
+def _log_divergence_term(log_ratio: Array, order: Array) -> Array:
+    """log(t^lam - 1 - lam (t - 1)) for t = e^log_ratio; by a series where the difference cancels."""
+    v = jnp.expm1(log_ratio)
+    y = order * log_ratio
+    near = jnp.abs(order * v) < 1e-4
+    series_ = 0.5 * order * (order - 1.0) * v * v
+    series_ = series_ * (1.0 + (order - 2.0) * v / 3.0 * (1.0 + 0.25 * (order - 3.0) * v))
+    large = y > 30.0
+    middle = jnp.expm1(jnp.minimum(y, 30.0)) - order * jnp.minimum(v, 1e30)
+    # For large y: (1 + lam v) e^-y with v = e^log_ratio - 1.
+    tail = (1.0 - order) * jnp.exp(-y) + order * jnp.exp(log_ratio - y)
+    value = jnp.log(jnp.where(near, series_, jnp.where(large | (middle <= 0), 1.0, middle)))
+    return jnp.where(large, y + log1p(-jnp.where(large, tail, 0.0)), value)
+
+
+@jax.jit
+def log_least_excess(epsilon: Array, delta: Array, orders: Array) -> Array:
+    """log(A - 1) of Lemma 3's minimum, at broadcast scalars; -inf at delta = 0, inf at delta >= 1.
+
+    The minimum over pairs P = (r, 1-r), Q = (q, 1-q) with r - e^eps q = delta, convex in r, by golden section in
+    log(r - delta). A - 1 is a sum of two nonnegative terms, so nothing cancels.
+    """
+    epsilon, delta, orders = jnp.broadcast_arrays(epsilon, delta, orders)
+    proper = (delta > 0) & (delta < 1)
+    d = jnp.where(proper, delta, 0.5)
+
+    def excess(u: Array) -> Array:
+        s = jnp.exp(u)
+        q_rest = 1.0 - s * jnp.exp(-epsilon)
+        gap = (d - s * jnp.expm1(-epsilon)) / q_rest
+        up = u - epsilon + _log_divergence_term(log1p(d / s) + epsilon, orders)
+        down = jnp.log(q_rest) + _log_divergence_term(log1p(-jnp.minimum(gap, 1.0)), orders)
+        return jnp.logaddexp(up, jnp.where(jnp.isnan(down), -jnp.inf, down))
+
+    # (lam - 1) delta is the minimum of the first term alone; the second falls with r.
+    low = jnp.log(d) - 1.0
+    high = log1p(-d)
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+
+    def halve(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        low, high, left, right, at_left, at_right = state
+        go_left = at_left <= at_right
+        low, high = jnp.where(go_left, low, left), jnp.where(go_left, right, high)
+        probe = jnp.where(go_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+        at_probe = excess(probe)
+        kept, at_kept = jnp.where(go_left, left, right), jnp.where(go_left, at_left, at_right)
+        return (
+            low,
+            high,
+            jnp.where(go_left, probe, kept),
+            jnp.where(go_left, kept, probe),
+            jnp.where(go_left, at_probe, at_kept),
+            jnp.where(go_left, at_kept, at_probe),
+        )
+
+    at_left, at_right = jax.vmap(excess)(jnp.stack([left, right]))
+    state = (low, high, left, right, at_left, at_right)
+    state = jax.lax.fori_loop(0, _STEPS, halve, state)
+    value = jnp.minimum(state[4], state[5])
+    return jnp.where(proper, value, jnp.where(delta >= 1.0, jnp.inf, -jnp.inf))
+
+
+def lemma_3(epsilon: ArrayLike, delta: ArrayLike, orders: ArrayLike) -> PublishedBound:
+    """[SCI] Lemma 3: the least Renyi divergence of pairs with (epsilon, delta), printed as if it were the largest.
+
+    epsilon + log(min_{delta<r<1} r^lam (r-delta)^(1-lam) + (1-r)^lam (e^eps - r + delta)^(1-lam)) / (lam - 1). Not a
+    valid conversion. Relative error below 1e-11.
+
+    Args:
+      epsilon: 0 to 690 nats. delta: in [0, 1). orders: real orders in [2, 4096], shape [orders].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    e, d = formula.reals(0, 690, epsilon=epsilon), formula.reals(0, 1, "[)", delta=delta)
+    e, d = formula.arguments(epsilon=e, inner_delta=d)
+    lam = formula.real_orders(2.0, formula.MAX_ORDER, orders)
+    with float64():
+        log_excess = np.asarray(log_least_excess(host(e[..., None]), host(d[..., None]), host(lam)))
+    value = np.logaddexp(0.0, log_excess) / (lam - 1)
+    return PublishedBound(
+        value=value,
+        label="Lemma 3",
+        source=formula.SCI,
+        quantity="Renyi divergence, nats",
+        validity="invalid",
+        reason=NOT_A_BOUND,
+    )
+
 
 _WINDOWS = (256,)
 
@@ -133,7 +232,7 @@ def _approach(
     corners = _corners(*map(host, setting), size=size, sample_first=sample_first)
     given = (host(np.ravel(column)[:, None]) for column in (corners.epsilon, corners.delta))
     orders = tab.orders if sample_first else tab.degrees
-    log_excess = least_divergence.log_least_excess(*given, host(orders[None, :]))
+    log_excess = log_least_excess(*given, host(orders[None, :]))
     return np.asarray(_over_runs(corners, log_excess, tab, sample_first=sample_first))
 
 
@@ -154,7 +253,7 @@ def _approaches(
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
-        for (size, _), index in counts.grouped(columns[0], columns[1], _WINDOWS).items():
+        for (size, _), index in formula.grouped(columns[0], columns[1], _WINDOWS).items():
             for i in index:
                 setting = [column[i] for column in columns]
                 found = _approach(setting, tab, size=size, sample_first=sample_first)
@@ -165,7 +264,7 @@ def _approaches(
         upper,
         "Approach 2" if sample_first else "Approach 1",
         validity="invalid",
-        reason=least_divergence.NOT_A_BOUND,
+        reason=NOT_A_BOUND,
         truncation_error=np.where(finite, upper - np.where(finite, lower, 0.0), np.inf),
     )
 
@@ -236,17 +335,15 @@ def baseline(
     share = most_messages(n, gamma, tail) / n
     with float64():
         epsilon, delta = (np.asarray(v) for v in _sampled(host(e0), host(d0), host(share)))
-    bound = least_divergence.lemma_3(
-        epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders)
-    )
-    return formula.renyi(bound.value, "Baseline", validity="invalid", reason=least_divergence.NOT_A_BOUND)
+    bound = lemma_3(epsilon, np.minimum(delta + tail, np.nextafter(1.0, 0.0)), formula.whole_orders(orders))
+    return formula.renyi(bound.value, "Baseline", validity="invalid", reason=NOT_A_BOUND)
 
 
 def most_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) > l] <= tail, by Bernstein, rounded up; host arrays."""
-    return np.minimum(np.ceil(n * gamma + counts.bernstein_radius(n, gamma, -np.log(tail))), n)
+    return np.minimum(np.ceil(n * gamma + formula.bernstein_radius(n, gamma, -np.log(tail))), n)
 
 
 def least_messages(n: np.ndarray, gamma: np.ndarray, tail: np.ndarray) -> np.ndarray:
     """l with P[Bin(n, gamma) < l] <= tail, by Bernstein, rounded down; host arrays."""
-    return np.maximum(np.floor(n * gamma - counts.bernstein_radius(n, gamma, -np.log(tail))), 0.0)
+    return np.maximum(np.floor(n * gamma - formula.bernstein_radius(n, gamma, -np.log(tail))), 0.0)

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import approximate, formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels import conversions, host
+from checkin_jax.kernels import host
+from checkin_jax.kernels.composition import pld
 from checkin_jax.kernels.execution.devices import float64
 
 
@@ -52,7 +53,7 @@ def epsilon_and_order(
     moments = rounds * bound.value * (lam - 1)
     with float64():
         arrays = map(host, np.broadcast_arrays(lam, moments, log_delta))
-        by_order = np.asarray(conversions.epsilon_from_log_moments(*arrays))
+        by_order = np.asarray(pld.epsilon_from_log_moments(*arrays))
     best = np.argmin(by_order, axis=-1)[..., None]
     slack = np.broadcast_to(rounds * bound.truncation_error, by_order.shape)
     found = dataclasses.replace(
@@ -89,7 +90,7 @@ def pure_rdp(epsilon: ArrayLike, orders: ArrayLike) -> PublishedBound:
     )
 
 
-_rdp_of_pure_dp = jax.jit(conversions.rdp_of_pure_dp)
+_rdp_of_pure_dp = jax.jit(pld.rdp_of_pure_dp)
 
 
 def strong(epsilon: ArrayLike, num_rounds: ArrayLike, slack: ArrayLike) -> np.ndarray:

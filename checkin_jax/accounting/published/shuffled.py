@@ -1,4 +1,4 @@
-"""Shuffled check-in as published [SCI]: Theorem 1 with Lemma 4, Theorem 2, and repairs of Theorem 2.
+"""Shuffled check-in as published [SCI]: Theorem 1 with Lemma 4, Theorem 2 and its repairs, and lower bounds, Theorem 3.
 
 View "messages" (an untrusted aggregator behind a trusted shuffler), replace-one, one round. Renyi divergences are in
 nats and add up over rounds. Arguments broadcast; values have the broadcast shape and one more axis, the orders.
@@ -15,10 +15,10 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from checkin_jax import _validate
-from checkin_jax.accounting.published import counts, formula
+from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
-from checkin_jax.kernels import binomial, conversions
-from checkin_jax.kernels.composition import series
+from checkin_jax.kernels import binomial
+from checkin_jax.kernels.composition import pld, series
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.devices import float64
 
@@ -48,12 +48,12 @@ def _summed(
     ends = np.empty((2, len(columns[0]), len(checked)))
     with float64():
         tab = series.table(checked)
-        for (size, single), index in counts.grouped(columns[0], columns[1], windows).items():
+        for (size, single), index in formula.grouped(columns[0], columns[1], windows).items():
             ready = functools.partial(
                 series.over_settings, ends_of=ends_of, size=size, single=single, **static
             )
             group = [column[index] for column in columns]
-            upper, lower = counts.in_batches(ready, group, tab)
+            upper, lower = formula.in_batches(ready, group, tab)
             ends[0, index], ends[1, index] = upper[:, : len(checked)], lower[:, : len(checked)]
     upper, lower = ends.reshape(2, *shape, len(checked))
     finite = np.isfinite(upper)
@@ -82,7 +82,7 @@ def lemma_4(
     checked = formula.whole_orders(orders)
     with float64():
         columns = [each.ravel() for each in (k, n, e0)]
-        (value,) = counts.in_batches(series.lemma_4, columns, series.table(checked))
+        (value,) = formula.in_batches(series.lemma_4, columns, series.table(checked))
     return formula.renyi(
         value[:, : len(checked)].reshape(*k.shape, len(checked)), "Lemma 4", f"{formula.SCI}; {formula.GDD}"
     )
@@ -94,7 +94,7 @@ def theorem_1(
     epsilon0: ArrayLike,
     orders: ArrayLike,
     *,
-    most_values: int = counts.WINDOWS[-1],
+    most_values: int = formula.WINDOWS[-1],
     truncation: bool = True,
 ) -> PublishedBound:
     """[SCI] Theorem 1 with Lemma 4: log sum_k P[K=k] A_k / (lam - 1), the conditional weight being k/n.
@@ -114,8 +114,8 @@ def theorem_1(
       ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
     """
     _validate.flag(truncation=truncation)
-    _validate.integer(0, counts.WINDOWS[-1], most_values=most_values)
-    windows = tuple(size for size in counts.WINDOWS if size <= most_values)
+    _validate.integer(0, formula.WINDOWS[-1], most_values=most_values)
+    windows = tuple(size for size in formula.WINDOWS if size <= most_values)
     setting = num_clients, rate, epsilon0, orders, windows
     value, error = _summed(series.lemma_4_ends, *setting, option=False, lower=truncation)
     return formula.renyi(value, "Theorem 1 with Lemma 4", truncation_error=error)
@@ -125,7 +125,7 @@ def theorem_1_fixed_weight(
     num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
 ) -> PublishedBound:
     """`theorem_1` with the weight gamma in place of k/n, as the proof of Theorem 2 has it. Not a bound."""
-    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS
+    setting = num_clients, rate, epsilon0, orders, formula.WINDOWS
     value, error = _summed(series.lemma_4_ends, *setting, option=True)
     return formula.renyi(
         value, "Theorem 1 with weight gamma", validity="invalid", reason=_FIXED_WEIGHT, truncation_error=error
@@ -139,7 +139,7 @@ def subsampling_only(
 
     Arguments, rounding and errors as `theorem_1`.
     """
-    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS
+    setting = num_clients, rate, epsilon0, orders, formula.WINDOWS
     value, error = _summed(series.subsampling_ends, *setting, option=False)
     return formula.renyi(
         value, "Theorem 1, subsampling only", f"{formula.SCI}; {formula.BBG}", truncation_error=error
@@ -160,7 +160,7 @@ def theorem_1_smaller(
     Single k up to 4,096 values. Arguments, rounding and errors as `theorem_1`; cost O(window x orders x order).
     """
     _validate.flag(truncation=truncation)
-    setting = num_clients, rate, epsilon0, orders, counts.WINDOWS[:2]
+    setting = num_clients, rate, epsilon0, orders, formula.WINDOWS[:2]
     value, error = _summed(series.subsampling_ends, *setting, option=True, lower=truncation)
     return formula.renyi(
         value,
@@ -177,9 +177,9 @@ def _theorem_2(n: Array, gamma: Array, epsilon0: Array, spread: Array, tab: seri
         mean = n * gamma
         chernoff = -0.5 * spread * spread * mean
         least = jnp.floor((1.0 - spread) * mean / (2.0 * big)) + 1.0
-        log_x = jnp.log(gamma) + conversions.log_expm1(2.0 * epsilon0) - epsilon0
+        log_x = jnp.log(gamma) + pld.log_expm1(2.0 * epsilon0) - epsilon0
         half = 0.5 * tab.degrees
-        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + conversions.log_expm1(epsilon0)) - epsilon0
+        first = jnp.log(4.0) + 2.0 * (jnp.log(gamma) + pld.log_expm1(epsilon0)) - epsilon0
         terms = tab.log_gamma + half * (2.0 * log_x + jnp.log(2.0))
         terms = jnp.where(tab.degrees == 2.0, first, terms)
         terms = terms + jnp.logaddexp(chernoff, -half * jnp.log(least))
@@ -213,7 +213,7 @@ def theorem_2(
     columns = [each.ravel() for each in given]
     checked = formula.whole_orders(orders)
     with float64():
-        (value,) = counts.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
+        (value,) = formula.in_batches(_theorem_2, columns, series.table(checked), sizes=(1, 64, 8192))
     return formula.renyi(
         value[:, : len(checked)].reshape(*given[0].shape, len(checked)),
         "Theorem 2",
@@ -234,11 +234,11 @@ def _repaired(
             return jnp.minimum(jax.nn.logsumexp(jnp.where(where, r.log_upper, -jnp.inf)), 0.0)
 
         masses = (log_mass(r.first <= k1), log_mass((r.last > k1) & (r.first <= k2)), log_mass(r.last > k2))
-        sampled = conversions.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
+        sampled = pld.pure_excess(log1p(k1 / n * jnp.expm1(epsilon0)), tab.orders)
         moments = (
             sampled,
             series.subsampled_shuffle(k1 + 1.0, k2, n, epsilon0, tab),
-            conversions.pure_excess(epsilon0, tab.orders),
+            pld.pure_excess(epsilon0, tab.orders),
         )
         total = functools.reduce(jnp.logaddexp, (m + x for m, x in zip(masses, moments)))
         return series.renyi_above(total, tab)
@@ -265,17 +265,66 @@ def theorem_2_repaired(
     best = np.full((n.size, len(checked)), np.inf)
     with float64():
         tab = series.table(checked)
-        for (size, _), index in counts.grouped(n, gamma, counts.WINDOWS).items():
+        for (size, _), index in formula.grouped(n, gamma, formula.WINDOWS).items():
             ready = functools.partial(_repaired, size=size)
             group = [column[index] for column in columns]
             for mass in _RADII:
-                mean, radius = n[index] * gamma[index], counts.bernstein_radius(n[index], gamma[index], mass)
+                mean, radius = n[index] * gamma[index], formula.bernstein_radius(n[index], gamma[index], mass)
                 k2 = np.clip(np.ceil(mean + radius), 1, n[index])
                 k1 = np.clip(np.floor(mean - radius), 0, k2 - 1)
-                (value,) = counts.in_batches(ready, [*group, k1, k2], tab)
+                (value,) = formula.in_batches(ready, [*group, k1, k2], tab)
                 best[index] = np.minimum(best[index], value[:, : len(checked)])
     return formula.renyi(
         best.reshape(*given[0].shape, len(checked)),
         "Theorem 2, repaired",
         reason="three ranges of k instead of Lemma 5",
     )
+
+
+def theorem_3(
+    num_clients: ArrayLike,
+    rate: ArrayLike,
+    epsilon0: ArrayLike,
+    orders: ArrayLike,
+    *,
+    spread: ArrayLike = 0.5,
+) -> PublishedBound:
+    """[SCI] Theorem 3, a LOWER bound at whole orders: no bound for all eps0-LDP randomizers is below it.
+
+    A >= 1 + (1 - exp(-D^2 n gamma/(2 + D))) C(lam, 2) gamma^2 (E-1)^2 / ((1 + D) n gamma E). Rounded down.
+
+    Args:
+      num_clients, rate, epsilon0, orders: as `theorem_1`.
+      spread: D in (0, 1].
+
+    Raises:
+      ValueError, TypeError: an argument outside its range, or shapes that do not broadcast.
+    """
+    spreads = formula.reals(0, 1, "(]", spread=spread)
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0, spread=spreads)
+    n, gamma, e0, d = (each[..., None] for each in given)
+    likely = -np.expm1(-d * d * n * gamma / (2 + d))
+    value = _lower(likely * gamma / ((1 + d) * n), e0, orders)
+    return formula.renyi(value, "Theorem 3", direction="lower")
+
+
+def theorem_3_sharper(
+    num_clients: ArrayLike, rate: ArrayLike, epsilon0: ArrayLike, orders: ArrayLike
+) -> PublishedBound:
+    """A LOWER bound above Theorem 3: A >= 1 + C(lam, 2) (gamma/n) (E-1)^2 / E, whole orders only. Rounded down.
+
+    The second moment of binary randomized response is exact. Higher whole orders follow by convexity, which fails for
+    1 < lam < 2.
+    Arguments and errors as `theorem_1`.
+    """
+    given = formula.arguments(num_clients=num_clients, rate=rate, epsilon0=epsilon0)
+    n, gamma, e0 = (each[..., None] for each in given)
+    return formula.renyi(
+        _lower(gamma / n, e0, orders), "Theorem 3, sharper", validity="certified", direction="lower"
+    )
+
+
+def _lower(share: np.ndarray, epsilon0: np.ndarray, orders: ArrayLike) -> np.ndarray:
+    lam = formula.whole_orders(orders)
+    excess = share * 0.5 * lam * (lam - 1) * np.expm1(epsilon0) ** 2 * np.exp(-epsilon0)
+    return np.log1p(excess) / (lam - 1) * (1 - 1e-12)

@@ -30,12 +30,11 @@ import jax
 from jax import Array
 from jaxtyping import Bool, Float64
 
-from checkin_jax.kernels import FLUSHED, require_float64, round_off, stop_loss
+from checkin_jax.kernels import FLUSHED, elementary, require_float64, stop_loss
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.elementary import angle, complex_exp, cos, log1p, sin
+from checkin_jax.kernels.elementary import UNIT, angle, complex_exp, cos, log1p, sin
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.round_off import UNIT
 
 # Nodes; nodes per period, and sigma, in standard deviations of the tilted law.
 _NODES, _PER_DEVIATION, _SMOOTHING = 2560, 204.8, 0.005
@@ -145,7 +144,7 @@ def compose(
     size = xp.sqrt(xp.square(real) + xp.square(imaginary))
     reach = xp.sum(weight * xp.abs(apart), axis=1)
     off = UNIT * (4.0 * losses.shape[1] + 64.0 + 8.0 * frequency[None, :] * reach[:, None])
-    wrong = round_off.of_power(size, off, counts, _NODES)
+    wrong = elementary.of_power(size, off, counts, _NODES)
     log_size = xp.sum(counts[:, None] * xp.log(xp.maximum(size, 1e-300)), axis=0)
 
     # The kernel of the module's docstring: its exponential's size and phase, and the rest.

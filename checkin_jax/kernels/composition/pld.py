@@ -1,4 +1,4 @@
-"""Laws of the privacy loss on a few knots, above or below a pair's profiles, and their moments.
+"""Laws of the privacy loss on a few knots, above or below a pair's profiles, their moments, and conversions of these.
 
 A pair (P, Q) is given by two convex profiles, H_c(P||Q) and H_c(Q||P) for c >= 1. `side_upper` and `side_lower` convert
 one of them to masses at chosen losses, whose profile is above, or below, the given one everywhere. Both errors are of
@@ -14,15 +14,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, conversions, require_float64
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels import FLUSHED, float64_arrays, require_float64
+from checkin_jax.kernels.elementary import UNIT, log1p
 from checkin_jax.kernels.execution import backend
-from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.execution.backend import logsumexp, quietly, xp
 
 # Relative distance of knots that would otherwise coincide.
 _APART = 1e-10
@@ -199,6 +200,41 @@ def symmetric_log_moments(
     return backend.vmap(one)(orders)
 
 
+# Below this, (order + 3) |e^l - 1| is small enough for two Taylor terms and a bound on the remainder.
+_SMALL_POWER = 1e-2
+# Rounding error of three terms.
+_THREE_TERMS = 1e-15
+
+
+@quietly
+def log_moments_lower(atoms: Atoms, orders: Array) -> Array:
+    """Lower bounds on log E_Q (P/Q)^lam at orders lam > 1, from `pld.join(..., upper=False)`;
+    nats, [orders].
+
+    A - 1 = E_Q phi(P/Q) with phi(r) = r^lam - 1 - lam (r - 1) >= 0, so mass under Q alone and mass at loss 0
+    is left out.
+
+    Args:
+      atoms: one law, [atoms].
+    """
+    require_float64(atoms, orders)
+    order, loss = orders[:, None], atoms.losses[None, :]
+    w = xp.expm1(loss)
+    power = order * loss
+    # In units of e^{lam l} above loss 0, where that is large.
+    unit = xp.maximum(power, 0.0)
+    apart = xp.exp(power - unit) - xp.exp(-unit) * (1.0 + order * w)
+    apart = apart - _THREE_TERMS * (1.0 + xp.exp(-unit) * (1.0 + order * xp.abs(w)) + xp.abs(power))
+    small = xp.abs((order + 3.0) * w) < _SMALL_POWER
+    series = 1.0 + (order - 2.0) * w / 3.0 - xp.square((order + 3.0) * w) / 6.0
+    value = xp.where(small, 0.5 * order * (order - 1.0) * w * w * series * (1.0 - _THREE_TERMS), apart)
+    log_phi = xp.log(xp.maximum(value, 0.0)) + xp.where(small, 0.0, unit)
+    log_far = xp.log(atoms.masses)[None, :] - loss
+    excess = logsumexp(xp.where(value > 0, log_phi + log_far, -xp.inf), axis=1) - 1e-12
+    found = xp.where(excess < 30.0, log1p(xp.exp(xp.minimum(excess, 30.0))), excess)
+    return xp.maximum(found * (1.0 - 1e-12), 0.0)
+
+
 class Tilt(NamedTuple):
     """Tilting order, and K, K', K'' of the composed law there (nats); scalars."""
 
@@ -335,7 +371,61 @@ def renyi(
     if chi_squares is not None:
         each = xp.minimum(each, log_moments_within(atoms, chi_squares, orders))
     moments = each @ counts
-    epsilon = conversions.epsilon_from_log_moments(orders + 1.0, moments, log_delta)
+    epsilon = epsilon_from_log_moments(orders + 1.0, moments, log_delta)
     epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round
     best = xp.argmin(epsilon)
     return epsilon[best], orders[best] + 1.0
+
+
+@quietly
+def epsilon_from_log_moments(
+    orders: Float64[Array, "*rows orders"],
+    log_moments: Float64[Array, "*rows orders"],
+    log_delta: Float64[Array, "*once"],
+) -> Float64[Array, "*rows orders"]:
+    """epsilon at each order from log moments log E_P e^{t L}, t = order - 1 > 0; rounded up.
+
+    [CKS20], Proposition 12 of arXiv 2004.00010 v4, as [SCI] Lemma 2: with rdp = log moment / t, epsilon = rdp +
+    (log(1/delta) + t log(1 - 1/order) - log order) / t, and at least 0. A moment that is not finite gives infinity,
+    never NaN.
+
+    Args:
+      orders: t + 1, real, > 1.
+      log_moments: nats, same shape; of a run, order - 1 times its Renyi divergence.
+      log_delta: scalar < 0.
+    """
+    require_float64(orders, log_moments, log_delta)
+    t = orders - 1.0
+    epsilon = (log_moments - log_delta + t * log1p(-1.0 / orders) - xp.log(orders)) / t
+    epsilon = xp.where(xp.isfinite(log_moments) & xp.isfinite(epsilon), epsilon, xp.inf)
+    return xp.maximum(epsilon, 0.0) * (1.0 + 1e-12)
+
+
+def log_expm1(x: Array) -> Array:
+    """log(e^x - 1) for x >= 0; -inf at 0."""
+    return x + jnp.log(-jnp.expm1(-x))
+
+
+def pure_excess(epsilon: Array, orders: Array) -> Array:
+    """log(A - 1) of binary randomized response, whose moments A are the largest of any epsilon-DP pair; orders > 1.
+
+    A - 1 = (e^{lam e} - 1)(1 - e^{(1-lam) e}) / (1 + e^e), without cancellation.
+    """
+    e = epsilon
+    return log_expm1(orders * e) + jnp.log(-jnp.expm1((1.0 - orders) * e)) - jnp.logaddexp(0.0, e)
+
+
+def rdp_of_pure_dp(epsilon: ArrayLike, orders: ArrayLike) -> Array:
+    """Renyi divergence of any epsilon-DP mechanism, nats, rounded up by a relative 1e-12; attained.
+
+    Args:
+      epsilon: 0 to 690, float64.
+      orders: real, 1 < order <= 1e9, float64; broadcast against epsilon.
+
+    Raises:
+      RuntimeError: JAX computes in float32.
+    """
+    epsilon, orders = float64_arrays(epsilon, orders)
+    private = epsilon > 0
+    log_excess = pure_excess(jnp.where(private, epsilon, 1.0), orders)
+    return jnp.where(private, jnp.logaddexp(0.0, log_excess) / (orders - 1.0) * (1.0 + 1e-12), 0.0)

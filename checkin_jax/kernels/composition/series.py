@@ -19,7 +19,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from checkin_jax.kernels import binomial, float64_arrays, host
-from checkin_jax.kernels.conversions import log_expm1, pure_excess
+from checkin_jax.kernels.composition.pld import log_expm1, pure_excess
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import logsumexp
 

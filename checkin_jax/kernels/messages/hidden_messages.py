@@ -27,9 +27,8 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import UNIT, log1p
 from checkin_jax.kernels.execution.backend import complex_of, largest_from_here, product, quietly, vmap, xp
-from checkin_jax.kernels.round_off import UNIT
 
 # Frequencies are 32 a + b: cosines and sines of both parts give all frequencies by one matrix product.
 SIDE = 32

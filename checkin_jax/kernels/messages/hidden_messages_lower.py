@@ -25,11 +25,10 @@ import scipy
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian_profile, stop_loss
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import UNIT, log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.messages import hidden_messages
-from checkin_jax.kernels.round_off import UNIT
 
 # Relative error of the cells' places and masses, as computed by the host.
 _CELLS = 1e-12

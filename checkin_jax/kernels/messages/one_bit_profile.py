@@ -30,11 +30,10 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, host, stop_loss
-from checkin_jax.kernels.elementary import angle, cos
+from checkin_jax.kernels.elementary import UNIT, angle, cos
 from checkin_jax.kernels.execution.backend import by_rows, of_jax, quietly, xp
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message, one_bit_laws, one_bit_places
-from checkin_jax.kernels.round_off import UNIT
 
 NODES = 1024
 # First and largest number of intervals of m; halving ends at this relative excess over the largest value

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, round_off, stop_loss
+from checkin_jax.kernels import FLUSHED, ROUNDING, elementary, require_float64, stop_loss
 from checkin_jax.kernels.elementary import complex_exp, log1p, sin
 from checkin_jax.kernels.execution.backend import (
     complex_of,
@@ -226,7 +226,7 @@ def _failure(game: Laws, played: Played, grid: Array, share: Array) -> Array:
     between = _FOURTH * (period / points) ** 4 * fourth
 
     largest = xp.max(game.real, axis=-1)
-    noise = size * (round_off.of_fft(points) * math.sqrt(points))
+    noise = size * (elementary.of_fft(points) * math.sqrt(points))
     noise += stop_loss.multiplicity(nodes) * stop_loss.inaccuracy(total)
     # Factor 3/2, for second differences of rounded values.
     unresolved = (

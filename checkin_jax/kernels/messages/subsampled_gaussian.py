@@ -20,11 +20,10 @@ import numpy as np
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, gaussian_profile
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import UNIT, log1p
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
-from checkin_jax.kernels.execution.blockwise import at_losses
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.execution.devices import at_losses
 
 
 class GaussianBuckets(NamedTuple):

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkin_jax.kernels import binomial, host
-from checkin_jax.kernels.round_off import UNIT
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.numerics.counts.occupancy import deviation
 
 # Most indicators that are convolved; most stored points of a law. More than _GROUPS groups are binned, with

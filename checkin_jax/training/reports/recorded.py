@@ -21,7 +21,7 @@ from checkin_jax._serialize import from_plain
 from checkin_jax._validate import optional
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.reports import declarations, evidence
+from checkin_jax.reports import declarations
 from checkin_jax.reports.declarations import Deployment
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
@@ -93,13 +93,13 @@ class RecordedRun:
         Raises:
           ValueError: the file is damaged, or belongs to another run. OSError: it cannot be read.
         """
-        found = evidence.audit_of(self.path)
+        found = declarations.audit_of(self.path)
         if found is None:
             return None
         mine = json.loads(json.dumps(self.run.as_dict()))
         for name in AUDITED:
             if found.get(name) != mine[name]:
-                raise ValueError(f"{self.path / evidence.AUDIT}: of another run: {name} differs")
+                raise ValueError(f"{self.path / declarations.AUDIT}: of another run: {name} differs")
         return found
 
     @property

@@ -17,7 +17,7 @@ from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
 from checkin_jax.rates import Rates
-from checkin_jax.reports import evidence, render
+from checkin_jax.reports import declarations, render
 from checkin_jax.reports.declarations import Deployment
 from checkin_jax.reports.record import (
     PROTECTED,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _METRICS = "metrics: they were measured on a public test set, which no guarantee here protects"
 _RELEASED = "the model after every round, and so its final parameters"
 # Files of a run's folder whose hashes are on the page.
-_FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", evidence.AUDIT)
+_FILES = ("config.json", "metrics.jsonl", "parameters.npz", "report.json", declarations.AUDIT)
 
 
 def of_run(
@@ -100,7 +100,7 @@ def of_run(
         randomness=f"Secret bits came from {about.get('entropy', 'a source that was not recorded')}.",
         audit=audit,
         run_by=f"checkin-jax {about.get('version', 'unknown')}",
-        files=evidence.digests(run.path / name for name in _FILES),
+        files=declarations.digests(run.path / name for name in _FILES),
         source=run.path.resolve().name,
         deployment=said,
     )

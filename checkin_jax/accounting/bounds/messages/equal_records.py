@@ -27,12 +27,11 @@ from checkin_jax.accounting.bounds.interface import (
 from checkin_jax.accounting.bounds.messages import profile_cover_sums
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum
 from checkin_jax.accounting.bounds.profiles import GaussianProfile
-from checkin_jax.accounting.bounds.unequal.pool_cover import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others, Runs
 from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import hidden_messages, hidden_messages_lower
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import poisson_binomial, summed_noise
-from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
 
 # The search for events ends below e^_STOP times the negligible mass. _BESIDE thresholds on either side of a contour's

@@ -21,10 +21,10 @@ from jax import Array
 
 from checkin_jax.accounting.bounds.interface import Lines, UnitBound, Witness, bucket_count
 from checkin_jax.accounting.bounds.profiles import TINY, Profile
+from checkin_jax.accounting.bounds.unequal.pool_cover import PoolSizes
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.kernels.messages import subsampled_gaussian
 from checkin_jax.kernels.messages.subsampled_gaussian import GaussianBuckets
-from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Numbers of messages within this share of the least one have its profile; share, and runs, where profiles cost little.
 _ALIKE, _NEARLY, _RUNS = 0.02, 0.01, 16

@@ -18,12 +18,12 @@ from checkin_jax.accounting.bounds.hexagon import StagedBound
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, Witness
 from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.profiles import Profile
+from checkin_jax.accounting.bounds.unequal.pool_cover import PoolSizes
 from checkin_jax.accounting.bounds.unequal.sampled_profile import Counted, HiddenParts
 from checkin_jax.kernels import clones, host
 from checkin_jax.kernels.messages.equal_steps import StepCounts
 from checkin_jax.numerics import convex, few_steps, staged_clones
 from checkin_jax.numerics.counts import occupancy, poisson_binomial
-from checkin_jax.numerics.counts.pools import PoolSizes
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
 

@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from checkin_jax.accounting.bounds.full_participation import CutMessages
-from checkin_jax.accounting.bounds.interface import LocalGaussian, LocalMessages, UnitBound, minimum
+from checkin_jax.accounting.bounds.interface import (
+    Lines,
+    LocalGaussian,
+    LocalMessages,
+    Minimum,
+    UnitBound,
+    Values,
+    Witness,
+    minimum,
+    revealed,
+)
 from checkin_jax.accounting.bounds.messages.gaussian_cover import serves
 from checkin_jax.accounting.bounds.messages.subsampling import (
     SubsampledGaussian,
@@ -22,20 +32,24 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     averaged,
 )
 from checkin_jax.accounting.bounds.profiles import MOST_HIDDEN_MU, GaussianProfile, one_message, profile_of
-from checkin_jax.accounting.bounds.unequal.always_present import (
+from checkin_jax.accounting.bounds.unequal import pool_cover
+from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
+from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others, PoolSizes
+from checkin_jax.accounting.bounds.unequal.pooled_clients import (
     AlwaysPresentOthers,
     HiddenWithColluders,
+    PooledClones,
 )
-from checkin_jax.accounting.bounds.unequal.occupied_slots import OccupiedGame, OccupiedHidden, UnequalOccupied
-from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool, Others
-from checkin_jax.accounting.bounds.unequal.pooled_clients import PooledClones
-from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
-from checkin_jax.accounting.bounds.unequal.unequal_sums import PooledGaussian, UnequalGaussian
+from checkin_jax.accounting.bounds.unequal.sampled_profile import (
+    PooledGaussian,
+    TwoLawUnequal,
+    UnequalGaussian,
+    UnequalHidden,
+)
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.contention import in_weighted_slots, redrawn_weights
 from checkin_jax.numerics import few_steps
-from checkin_jax.numerics.counts import occupancy, pools, redrawn
-from checkin_jax.numerics.counts.pools import PoolSizes
+from checkin_jax.numerics.counts import occupancy, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 from checkin_jax.protocols import UnequalSlotChoices
 from checkin_jax.rates import CheckInRates, RateLimits, Rates
@@ -75,21 +89,21 @@ class Population:
         """Probabilities of membership in the pool, and their counts, for the worst target of at most this rate."""
         assert self.everybody is not None
         rates, counts = self.everybody.values, self.everybody.counts.copy()
-        members = pools.weights(rates, theta)
+        members = pool_cover.weights(rates, theta)
         counts[np.argmax(np.where(rates <= self.rate, members, -1.0))] -= 1.0
         return members, counts
 
-    def pool(self, theta: float, places: Sequence[float] = pools.PLACES) -> PoolSizes:
-        """Law of the pool's size n', stochastically from below; places: as in `pools.cut`."""
+    def pool(self, theta: float, places: Sequence[float] = pool_cover.PLACES) -> PoolSizes:
+        """Law of the pool's size n', stochastically from below; places: as in `pool_cover.cut`."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins / theta, self.neg_log_tail, places)
-        return pools.sum_of(*self.weights(theta), self.neg_log_tail, places)
+            return pool_cover.limited(self.limits.expected_check_ins / theta, self.neg_log_tail, places)
+        return pool_cover.sum_of(*self.weights(theta), self.neg_log_tail, places)
 
     def present(self) -> PoolSizes:
         """Law of the number of other participants, stochastically from below."""
         if self.limits is not None:
-            return pools.limited(self.limits.expected_check_ins, self.neg_log_tail)
-        return pools.sum_of(self.others.values, self.others.counts, self.neg_log_tail)
+            return pool_cover.limited(self.limits.expected_check_ins, self.neg_log_tail)
+        return pool_cover.sum_of(self.others.values, self.others.counts, self.neg_log_tail)
 
     def expected(self, num_clients: int) -> float:
         """Expected number of all clients' messages, from above; a slower client has faster others."""
@@ -197,10 +211,10 @@ class CutUnequal(CutMessages):
         return self.of_pure(epsilon0)
 
 
-def widest_pool(unit: Unit, places: Sequence[float] = pools.PLACES) -> ClientPool | None:
+def widest_pool(unit: Unit, places: Sequence[float] = pool_cover.PLACES) -> ClientPool | None:
     """The most promising pool, of at least the target's rate, as staged games need; None without one.
 
-    places: of its sizes, as in `pools.cut`.
+    places: of its sizes, as in `pool_cover.cut`.
     """
     found = covering_population(unit)
     if found is None or not found.thetas:
@@ -210,7 +224,7 @@ def widest_pool(unit: Unit, places: Sequence[float] = pools.PLACES) -> ClientPoo
         return None
     # The played game costs the same for any number of sizes.
     few = float(found.theirs.trials.mean) <= few_steps.MOST
-    size = found.pool(theta, pools.FINER if few else places)
+    size = found.pool(theta, pool_cover.FINER if few else places)
     return ClientPool(found.rate, theta, size, found.theirs)
 
 
@@ -391,7 +405,80 @@ def g4h(unit: Unit, mu: float) -> SubsampledGaussian | None:
     if choices is None or found is None:
         return None
     if found.limits is not None:
-        co_occupants = pools.limited(found.limits.expected_check_ins / choices.num_slots, mass)
+        co_occupants = pool_cover.limited(found.limits.expected_check_ins / choices.num_slots, mass)
     else:
-        co_occupants = pools.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
+        co_occupants = pool_cover.sum_of(found.others.values / choices.num_slots, found.others.counts, mass)
     return averaged(*choices[:2], found.rate, mu, mass, co_occupants)
+
+
+# A product in float64.
+_ROUNDING = 1e-15
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reported:
+    """`rate` times a bound on the round in which the client reports. Certified.
+
+    Attributes:
+      bound: of the round in which the client reports. rate: upper bound on the probability that it reports, in (0, 1].
+    """
+
+    bound: UnitBound
+    rate: float
+
+    @property
+    def largest_loss(self) -> float:
+        return self.bound.largest_loss
+
+    @property
+    def name(self) -> str:
+        return self.bound.name
+
+    @property
+    def sharp(self) -> bool:
+        return getattr(self.bound, "sharp", False)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return tuple(ReportedWitness(self, each, self.rate) for each in self.bound.witnesses)
+
+    def upper(self, loss: np.ndarray) -> Values:
+        return np.minimum(self.rate * np.asarray(self.bound.upper(loss)) * (1.0 + _ROUNDING), 1.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReportedWitness:
+    """A witness of the round in which the client reports; whether it reports is seen."""
+
+    grid_bound: UnitBound
+    reported: Witness
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return self.reported.name
+
+    @property
+    def symmetric(self) -> bool:
+        return self.reported.symmetric
+
+    @property
+    def revealed(self) -> float:
+        return self.rate * revealed(self.reported) * (1.0 - _ROUNDING)
+
+    def lower(self, loss: np.ndarray) -> tuple[Lines, Lines]:
+        def sent(lines: Lines) -> Lines:
+            apart, mass = (np.asarray(part) for part in lines)
+            return self.rate * apart * (1.0 - _ROUNDING), self.rate * mass * (1.0 + _ROUNDING)
+
+        forward, backward = self.reported.lower(loss)
+        return sent(forward), sent(backward)
+
+
+def reported(bound: UnitBound, rate: float) -> UnitBound:
+    """The bound on a round whose client reports with probability `rate` at most, from one on its round if it does."""
+    if isinstance(bound, Minimum):
+        found = minimum([reported(each, rate) for each in bound.bounds])
+        witnesses = tuple(ReportedWitness(found, each, rate) for each in bound.witnesses)
+        return dataclasses.replace(found, witnesses=witnesses)  # type: ignore[type-var]
+    return Reported(bound, rate)

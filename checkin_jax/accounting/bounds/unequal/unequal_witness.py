@@ -20,9 +20,8 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
 )
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMixture, mixtures
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, LabelProfile
-from checkin_jax.accounting.bounds.unequal.pool_cover import Others
+from checkin_jax.accounting.bounds.unequal.pool_cover import Others, Runs
 from checkin_jax.numerics.counts import poisson_binomial
-from checkin_jax.numerics.counts.pools import Runs
 from checkin_jax.randomizers import LabelLaws
 
 # Few messages, of which no two numbers are merged; places of their sums of scores, standard deviations and largest

@@ -18,9 +18,9 @@ import numpy as np
 from checkin_jax.accounting.bounds.interface import UnitBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import HiddenSum, above_place
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
+from checkin_jax.accounting.bounds.unequal.pool_cover import PoolSizes
 from checkin_jax.kernels import ROUNDING, binomial, host
 from checkin_jax.numerics.counts import chernoff, poisson_binomial
-from checkin_jax.numerics.counts.pools import PoolSizes
 
 # Most loads that are told apart.
 _LOADS = 48

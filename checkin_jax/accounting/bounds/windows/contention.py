@@ -25,7 +25,7 @@ from checkin_jax.kernels import binomial, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.weighted_clones import WeightedSteps
 from checkin_jax.numerics import staged_clones
-from checkin_jax.numerics.counts import chernoff, labels, redrawn
+from checkin_jax.numerics.counts import chernoff, redrawn
 from checkin_jax.numerics.staged_clones import Steps
 
 # Numbers of loads that are told apart; larger loads count as this number.
@@ -328,16 +328,16 @@ class LabelledSlots(StagedBound):
     @property
     def includes(self) -> tuple[str, ...]:
         """T2+, which `select` drops if this bound exceeds it by rounding and ranges of occupied slots at most."""
-        return ("T2+",) if labels.counted(self.num_clients, self.slots) else ()
+        return ("T2+",) if redrawn.counted(self.num_clients, self.slots) else ()
 
     @property
     def _observed_prob(self) -> float:
         return self.prob
 
     @functools.cached_property
-    def shares(self) -> labels.LabelledShares | None:
+    def shares(self) -> redrawn.LabelledShares | None:
         """Upper bounds on the weight of the target's message in every slot, part by part; None if there are none."""
-        return labels.labelled(self.num_clients, self.slots, self.prob, self.neg_log_tail)
+        return redrawn.labelled(self.num_clients, self.slots, self.prob, self.neg_log_tail)
 
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.shares is None:

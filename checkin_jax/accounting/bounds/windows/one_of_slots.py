@@ -28,7 +28,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover import OneInSlots
 from checkin_jax.accounting.bounds.profiles import TINY, GaussianProfile, Profile
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.messages import hidden_messages
-from checkin_jax.numerics import allocation_losses, opposite_pair
+from checkin_jax.numerics import allocation_losses, step_ratios
 from checkin_jax.numerics.step_ratios import GivenRatio, Lognormal, SharedLognormal
 
 # Range of mu in which lattices are worth their time; the kernels allow mu up to 100.
@@ -195,7 +195,7 @@ class _OppositeStep:
     largest_loss = math.inf
 
     def delta(self, loss: np.ndarray) -> np.ndarray:
-        return opposite_pair.transform(self.mu, 1.0, np.expm1(loss), False) + TINY
+        return step_ratios.opposite_transform(self.mu, 1.0, np.expm1(loss), False) + TINY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +232,8 @@ class OppositeRecords(OneInSlots):
         right = np.broadcast_to(knots, (len(losses), knots.size))
         left = c * knots
         values = (
-            opposite_pair.transform(self.mu, c, at, below) for at, below in ((right, False), (left, True))
+            step_ratios.opposite_transform(self.mu, c, at, below)
+            for at, below in ((right, False), (left, True))
         )
         right_value, left_value = values
         return hidden_messages.StepTransforms(

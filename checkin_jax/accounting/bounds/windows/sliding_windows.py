@@ -33,7 +33,7 @@ from checkin_jax.accounting.bounds.windows.one_of_slots import (
 )
 from checkin_jax.kernels import ROUNDING
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts import chernoff, window_overlap
+from checkin_jax.numerics.counts import chernoff, occupancy
 
 # R5: the fewest slots of a window, and the least mu, at which it is worth its time.
 _FEWEST_SLOTS, _LEAST_MU = 256, 1.5
@@ -120,11 +120,11 @@ class Windows:
     @functools.cached_property
     def groups(self) -> _Groups:
         m = self.window
-        sizes, rest = window_overlap.sizes(m, self.neg_log_tail)
+        sizes, rest = occupancy.overlap_sizes(m, self.neg_log_tail)
         edges = np.unique(np.floor(m * np.geomspace(0.5 * _LEAST_OVERLAP, 1.0, _OVERLAPS)[:-1]))
         edges = np.unique(np.append(0.0, edges))
         others = np.arange(1.0, sizes.size + 1.0)
-        share = [np.diff(window_overlap.shares(m, int(s), np.append(edges, m))) for s in others]
+        share = [np.diff(occupancy.overlap_shares(m, int(s), np.append(edges, m))) for s in others]
         wide = _NARROW * m / np.maximum(edges + 1.0, _LEAST_OVERLAP * m)
         stretch = 0.5 * np.maximum(wide, 1.0)
         return _Groups(others, edges + 1.0, sizes[:, None] * np.array(share), rest, stretch)
@@ -270,7 +270,7 @@ class ResampledNeighbours(AsymmetricBound):
         halves = tails + math.log(2.0)
         nobody = self._nobody * (1.0 + _NEAR)
         empty = chernoff.most(float(m), nobody, halves)
-        sizes, rest = window_overlap.sizes(m, self.neg_log_tail)
+        sizes, rest = occupancy.overlap_sizes(m, self.neg_log_tail)
         chances = np.append(nobody, sizes)
         part = np.minimum(0.5, 1.0 / (np.arange(chances.size) + 1.0))
         moment = np.exp(-_EXPONENTS_ANEW[:, None] * part) @ chances + rest

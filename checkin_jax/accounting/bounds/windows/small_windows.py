@@ -21,7 +21,7 @@ from checkin_jax.accounting.bounds.messages.profile_cover_sums import above_plac
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
 from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial
-from checkin_jax.numerics import convex, opposite_pair
+from checkin_jax.numerics import convex, step_ratios
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
 
@@ -352,8 +352,8 @@ class SmallWindow(_Window):
         if isinstance(message, GaussianProfile):
             mu = message.mu
             alone = StepSides(
-                lambda place: opposite_pair.transform(mu, c, place, False),
-                lambda place: opposite_pair.transform(mu, c, place, True),
+                lambda place: step_ratios.opposite_transform(mu, c, place, False),
+                lambda place: step_ratios.opposite_transform(mu, c, place, True),
             )
         return [alone, *[usual] * (self.loads.counts.shape[1] - 1)]
 

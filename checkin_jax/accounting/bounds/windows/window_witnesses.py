@@ -21,8 +21,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import binomial
 from checkin_jax.kernels.execution.backend import quietly
 from checkin_jax.numerics import convex
-from checkin_jax.numerics.counts.occupancy import CommonThrows
-from checkin_jax.numerics.counts.window_overlap import MOST_SLIDING, SlidingThrows
+from checkin_jax.numerics.counts.occupancy import MOST_SLIDING, CommonThrows, SlidingThrows
 
 # Most slots whose rounding errors are below a small delta.
 MOST_OPPOSITE = 20_000
