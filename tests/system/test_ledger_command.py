@@ -351,3 +351,8 @@ def test_a_statement_calls_an_upper_bound_on_the_clients_no_lower_one(capsys):
     assert "there are no more clients than the stated number" in said
     assert "150 clients at once." in said
     assert "at least 150" not in said
+
+
+def test_a_budget_warns_of_a_delta_that_is_too_large(capsys):
+    run(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1", "--delta", "0.01")
+    assert "note: delta = 0.01 is not below 1/num_clients" in run(capsys, "budget", "one.json")
