@@ -319,6 +319,10 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     train = ["train", "digits", "--num-clients", "400", "--check-in-prob", "0.2", "--epsilon0", "1"]
     train += ["--num-rounds", "400", "--run-dir", "runs", "--ledger", "x.json", "--eval-every", "1000"]
     assert "--delta 1e-06: expected 1e-05, which x.json keeps" in refused(capsys, *train)
+    # A view in which less is seen than of an entry would count too little of it.
+    assert "--target-view aggregate: expected messages, the view of entry 1 of x.json" in refused(
+        capsys, *train, "--delta", "1e-5", "--mechanism", "any", "--target-view", "aggregate"
+    )
     run(capsys, *train, "--delta", "1e-5", "--mechanism", "any")
     spent = json.loads(run(capsys, "budget", "runs", "--json"))
     assert spent["target_epsilon"] == 1.0
