@@ -120,8 +120,13 @@ class Plan(JsonOption, BoundsOption):
         else:
             quick = bounds == "fast"
             print(_text(rows, wanted, quick=quick))
-            if quick:
-                print("", broken(f"note: {QUICK}", terminal_width()), sep="\n")
+            answered = [row[wanted.view] for row in rows if not isinstance(row, str)]
+            notes = [
+                *dict.fromkeys(note for g in answered for note in g.warnings),
+                *([QUICK] if quick else []),
+            ]
+            if notes:
+                print("", *(broken(f"note: {note}", terminal_width()) for note in notes), sep="\n")
         met = [_meets(row, wanted) for row in rows]
         if wanted.epsilon is not None and not (all(met) if wanted.groups else any(met)):
             sys.exit(1)

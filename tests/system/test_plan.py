@@ -29,6 +29,14 @@ def planned(monkeypatch, tmp_path, capsys):
     return run
 
 
+def test_a_plan_warns_of_a_delta_that_is_too_large(planned):
+    text = planned(
+        FLEET + TARGET.replace("1e-5", "1e-2") + "[[message]]\nepsilon0 = 1.0\n", "--bounds", "fast"
+    )
+    (warned,) = [line for line in text.splitlines() if "1/num_clients" in line]
+    assert warned.startswith("note: delta = 0.01 is not below 1/num_clients = 0.0005")
+
+
 def test_a_plan_says_what_the_accountant_says(planned):
     found = json.loads(planned(FLEET + TARGET + MESSAGES, "--json", "--bounds", "fast"))
     first, second, third = found["messages"]
