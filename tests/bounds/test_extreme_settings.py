@@ -198,3 +198,13 @@ class TestMethod:
 def test_likelihood_ratios_that_are_no_float64_are_refused():
     with pytest.raises(ValueError, match="the largest is e\\^inf"):
         cj.FiniteMechanism(probabilities=[[1e-320, 1.0], [1.0, 1e-320]])
+
+
+def test_messages_that_hardly_ever_show_their_record_have_a_bracket():
+    """Tilted masses below the least normal float64 do not overflow."""
+    run = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.1, num_rounds=3)
+    rare, never = (
+        cj.account(run, randomizer, delta=1e-6)
+        for randomizer in (cj.ApproximateLDP(epsilon0=1.0, delta0=1e-300), cj.PureLDP(epsilon0=1.0))
+    )
+    assert 0.9 * never.lower < rare.lower <= rare.epsilon < 1.01 * never.epsilon
