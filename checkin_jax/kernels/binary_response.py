@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, tails
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial
 from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.execution.backend import quietly, xp
 
@@ -46,7 +46,7 @@ def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> 
 
 @quietly
 def lines_lower(
-    mix: Messages, tables: tails.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
+    mix: Messages, tables: binomial.Tables, loss: Array, epsilon0: Array, exact: bool, reverse: Array | bool
 ) -> tuple[Array, Array]:
     """(P(A) - Q(A), Q(A)) for A = {privacy loss > loss}, rounded down and up; few losses > 0.
 
@@ -59,7 +59,7 @@ def lines_lower(
     least = (times * m + sign * xp.expm1(sign * loss)[None, :] / kappa) / (p + 1.0)
     # Every threshold gives a valid line; rounding only moves it off the best one.
     a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
-    pmf, tail = tails.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
+    pmf, tail = binomial.look_up(tables, _prob(epsilon0, reverse), a, exact, True)
     # The probability of the usual label is rounded, which moves that of the rare one by up to `lost` of itself: the
     # logarithm of a mass by (a - 1 - m q) / (q (1 - q)) times the rounding of q.
     away = xp.abs(m - a + 1.0 - m / (p + 1.0)) + 1.0
@@ -75,9 +75,9 @@ def lines_lower(
 @quietly
 def tabulate(
     mix: Messages, epsilon0: Array, neg_log_tail: Array, table: tuple[int, bool], reverse: Array | bool
-) -> tails.Tables:
+) -> binomial.Tables:
     """Tables of the counts of one label, for `lines_lower`."""
-    return tails.tabulate(mix.number, _prob(epsilon0, reverse), neg_log_tail, *table, True)
+    return binomial.tabulate(mix.number, _prob(epsilon0, reverse), neg_log_tail, *table, True)
 
 
 def _prob(epsilon0: Array, reverse: Array | bool) -> Array:

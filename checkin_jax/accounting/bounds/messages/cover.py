@@ -20,7 +20,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.accounting.bounds.interface import EqualDraws
 from checkin_jax.accounting.bounds.unequal.pool_cover import LISTED, ClientPool
-from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
+from checkin_jax.kernels import binary_response, binomial, clones, host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import few_steps, staged_clones
@@ -162,7 +162,7 @@ class Shuffled(_OneRate):
         numbers = (host(v) for v in (self.num_clients, self.rate, epsilon0, neg_log_tail))
         return binary_response.check_in_messages(*numbers, _KNOWN_BUCKETS if self.known else buckets)
 
-    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> clones.MixtureLaw:
         """Law of the clones of any eps0-LDP message, or of 3-ary randomized response from below."""
         law = clones.upper_law if upper else clones.lower_law
         return law(host(self.num_clients), host(self.rate), host(epsilon0))
@@ -195,7 +195,7 @@ class _InSlots(_OneRate):
         del buckets
         return binary_response.slot_messages(*map(host, self._shown(neg_log_tail, False)), host(epsilon0))
 
-    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> clones.MixtureLaw:
         return clones.slots_law(*map(host, self._shown(neg_log_tail, upper)), host(epsilon0), upper)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
+from checkin_jax.kernels import binary_response, binomial, clones, host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import few_steps, staged_clones
@@ -225,7 +225,7 @@ class ClientPool:
         # Finer buckets gain nothing: the values of n' differ by more.
         return _ALL if self.theta == 1.0 or self.size.sizes.size == 1 else _FINEST
 
-    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> clones.MixtureLaw:
         assert upper, "witnesses have laws of their own"
         sizes, masses = self.size
         if self.theta == 1.0:
