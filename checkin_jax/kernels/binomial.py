@@ -1,9 +1,9 @@
 """Binomial probabilities, accurate up to n = 1e12, and certified sums of them over long windows and of their tails.
 
-Tails above the mean cost no more for larger n. `prob` is q, or None for fair signs (q = 1/2), which are cheaper and more
-accurate. The table in each row has the pmf from about M q upwards. It is exact if every value fits. Otherwise it has
-every stride-th value, and log-concavity of the pmf bounds the sums between: chords of its logarithm from below, tangents
-from above (relative gap about (stride / standard deviation)^2 / 12).
+Tails above the mean cost no more for larger n. `prob` is q, or None for fair signs (q = 1/2), which are cheaper and
+more accurate. The table in each row has the pmf from about M q upwards. It is exact if every value fits. Otherwise it
+has every stride-th value, and log-concavity of the pmf bounds the sums between: chords of its logarithm from below,
+tangents from above (relative gap about (stride / standard deviation)^2 / 12).
 """
 
 from __future__ import annotations
