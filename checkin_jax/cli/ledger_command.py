@@ -8,6 +8,7 @@ import getpass
 import json
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,18 +98,19 @@ class LedgerAdd(RunOptions, WhoOptions):
     target_epsilon: float | None = None
     trained: Annotated[Path | None, Parameter(name="--run")] = None
 
-    def _ran(self) -> tuple[CheckInProtocol, Randomizer]:
-        """Protocol and randomizer of the run to add.
+    def _ran(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
+        """Earlier runs of the same clients that the run counts, and last the run to add.
 
         Raises:
           UsageError: --run together with other options of a run.
         """
         if self.trained is None:
-            return self.build_protocol(), self.build_randomizer()
+            return ((self.build_protocol(), self.build_randomizer()),)
         for name in self.given():
             raise UsageError(f"{option(name)} is given by --run {self.trained}: leave it out")
         found = run_of("--run", self.trained)
-        return found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
+        own = found.run.schedule.so_far(found.rounds_within_budget), found.run.randomizer
+        return (*found.run.before, own)
 
     def run(self) -> None:
         """Adds the run to the file."""
@@ -116,7 +118,7 @@ class LedgerAdd(RunOptions, WhoOptions):
         from checkin_jax.accounting.interop import ledger_file
         from checkin_jax.accounting.interop.events import unit_event
 
-        protocol, randomizer = self._ran()
+        *before, (protocol, randomizer) = self._ran()
         event = unit_event(protocol, randomizer, view=self.view)
         check_relation(protocol, self.view, self.neighboring_relation)
         if self.on is not None:
@@ -150,6 +152,25 @@ class LedgerAdd(RunOptions, WhoOptions):
                 f"warning: entry {earlier.id}{when} is the same run; if it was added twice: checkin ledger remove "
                 f"{self.ledger} {last.id}"
             )
+        for missing, its in _without(before, found):
+            say(
+                f"warning: {self.trained} came after {missing.in_words}, {its.description}, of the same clients: no "
+                f"entry of {self.ledger} that counts is this run; add it, too"
+            )
+
+
+def _without(
+    before: Iterable[tuple[CheckInProtocol, Randomizer]], found: LedgerFile
+) -> list[tuple[CheckInProtocol, Randomizer]]:
+    """Earlier runs that are no counted entry of a ledger, the last entry apart, which is the run that came after."""
+    kept = [pair for each in found.counted[:-1] for pair in each.runs]
+    missing = []
+    for pair in before:
+        if pair in kept:
+            kept.remove(pair)
+        else:
+            missing.append(pair)
+    return missing
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -35,8 +35,9 @@ class ClientMod:
 
     The update is the inner app's arrays minus the server's arrays, clipped to norm `clip_norm` and randomized, as
     float32. Noise is in units of the clip norm, so there is no separate sensitivity. Metrics of the inner app,
-    including the number of examples, are not sent. Errors, and messages other than training, get an empty reply. The
-    check-in is decided first, so a client that does not check in does not train.
+    including the number of examples, are not sent. If the inner app fails, a randomized update of zeros is sent. Other
+    messages than training get an empty reply. The check-in is decided first, so a client that does not check in does
+    not train.
 
     Check-ins and noise are drawn from the operating system's entropy, the noise through JAX's threefry. The response
     time of a client is not hidden.

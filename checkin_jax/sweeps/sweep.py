@@ -116,6 +116,7 @@ def prepare(
         raise ValueError("orders: an argument of what='published' alone; what='rdp' takes order=[...]")
     else:
         tried = ()
+    free = _validate.optional(_validate.words, free=free)
     question = Question(what, protocol, randomizer, check_bounds(bounds), free, tried)
     known = settings.kinds(protocol, *([] if randomizer is None else [randomizer]))
     stated: dict[str, set[str]] = {}

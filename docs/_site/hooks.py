@@ -55,6 +55,8 @@ CODE = re.compile(r"<code>[\w/.]{24,}</code>")
 COLUMNS = 3
 # A page, as docstrings name it.
 PAGE = re.compile(r"\bdocs/(\w+)\.md\b")
+# Markdown that became text: an item of a list, or a formula in a block of code.
+UNREAD = re.compile(r"^(?:\*|\d+\.) .*|\$\S[^$\n]*\$", re.MULTILINE)
 # Text of these is left alone.
 KEPT = re.compile(r"<(/?)(a|code|pre|math|h[1-6])\b")
 
@@ -91,7 +93,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    """Formulae of a page as MathML (the build stops at one that cannot be read), and theorems linked."""
+    """Formulae of a page as MathML, and theorems linked. The build stops at what cannot be read."""
+    if unread := UNREAD.search(html):
+        raise PluginError(f"{page.file.src_uri}: Markdown that is not read as such: {unread[0][:80]}")
     html = TABLE.sub(_cards, FORMULA.sub(lambda found: _formula(**found.groupdict()), html))
     return html if page.file.src_uri == "glossary.md" else _linked(html, page)
 

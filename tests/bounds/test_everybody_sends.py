@@ -219,8 +219,7 @@ def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
             bits_above(n, mu, at, edge, losses) for at in (0, n // 2, n - 1) for edge in (-1.0, 0.0, 1.0)
         ]
     for price in (1.0, 100.0):
-        found = beside_others_dummies(n, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, price)
-        assert found is not None
+        (found,) = beside_others_dummies(n, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, [price])
         value = np.asarray(found.upper(losses))
         for truth in truths:
             assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
@@ -228,7 +227,7 @@ def test_weak_noise_is_above_the_largest_message_and_bits(n, mu):
         more = np.asarray(HiddenSlots(40 * n, 1.0, GaussianProfile(mu), MASS).upper(losses))
         exceeded |= any((more < truth).any() for truth in truths)
     assert exceeded
-    assert beside_others_dummies(1, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, 1.0) is None
+    assert not beside_others_dummies(1, GaussianProfile(mu), LocalGaussian(1.0, mu), MASS, [1.0])
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(2.0, 60), (3.0, 200), (4.0, 2000)])
@@ -236,15 +235,15 @@ def test_dummies_of_others_are_above_binary_responses_known_by_their_profile(eps
     """Dummies are draws of a record's law. Ten times as many clients are too many."""
     losses, price = np.linspace(0.0, epsilon0, 25), 50.0
     randomizer = cj.KnownProfile(function=cj.OneBit(epsilon0=epsilon0).profile, name="bits")
-    found = beside_others_dummies(clients, profile_of(randomizer), one_message(randomizer), MASS, price)
-    assert found is not None
+    (found,) = beside_others_dummies(clients, profile_of(randomizer), one_message(randomizer), MASS, [price])
     value, truth = np.asarray(found.upper(losses)), np.zeros(losses.shape)
     for at_other in (0, clients // 4, clients // 2, clients - 1):
         truth = np.maximum(truth, responses(epsilon0, clients, at_other, losses))
     assert (value >= truth * (1.0 - 1e-9) - 1e-14).all()
     assert (value < 0.97 * np.asarray(one_message(randomizer).upper(losses)))[:10].any()
-    more = beside_others_dummies(10 * clients, profile_of(randomizer), one_message(randomizer), MASS, price)
-    assert more is not None
+    (more,) = beside_others_dummies(
+        10 * clients, profile_of(randomizer), one_message(randomizer), MASS, [price]
+    )
     assert (np.asarray(more.upper(losses)) < truth).any()
 
 
@@ -254,7 +253,7 @@ def test_no_dummies_of_others_where_messages_show_their_record(epsilon0, clients
     """The divergence of two records rounds to 1, or slightly more, which is no probability."""
     randomizer = cj.ApproximateLDP(epsilon0=epsilon0, delta0=1e-6)
     facts = clients, profile_of(randomizer), one_message(randomizer), MASS
-    assert all(beside_others_dummies(*facts, price) is None for price in (1.0, 1e4))
+    assert not beside_others_dummies(*facts, (1.0, 1e4))
 
 
 def test_the_least_delta_over_the_most_rounds_has_a_bracket():

@@ -101,6 +101,17 @@ def test_a_run_stopped_earlier_by_results_is_covered_by_all_rounds_that_fit(tmp_
     assert any("the figures to quote are those of the 8 rounds that fit" in note for note in report.notes())
 
 
+def test_a_run_after_one_that_a_result_stopped_counts_all_its_planned_rounds(tmp_path):
+    report = train(tmp_path / "one", config(target_accuracy=1e-9))
+    ledger = recorded.read(tmp_path / "one").spent
+    assert report.rounds == 3
+    assert ledger == ((CHECK_IN, Gaussian(noise_multiplier=2.0)),)
+    both = train(tmp_path / "two", config(CHECK_IN.repeated(1), before=ledger), after=tmp_path / "one")
+    # 12 planned rounds, though 3 ran, and 1 more: together at least what the first run's own report quotes.
+    assert both.guarantees["messages"].epsilon == pytest.approx(2e-3 * 13)
+    assert both.guarantees["messages"].epsilon > report.planned["messages"].epsilon
+
+
 def test_the_ledger_is_read_while_the_run_goes_on(tmp_path):
     folder, seen = tmp_path / "run", []
 

@@ -323,10 +323,31 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     spent = json.loads(run(capsys, "budget", "runs", "--json"))
     assert spent["target_epsilon"] == 1.0
     assert left <= spent["rounds"] <= 1.01 * left + 1
-    run(capsys, "ledger", "add", "x.json", "--run", "runs")
+    assert "came after" not in run(capsys, "ledger", "add", "x.json", "--run", "runs")
+    # A ledger that lacks what was run before is told.
+    assert "came after 400 clients, over 6 rounds" in run(capsys, "ledger", "add", "y.json", "--run", "runs")
     both = json.loads(run(capsys, "ledger", "show", "x.json", "--json"))
     assert both["epsilon"] == pytest.approx(spent["spent"]["messages"], rel=1e-9)
     assert both["rounds_left"] == 0
     assert "--epsilon0 is given by --run" in refused(
         capsys, "ledger", "add", "x.json", "--run", "runs", "--epsilon0", "1"
     )
+
+
+def test_a_ledger_of_clients_added_or_removed_has_a_statement(capsys):
+    window = ["--protocol", "fixed-window", "--num-clients", "100", "--num-slots", "10", "--epsilon0", "1"]
+    run(capsys, "ledger", "add", "one.json", *window, "--neighboring-relation", "add-or-remove-one")
+    said = run(capsys, "statement", "one.json", "--bounds", "fast")
+    # There is no bound against somebody who sees names.
+    assert "View 'messages'" in said
+    assert "View 'local'" not in said
+    assert "no figure may be relied on" in said
+
+
+def test_a_statement_calls_an_upper_bound_on_the_clients_no_lower_one(capsys):
+    window = ["--protocol", "sliding-window", "--num-clients", "150", "--window", "100", "--epsilon0", "1"]
+    run(capsys, "ledger", "add", "one.json", *window)
+    said = run(capsys, "statement", "one.json", "--bounds", "fast")
+    assert "there are no more clients than the stated number" in said
+    assert "150 clients at once." in said
+    assert "at least 150" not in said

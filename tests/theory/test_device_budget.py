@@ -134,6 +134,8 @@ def test_budgets_are_kept_in_files():
     assert again.spent == device.spent > 0.0
     assert again.left == pytest.approx(1.0 - device.spent)
     assert device.order == again.order
+    with pytest.raises(ValueError, match=r"target_epsilon=0.1, target_delta=1e-08: expected the targets"):
+        cj.DeviceBudget(target_epsilon=0.1, target_delta=1e-8, state=device.ledger.state_dict())
     by_coin = cj.to_event(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.1), first)
     for event in (by_coin, dp_accounting.GaussianDpEvent(9.0), dp_accounting.NonPrivateDpEvent()):
         foreign = cj.CheckInAccountant().compose(event)

@@ -245,6 +245,7 @@ def test_axes_as_text(name, given, right):
         ({"what": "epsilon"}, ValueError, "what='epsilon'"),
         ({"noise_multiplier": 1.0}, ValueError, "exactly one of epsilon0 and noise_multiplier"),
         ({"free": "epsilon0"}, ValueError, "free='epsilon0'"),
+        ({"what": "calibration", "free": ["epsilon0"]}, ValueError, "free=\\['epsilon0'\\]: expected a text"),
         ({"table": {"num_rounds": [1, 2], "minibatch": [1, 2, 3]}}, ValueError, "columns of one length"),
         ({"table": {"num_rounds": [1, 2], "minibatch": [1]}}, ValueError, "minibatch has 1"),
         (

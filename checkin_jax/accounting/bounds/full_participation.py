@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -208,8 +209,12 @@ class BesideDummies:
 
 
 def beside_others_dummies(
-    clients: int, profile: Profile, alone: LocalGaussian | LocalMessages, neg_log_tail: float, price: float
-) -> BesideDummies | None:
+    clients: int,
+    profile: Profile,
+    alone: LocalGaussian | LocalMessages,
+    neg_log_tail: float,
+    prices: Sequence[float],
+) -> list[BesideDummies]:
     """E+' for messages far apart: a few of the others' are dummies, draws of noise alone if Gaussian, else of a record.
 
     No message depends on another one of its round. Of the clients left, those that may own a dummy hide the target's
@@ -218,11 +223,14 @@ def beside_others_dummies(
 
     Args:
       profile: of a message. alone: bound on one message by itself.
-      price: of that event's probability, against the logarithm of a number of clients; it only chooses how many are
+      prices: of that event's probability, against the logarithm of a number of clients; each only chooses how many are
         dummies.
+
+    Returns:
+      A bound for each price at which there is one.
     """
     if clients == 1:
-        return None
+        return []
     others, rarely = clients - 1.0, np.array([neg_log_tail])
     least = np.concatenate([chernoff.fewest(others, 1.0 - each, rarely) for each in _LEFT_OUT.tolist()])
     # Of the share of dummies, and of clients not left; then of clients that may own a dummy, too.
@@ -239,14 +247,17 @@ def beside_others_dummies(
     masses = not_before - fewer
     alone_prob = (fewer + none) * (1.0 + 1e-9)
     squares = np.cumsum(masses / np.maximum(hiding, 1.0), axis=0) + _ALONE * alone_prob
-    cost = np.where(hiding >= 1.0, price * alone_prob + np.log(squares), math.inf)
-    last, *best = np.unravel_index(np.argmin(cost), cost.shape)
-    if not (hiding[last, *best] >= 1.0 and alone_prob[last, *best] < 1.0):
-        return None
-    some = masses[: last + 1, *best] > 0.0
-    parts = masses[: last + 1, *best][some], hiding[: last + 1, *best][some], np.ones(int(some.sum()))
-    hidden = PublicMixture(tuple((1.0, one) for _, one in mixtures(*parts, profile, neg_log_tail)))
-    return BesideDummies(hidden, alone, float(alone_prob[last, *best]))
+    found = []
+    for price in prices:
+        cost = np.where(hiding >= 1.0, price * alone_prob + np.log(squares), math.inf)
+        last, *best = np.unravel_index(np.argmin(cost), cost.shape)
+        if not (hiding[last, *best] >= 1.0 and alone_prob[last, *best] < 1.0):
+            continue
+        some = masses[: last + 1, *best] > 0.0
+        parts = masses[: last + 1, *best][some], hiding[: last + 1, *best][some], np.ones(int(some.sum()))
+        hidden = PublicMixture(tuple((1.0, one) for _, one in mixtures(*parts, profile, neg_log_tail)))
+        found.append(BesideDummies(hidden, alone, float(alone_prob[last, *best])))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -519,9 +519,7 @@ def e_plus_of_others(unit: Unit) -> UnitBound | None:
     # A mean loss a round, for many rounds; and a share of delta, for few.
     prices = profiles.mean_loss(profile), _SHARE_OF_DELTA * math.exp(min(unit.neg_log_tail - 17.0, 700.0))
     alone = one_message(unit.randomizer)
-    return _least_of(
-        [beside_others_dummies(cover.num_clients, profile, alone, unit.neg_log_tail, each) for each in prices]
-    )
+    return _least_of(beside_others_dummies(cover.num_clients, profile, alone, unit.neg_log_tail, prices))
 
 
 def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None:

@@ -18,6 +18,7 @@ from dp_accounting import (
     NoOpDpEvent,
     PrivacyAccountant,
     SelfComposedDpEvent,
+    UnsupportedEventError,
 )
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -441,12 +442,16 @@ class CheckInAccountant(PrivacyAccountant):
         """Replaces the ledger by a saved one; `self.ledger`, dp_accounting's list of events, is rebuilt from it.
 
         Raises:
-          ValueError, TypeError: another schema version, relation or unknown field; the accountant is then unchanged.
+          ValueError, TypeError: another schema version, relation or unknown field, or an event without a bound; the
+            accountant is then unchanged.
         """
         counts, others, non_private = ledger_file.load_state(state, self.neighboring_relation.name)
         fresh = type(self)(self.neighboring_relation, bounds=self._bounds)
         for event, count in (*counts.items(), *others.items()):
-            fresh.compose(event, count)
+            try:
+                fresh.compose(event, count)
+            except UnsupportedEventError as error:
+                raise ValueError(str(error)) from error
         if non_private:
             fresh.compose(NonPrivateDpEvent())
         self._counts, self._central = fresh._counts, fresh._central

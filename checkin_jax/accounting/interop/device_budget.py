@@ -58,9 +58,12 @@ class DeviceBudget:
     ) -> None:
         """An empty budget, or that of an earlier `state_dict()` of the ledger.
 
+        The targets of a state are those with which it began: others have another order, and F3 fixes the order before
+        the first message.
+
         Raises:
           TypeError, ValueError: target_epsilon is not in (0, inf), target_delta not in (0, 1); a state of another
-            schema, or with anything but messages of a device.
+            schema, with anything but messages of a device, or with more of them than these targets allow.
         """
         self.target_epsilon = _validate.real(0, math.inf, "()", target_epsilon=target_epsilon)
         self.target_delta = _validate.real(0, 1, "()", target_delta=target_delta)
@@ -74,6 +77,11 @@ class DeviceBudget:
                 each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts
             ):
                 raise _validate.error("messages that a DeviceBudget let pass", state=state)
+            if self.spent > 1.0 + _SLACK:
+                raise ValueError(
+                    f"target_epsilon={self.target_epsilon!r}, target_delta={self.target_delta!r}: expected the targets "
+                    "under which the messages of state were sent, which are more than these allow"
+                )
 
     @property
     def _counts(self) -> Mapping[CheckInDpEvent, int]:

@@ -161,6 +161,16 @@ class Entry:
         return next(((to_unit(event), count) for event, count in counts.items()), None)
 
     @property
+    def runs(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
+        """The run in the form of `PrivateRun.before`; empty for other events."""
+        if (found := self.unit) is None:
+            return ()
+        unit, count = found
+        if has_identical_units(unit.protocol):
+            return ((unit.protocol.repeated(count), unit.randomizer),)
+        return ((unit.protocol, unit.randomizer),) * count
+
+    @property
     def num_rounds(self) -> int:
         """Number of rounds, or windows; 0 for other events."""
         if (found := self.unit) is None:
@@ -247,15 +257,11 @@ class Ledger:
             raise ValueError(f"{self.path}: expected a ledger of the neighboring relation replace-one")
         pairs: list[tuple[CheckInProtocol, Randomizer]] = []
         for each in self.counted:
-            if (found := each.unit) is None:
+            if not each.runs:
                 raise ValueError(
                     f"{self.path}: entry {each.id}: expected a run of check-ins, not {each.description}"
                 )
-            unit, count = found
-            identical = has_identical_units(unit.protocol)
-            pairs += [(unit.protocol.repeated(count) if identical else unit.protocol, unit.randomizer)] * (
-                1 if identical else count
-            )
+            pairs += each.runs
         return tuple(pairs)
 
 

@@ -104,10 +104,14 @@ class RecordedRun:
 
     @property
     def spent(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
-        """Ledger of all runs on the clients' records up to now, in the form of `PrivateRun.before`."""
-        if not self.rounds:
+        """Ledger of all runs on the clients' records up to now, in the form of `PrivateRun.before`.
+
+        A run that has ended counts with all rounds that were to be run: an early end may be due to a result.
+        """
+        counted = self.rounds if self.report is None else self.rounds_within_budget
+        if not counted:
             return self.run.before
-        return (*self.run.before, (self.run.schedule.so_far(self.rounds), self.run.randomizer))
+        return (*self.run.before, (self.run.schedule.so_far(counted), self.run.randomizer))
 
 
 def of_equal_settings(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
