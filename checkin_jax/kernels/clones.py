@@ -1,4 +1,4 @@
-r"""Check-ins of eps0-LDP messages: certified profiles (T1, T1h, T2, T2') and lower bounds (L1, 3-ary).
+r"""Check-ins of eps0-LDP messages: certified profiles (T1, T1h, T2, T2') and lower bounds (L1, L2, 3-ary).
 
 With p = e^eps0, the pair of one unit of every protocol is, for counts of labels in n draws from a base law F
 (N0 and N1 of two special labels, Z a weighted count of the others),
@@ -35,6 +35,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, require_float64
+from checkin_jax.kernels.elementary import UNIT
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 
@@ -412,3 +413,83 @@ def profile_upper(
     inside = xp.sum(mix.weight[:, :, None] * xp.maximum(h, 0.0), axis=(0, 1))
     value = 0.5 * (inside + (mix.tail + FLUSHED) * room)
     return xp.where(loss >= epsilon0, 0.0, value * (1.0 + ROUNDING))
+
+
+class BinaryMessages(NamedTuple):
+    """A round as a mixture over the number of messages: number, weight (a probability) and kappa, all [labels].
+
+    All others and dummies are at the record x' (L1, L2). N0 of M messages show the label that x favours, N0 ~ Bin(M,
+    1/(p+1)) under Q, and
+
+        P/Q = 1 + kappa D,     D = (p + 1) N0 - M,     kappa = (1 - 1/p) scale / n,
+
+    so Q is the base law, and D has mean zero given M. The profile given M is nondecreasing in M (a martingale, Jensen),
+    so a bucket of M is replaced by its first value. By de Moivre, E[D; N0 >= a] = (M - a + 1) Pr[N0 = a - 1]. In the
+    other direction, with B = M - N0, E[-D; B >= b] = p (M - b + 1) Pr[B = b - 1].
+    """
+
+    number: Array
+    weight: Array
+    kappa: Array
+
+
+@quietly
+def check_in_messages(
+    num_clients: Array, rate: Array, epsilon0: Array, neg_log_tail: Array, buckets: int
+) -> BinaryMessages:
+    """Shuffled check-in: the number of messages is binomial. Mass outside the window is dropped."""
+    cut = binomial.cells(num_clients, rate, neg_log_tail, buckets)
+    kappa = -xp.expm1(-epsilon0) / num_clients
+    return BinaryMessages(cut.first, cut.mass_lower, xp.broadcast_to(kappa, cut.first.shape))
+
+
+@quietly
+def slot_messages(slots: Array, used: Array, weight: Array, epsilon0: Array) -> BinaryMessages:
+    """Windows: `slots` messages, one of which is the target's with probability `use_prob`; all [labels]."""
+    return BinaryMessages(slots, weight, -xp.expm1(-epsilon0) * used / slots)
+
+
+@quietly
+def binary_lines_lower(
+    mix: BinaryMessages,
+    tables: binomial.Tables,
+    loss: Array,
+    epsilon0: Array,
+    exact: bool,
+    reverse: Array | bool,
+) -> tuple[Array, Array]:
+    """(P(A) - Q(A), Q(A)) for A = {privacy loss > loss}, rounded down and up; few losses > 0.
+
+    As `clones.lines_lower`; of Q||P if `reverse`.
+    """
+    p = xp.exp(epsilon0)
+    m, kappa = mix.number[:, None], mix.kappa[:, None]
+    # One code path for both directions: each copy would be compiled.
+    sign, times = xp.where(reverse, -1.0, 1.0), xp.where(reverse, p, 1.0)
+    least = (times * m + sign * xp.expm1(sign * loss)[None, :] / kappa) / (p + 1.0)
+    # Every threshold gives a valid line; rounding only moves it off the best one.
+    a = xp.clip(xp.floor(least) + 1.0, 1.0, m + 1.0)
+    pmf, tail = binomial.look_up(tables, _prob_of_usual(epsilon0, reverse), a, exact, True)
+    # The probability of the usual label is rounded, which moves that of the rare one by up to `lost` of itself: the
+    # logarithm of a mass by (a - 1 - m q) / (q (1 - q)) times the rounding of q.
+    away = xp.abs(m - a + 1.0 - m / (p + 1.0)) + 1.0
+    lost = xp.where(reverse, 4.0 * UNIT * (p + 1.0) * away, 0.0)
+    apart = kappa * (m - a + 1.0) * pmf * times * xp.maximum(1.0 - lost, 0.0)
+    tail = xp.minimum(tail * (1.0 + 2.0 * lost), 1.0)
+    difference = xp.sum(mix.weight[:, None] * apart, axis=0) * (1.0 - ROUNDING)
+    base = xp.sum(mix.weight[:, None] * tail, axis=0) * (1.0 + ROUNDING)
+    # Q is the base law. In the reverse direction the second measure is P = base - apart.
+    return difference, base - xp.where(reverse, difference, 0.0) + FLUSHED
+
+
+@quietly
+def binary_tables(
+    mix: BinaryMessages, epsilon0: Array, neg_log_tail: Array, table: tuple[int, bool], reverse: Array | bool
+) -> binomial.Tables:
+    """Tables of the counts of one label, for `binary_lines_lower`."""
+    return binomial.tabulate(mix.number, _prob_of_usual(epsilon0, reverse), neg_log_tail, *table, True)
+
+
+def _prob_of_usual(epsilon0: Array, reverse: Array | bool) -> Array:
+    p = xp.exp(epsilon0)
+    return xp.where(reverse, p, 1.0) / (p + 1.0)

@@ -27,7 +27,7 @@ from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
-from checkin_jax.kernels import ROUNDING, binary_response, binomial, clones, host
+from checkin_jax.kernels import ROUNDING, binomial, clones, host
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
@@ -178,12 +178,12 @@ def _ternary(lane: BracketLane) -> tuple[Array, Array]:
 def _binary(lane: BracketLane) -> tuple[Array, Array]:
     """Events of binary randomized response, all others at one of the two records; as `_ternary`."""
     about = lane.num_clients, lane.rate, lane.epsilon0, lane.neg_log_tail
-    mix = binary_response.check_in_messages(*about, clones_bounds.MESSAGE_BUCKETS)
+    mix = clones.check_in_messages(*about, clones_bounds.MESSAGE_BUCKETS)
 
     def lines(reverse: Array) -> tuple[Array, Array]:
-        tables = binary_response.tabulate(mix, lane.epsilon0, lane.neg_log_tail, binomial.STRIDED, reverse)
+        tables = clones.binary_tables(mix, lane.epsilon0, lane.neg_log_tail, binomial.STRIDED, reverse)
         given = _events(lane), lane.epsilon0, binomial.STRIDED[1], reverse
-        return binary_response.lines_lower(mix, tables, *given)
+        return clones.binary_lines_lower(mix, tables, *given)
 
     return jax.vmap(lines)(jnp.asarray([False, True]))
 

@@ -22,7 +22,7 @@ from checkin_jax.accounting.bounds.interface import (
     bucket_count,
 )
 from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws, largest_loss
-from checkin_jax.kernels import binary_response, binomial, clones, host
+from checkin_jax.kernels import binomial, clones, host
 from checkin_jax.kernels.execution.devices import at_losses
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
@@ -153,7 +153,7 @@ class Binary:
     """Witness: binary randomized response, all other clients (and dummies) at one of the two records."""
 
     grid_bound: UnitBound
-    messages: binary_response.Messages
+    messages: clones.BinaryMessages
     epsilon0: float
     neg_log_tail: float
     # True if the number of messages is fixed.
@@ -183,8 +183,7 @@ class Binary:
         table = binomial.table_size(most, self.neg_log_tail, 1.0 / (1.0 + math.exp(self.epsilon0)))
         epsilon0, mass = host(self.epsilon0), host(self.neg_log_tail)
         forward, backward = (
-            binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
-            for reverse in (False, True)
+            clones.binary_tables(self.messages, epsilon0, mass, table, reverse) for reverse in (False, True)
         )
         return (forward, backward), table[1]
 
@@ -194,7 +193,7 @@ class Binary:
         def lines(reverse: bool) -> Lines:
             given = epsilon0, exact, reverse
             return at_losses(
-                lambda some: binary_response.lines_lower(self.messages, tables[reverse], some, *given), loss
+                lambda some: clones.binary_lines_lower(self.messages, tables[reverse], some, *given), loss
             )
 
         return lines(False), lines(True)
