@@ -28,7 +28,7 @@ from checkin_jax.auditing.one_run import FEWEST_CANARIES
 from checkin_jax.auditing.trials import units_within
 from checkin_jax.training.loop import train
 from checkin_jax.training.model import Dataset, Model
-from checkin_jax.training.private import clients, noise
+from checkin_jax.training.private import clients, mechanism
 from checkin_jax.training.private.clients import Records
 from checkin_jax.training.private.layers import Loss
 from checkin_jax.training.run import PrivateRun
@@ -183,4 +183,4 @@ def _clipped_rows(loss: Loss, clip_norm: float, parameters: Any, records: Record
     # Clients' own coins are unknown to the attacker, who uses other ones.
     coins = jax.random.split(jax.random.key(0), number)
     rows = clients.update_rows(loss, parameters, records, weights, "auto", coins)
-    return noise.clip(rows, clip_norm).matrix()
+    return mechanism.clip(rows, clip_norm).matrix()
