@@ -160,7 +160,7 @@ EQUIVALENT = {
         "(1.0)",
     ): "a place that is not used, since the value there is set to 0",
     (
-        "kernels/mixture_profiles.py",
+        "kernels/clones.py",
         "first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0",
         "n - 1.0",
         "(n + 1.0)",

@@ -3,5 +3,5 @@
 from .auditor import Audit as Audit
 from .auditor import Finding as Finding
 from .auditor import audit as audit
+from .one_run import TrainedRun as TrainedRun
 from .placement import Placement as Placement
-from .training_run import TrainedRun as TrainedRun

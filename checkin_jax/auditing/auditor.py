@@ -20,10 +20,10 @@ from checkin_jax._suggest import named
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import Guarantee
-from checkin_jax.auditing import one_run, placement, scores, training_run
+from checkin_jax.auditing import one_run, placement, scores
+from checkin_jax.auditing.one_run import TrainedRun
 from checkin_jax.auditing.placement import Placement
 from checkin_jax.auditing.scores import Bounds, best_rule
-from checkin_jax.auditing.training_run import TrainedRun
 from checkin_jax.auditing.trials import Trials, small, two_worlds
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports import render
@@ -165,7 +165,7 @@ def audit(
       confidence: joint confidence of all lower bounds, in (0, 1); a false alarm has probability at most the
         rest.
       seed: None draws all runs from the operating system's entropy.
-      training: a run whose loop and model are attacked as well, in view "aggregate": see `training_run`.
+      training: a run whose loop and model are attacked as well, in view "aggregate": see `one_run`.
       on_phase: called with a description of each phase as it begins.
       account_fn: the accountant for the comparison, called as `account` is.
 
@@ -196,7 +196,7 @@ def audit(
         notes.append(SEEDED)
     trained = None
     if training is not None and "aggregate" in views:
-        trained = training_run.affordable(training)
+        trained = one_run.affordable_training(training)
         if trained is None:
             notes.append("no test by training: the protocol has too few clients, or one unit is too large")
     bounds = 2 * len(views) + sum(chosen is not None for chosen in long.values()) + (trained is not None)
@@ -224,7 +224,7 @@ def audit(
             findings.append(_guesses(ONE_RUN, guarantee, *seen, error))
     if trained is not None:
         say(f"training, {trained.run.protocol.in_words}")
-        seen = training_run.coins_and_scores(trained, entropies)
+        seen = one_run.coins_and_scores_of_training(trained, entropies)
         guarantee = certified(trained.run.protocol, "aggregate", delta)
         findings.append(_guesses(TRAINING, guarantee, *seen, error))
     say(f"places of clients in {stand_in.protocol.in_words}")

@@ -16,7 +16,7 @@ from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import ImageSettings
 
 if TYPE_CHECKING:
-    from checkin_jax.auditing.training_run import TrainedRun
+    from checkin_jax.auditing.one_run import TrainedRun
     from checkin_jax.training.examples.data import LabelledImages
     from checkin_jax.training.examples.networks import ImageTraining
     from checkin_jax.training.reports.recorded import RecordedRun
@@ -343,7 +343,7 @@ def _trained(found: RecordedRun, images: LabelledImages) -> TrainedRun:
     """The training of the run on these images; a canary's alternative record has the next label."""
     import numpy as np
 
-    from checkin_jax.auditing.training_run import TrainedRun
+    from checkin_jax.auditing.one_run import TrainedRun
     from checkin_jax.training.examples.networks import NUM_CLASSES, ImageTraining, image_model
 
     def relabelled(records: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

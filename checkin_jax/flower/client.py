@@ -19,8 +19,7 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax.protocols import MAX_ROUNDS
 from checkin_jax.randomizers import Randomizer
-from checkin_jax.training.private import noise
-from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
+from checkin_jax.training.private.mechanism import Mechanism, clip, mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 
 _LOG = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ def privatised(mechanism: Mechanism, update: Sequence[np.ndarray]) -> list[np.nd
         flat = np.concatenate([np.asarray(each, dtype=np.float32).ravel() for each in update])
     words = np.frombuffer(secrets.token_bytes(8), dtype=np.uint32)
     key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-    clipped = noise.clip(ClientVectors.of(jnp.asarray(flat)[None]), mechanism.clip_norm)
+    clipped = clip(ClientVectors.of(jnp.asarray(flat)[None]), mechanism.clip_norm)
     message = np.array(mechanism.messages(key[None], clipped.matrix())[0])
     ends = np.cumsum([each.size for each in update])[:-1]
     return [part.reshape(each.shape) for part, each in zip(np.split(message, ends), update, strict=True)]

@@ -27,7 +27,7 @@ from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.composition import local_view, search
-from checkin_jax.kernels import ROUNDING, binary_response, clones, host, mixture_profiles, tails
+from checkin_jax.kernels import ROUNDING, binomial, clones, host
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
@@ -93,9 +93,9 @@ class BracketLane(NamedTuple):
 def _t1(offsets: tuple[float, ...], lane: BracketLane, losses: Array) -> Array:
     """T1's profile; offsets: support points of the number of absent clients, in standard deviations."""
     law = clones.upper_law(lane.num_clients, lane.rate, lane.epsilon0)
-    mix = mixture_profiles.buckets_upper(law, lane.neg_log_tail, _LABELS, offsets)
-    tables = clones.signs(mix, lane.neg_log_tail, tails.STRIDED, False)
-    return clones.profile_upper(mix, tables, losses, lane.epsilon0, tails.STRIDED[1])
+    mix = clones.buckets_upper(law, lane.neg_log_tail, _LABELS, offsets)
+    tables = clones.signs(mix, lane.neg_log_tail, binomial.STRIDED, False)
+    return clones.profile_upper(mix, tables, losses, lane.epsilon0, binomial.STRIDED[1])
 
 
 def _bits(lane: BracketLane, losses: Array) -> Array:
@@ -169,21 +169,21 @@ def _padded(atoms: pld.Atoms) -> pld.Atoms:
 def _ternary(lane: BracketLane) -> tuple[Array, Array]:
     """Events of 3-ary randomized response, all others at a third record, in both directions; [2, events] each."""
     law = clones.lower_law(lane.num_clients, lane.rate, lane.epsilon0)
-    mix = mixture_profiles.buckets_lower(law, lane.neg_log_tail, _LABELS)
-    tables = clones.signs(mix, lane.neg_log_tail, tails.STRIDED, True)
-    apart, mass = clones.lines_lower(mix, tables, _events(lane), lane.epsilon0, tails.STRIDED[1])
+    mix = clones.buckets_lower(law, lane.neg_log_tail, _LABELS)
+    tables = clones.signs(mix, lane.neg_log_tail, binomial.STRIDED, True)
+    apart, mass = clones.lines_lower(mix, tables, _events(lane), lane.epsilon0, binomial.STRIDED[1])
     return jnp.stack([apart, apart]), jnp.stack([mass, mass])
 
 
 def _binary(lane: BracketLane) -> tuple[Array, Array]:
     """Events of binary randomized response, all others at one of the two records; as `_ternary`."""
     about = lane.num_clients, lane.rate, lane.epsilon0, lane.neg_log_tail
-    mix = binary_response.check_in_messages(*about, clones_bounds.MESSAGE_BUCKETS)
+    mix = clones.check_in_messages(*about, clones_bounds.MESSAGE_BUCKETS)
 
     def lines(reverse: Array) -> tuple[Array, Array]:
-        tables = binary_response.tabulate(mix, lane.epsilon0, lane.neg_log_tail, tails.STRIDED, reverse)
-        given = _events(lane), lane.epsilon0, tails.STRIDED[1], reverse
-        return binary_response.lines_lower(mix, tables, *given)
+        tables = clones.binary_tables(mix, lane.epsilon0, lane.neg_log_tail, binomial.STRIDED, reverse)
+        given = _events(lane), lane.epsilon0, binomial.STRIDED[1], reverse
+        return clones.binary_lines_lower(mix, tables, *given)
 
     return jax.vmap(lines)(jnp.asarray([False, True]))
 

@@ -11,7 +11,7 @@ from oracles import pairs, random_check_ins
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
-from checkin_jax.kernels import binary_response, host, tails
+from checkin_jax.kernels import binomial, clones, host
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 45.0
@@ -95,11 +95,11 @@ def test_rounds_of_few_messages_are_composed_to_the_third_digit(n, rounds, epsil
 def test_lines_of_rare_labels_are_below_an_oracle_of_forty_digits(epsilon0):
     """Of Q||P, whose usual label has a probability that is rounded to a share of the rare one's."""
     number, weight, kappa = (host(each) for each in ([1.0, 2.0, 3.0], [0.001, 0.009, 0.99], [1.0 / 3.0] * 3))
-    mix = binary_response.Messages(number, weight, kappa)
+    mix = clones.BinaryMessages(number, weight, kappa)
     losses = np.array([0.0, 0.5, 2.0, 5.0, 0.5 * epsilon0, 0.9 * epsilon0])
-    table = tails.table_size(3.0, 40.0, 1.0 / (1.0 + math.exp(epsilon0)))
-    tables = binary_response.tabulate(mix, host(epsilon0), host(40.0), table, True)
-    found = binary_response.lines_lower(mix, tables, host(losses), host(epsilon0), table[1], True)
+    table = binomial.table_size(3.0, 40.0, 1.0 / (1.0 + math.exp(epsilon0)))
+    tables = clones.binary_tables(mix, host(epsilon0), host(40.0), table, True)
+    found = clones.binary_lines_lower(mix, tables, host(losses), host(epsilon0), table[1], True)
     apart, second = map(np.asarray, found)
     with mp.workdps(40):
         p = mp.e ** mp.mpf(epsilon0)

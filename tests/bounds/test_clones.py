@@ -13,7 +13,7 @@ from oracles import exact_rounds, krr, large, pairs
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.clones_bounds import Clones, Mixture
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, largest_loss
-from checkin_jax.kernels import clones, host, mixture_profiles, tails
+from checkin_jax.kernels import binomial, clones, host
 from checkin_jax.kernels.execution.backend import quietly
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -116,10 +116,10 @@ def test_strided_tails_are_no_less_sound_than_exact_ones():
     n, rate, epsilon0 = 100, 0.6, 1.5
     losses = grid(epsilon0) * 0.3
     law = clones.upper_law(np.float64(n), np.float64(rate), np.float64(epsilon0))  # one part
-    mix = mixture_profiles.buckets_upper(law, np.float64(MASS), 64, (2.2, 4.5))
+    mix = clones.buckets_upper(law, np.float64(MASS), 64, (2.2, 4.5))
     exact = pairs.profile(pairs.enumerate_pair(pairs.t1_labels(math.exp(epsilon0), rate), n), np.exp(losses))
     for plan in ((64, True), (16, False), (64, False)):
-        tables = quietly(tails.tabulate)(mix.number - 1.0, None, np.float64(MASS), *plan, False)
+        tables = quietly(binomial.tabulate)(mix.number - 1.0, None, np.float64(MASS), *plan, False)
         ours = clones.profile_upper(mix, tables, losses, np.float64(epsilon0), plan[1])
         assert (np.asarray(ours) >= exact * (1 - ORACLE_ROUNDING)).all()
 
@@ -174,6 +174,6 @@ def test_labels_kept_have_mass_and_none_is_missed():
     losses = np.linspace(1e-4, 0.02, 40)
     again = Mixture(law, 1.3, MASS).upper(losses)
     np.testing.assert_allclose(one.upper(losses), again, rtol=1e-13)
-    fewer = mixture_profiles.MixtureLaw(*(np.delete(np.asarray(part), masses.argmax()) for part in law))
+    fewer = clones.MixtureLaw(*(np.delete(np.asarray(part), masses.argmax()) for part in law))
     fewer = Mixture(fewer, 1.3, MASS).upper(losses)
     assert (fewer < again * (1.0 - 1e-6)).any()

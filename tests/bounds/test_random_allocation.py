@@ -18,7 +18,7 @@ import checkin_jax as cj
 from checkin_jax.accounting.bounds.interface import neg_log_tail
 from checkin_jax.accounting.bounds.windows.one_of_slots import gaussian_in_slots
 from checkin_jax.accounting.composition import compose
-from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop import composed_guarantee as ledger
 from checkin_jax.accounting.interop.composed_guarantee import SETTLED
 
 ADDED, REPLACED = "add-or-remove-one", "replace-one"
@@ -182,26 +182,26 @@ def test_a_sampled_allocation_is_an_event_of_a_ledger():
 @pytest.mark.parametrize(
     ("step", "arguments", "sentences"),
     [
-        (1.0, {}, (central.DRAWN, central.CLIPPED)),
-        (1.0, {"unfinished_steps": 2}, (central.DRAWN, central.CLIPPED, SETTLED, central.STOPPED)),
+        (1.0, {}, (ledger.DRAWN, ledger.CLIPPED)),
+        (1.0, {"unfinished_steps": 2}, (ledger.DRAWN, ledger.CLIPPED, SETTLED, ledger.STOPPED)),
         (
             1.0,
             {"unfinished_steps": 2, "num_selected": 2},
-            (central.DRAWN, central.CLIPPED, central.STOPPED, SETTLED),
+            (ledger.DRAWN, ledger.CLIPPED, ledger.STOPPED, SETTLED),
         ),
-        (cj.KnownProfile(function=cj.PureLDP(epsilon0=0.5).profile), {}, (central.DRAWN, central.GIVEN)),
+        (cj.KnownProfile(function=cj.PureLDP(epsilon0=0.5).profile), {}, (ledger.DRAWN, ledger.GIVEN)),
     ],
 )
 def test_the_statement_assumes_that_nobody_learns_which_steps_use_a_record(step, arguments, sentences):
     g = cj.random_allocation(step, 5, delta=1e-3, neighboring_relation=ADDED, **arguments)
-    assert g.assumptions == (central.ASSUMED, *sentences)
+    assert g.assumptions == (ledger.ASSUMED, *sentences)
 
 
 def test_whoever_knows_the_step_has_the_epsilon_of_a_step():
     g = cj.random_allocation(1.0, 5, delta=1e-3, neighboring_relation=ADDED)
     known = cj.CheckInAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(GAUSS(1.0)).guarantee(1e-3)
     assert known.lower > 1.2 * g.epsilon
-    assert known.assumptions == (central.ASSUMED, central.CLIPPED)
+    assert known.assumptions == (ledger.ASSUMED, ledger.CLIPPED)
 
 
 @pytest.mark.parametrize(("steps", "selected", "epochs"), [(50, 1, 1), (50, 1, 4), (60, 7, 1)])

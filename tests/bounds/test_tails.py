@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from checkin_jax.kernels import FLUSHED, tails
+from checkin_jax.kernels import FLUSHED, binomial
 from checkin_jax.kernels.execution.backend import quietly
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -19,10 +19,10 @@ def test_tails_are_bounded_on_their_side(upper, points, exact, neg_log_tail, q):
     trials = np.array([0, 1, 2, 3, 10, 47, 100, 333, 900, 1500])
     prob = None if q == 0.5 else np.float64(q)
     mass = np.float64(neg_log_tail)
-    tables = quietly(tails.tabulate)(np.asarray(trials, np.float64), prob, mass, points, exact, upper)
+    tables = quietly(binomial.tabulate)(np.asarray(trials, np.float64), prob, mass, points, exact, upper)
     least = -(-trials // 2) + 1 if prob is None else np.floor(trials * q).astype(int) + 1
     a = least[:, None] + np.arange(0, 400, 3)[None, :]
-    pmf, tail = quietly(tails.look_up)(tables, prob, np.asarray(a, np.float64), exact, upper)
+    pmf, tail = quietly(binomial.look_up)(tables, prob, np.asarray(a, np.float64), exact, upper)
     exact_tail = binom.sf(a - 1, trials[:, None], q)
     exact_pmf = binom.pmf(a - 1, trials[:, None], q)
     # scipy itself is good to about 1e-13 here.
@@ -42,6 +42,6 @@ def test_tails_are_bounded_on_their_side(upper, points, exact, neg_log_tail, q):
 
 @pytest.mark.parametrize("largest", [3.0, 100.0, 5000.0, 1e5, 1e12])
 def test_an_exact_plan_holds_every_value_that_matters(largest):
-    points, exact = tails.table_size(largest, 40.0)
+    points, exact = binomial.table_size(largest, 40.0)
     reach = min((0.5 * largest * 40.0) ** 0.5, largest / 2)
     assert exact == (points >= reach + 1)

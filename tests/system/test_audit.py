@@ -20,7 +20,7 @@ from checkin_jax.auditing.trials import Stage, small, units_within
 from checkin_jax.training import draws
 from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.examples import data, networks
-from checkin_jax.training.private import noise
+from checkin_jax.training.private import mechanism
 from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
@@ -196,26 +196,26 @@ def test_a_setting_that_cannot_be_audited_is_refused():
 
 
 def halve_the_noise(patch):
-    messages, sums = noise.gaussian_messages, noise.gaussian_sum_noise
-    l2, l2_sum = noise.l2_messages, noise.l2_sum
-    patch.setattr(noise, "gaussian_messages", lambda k, x, c, z: messages(k, x, c, z / 2))
-    patch.setattr(noise, "gaussian_sum_noise", lambda k, d, c, z, n: sums(k, d, c, z / 2, n))
-    patch.setattr(noise, "l2_messages", lambda k, x, c, e: l2(k, x, c, 2 * e))
-    patch.setattr(noise, "l2_sum", lambda k, x, p, c, e: l2_sum(k, x, p, c, 2 * e))
+    messages, sums = mechanism.gaussian_messages, mechanism.gaussian_sum_noise
+    l2, l2_sum = mechanism.l2_messages, mechanism.l2_sum
+    patch.setattr(mechanism, "gaussian_messages", lambda k, x, c, z: messages(k, x, c, z / 2))
+    patch.setattr(mechanism, "gaussian_sum_noise", lambda k, d, c, z, n: sums(k, d, c, z / 2, n))
+    patch.setattr(mechanism, "l2_messages", lambda k, x, c, e: l2(k, x, c, 2 * e))
+    patch.setattr(mechanism, "l2_sum", lambda k, x, p, c, e: l2_sum(k, x, p, c, 2 * e))
 
 
 def skip_clipping(patch):
-    patch.setattr(noise, "clip", lambda rows, clip_norm, keep=None: rows)
+    patch.setattr(mechanism, "clip", lambda rows, clip_norm, keep=None: rows)
 
 
 def share_keys_between_clients(patch):
     for name in ("gaussian_messages", "l2_messages"):
-        original = getattr(noise, name)
+        original = getattr(mechanism, name)
 
         def shared(keys, *rest, original=original):
             return original(jnp.broadcast_to(keys[:1], keys.shape), *rest)
 
-        patch.setattr(noise, name, shared)
+        patch.setattr(mechanism, name, shared)
 
 
 def share_keys_between_rounds(patch):
@@ -231,8 +231,10 @@ def fix_who_checks_in(patch):
 
 
 def forget_how_many_messages_a_sum_has(patch):
-    original = noise.gaussian_sum_noise
-    patch.setattr(noise, "gaussian_sum_noise", lambda k, d, c, z, n: original(k, d, c, z, jnp.minimum(n, 1)))
+    original = mechanism.gaussian_sum_noise
+    patch.setattr(
+        mechanism, "gaussian_sum_noise", lambda k, d, c, z, n: original(k, d, c, z, jnp.minimum(n, 1))
+    )
 
 
 def violated(found):
@@ -387,7 +389,7 @@ def test_one_run_finds_missing_noise_in_a_protocol_of_many_clients(monkeypatch):
     )
     entropies = iter(range(100))
     honest = one_run.lower(*one_run.coins_and_scores(setting, "aggregate", entropies), 1e-6, 0.05)
-    monkeypatch.setattr(noise, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+    monkeypatch.setattr(mechanism, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
     silent = PrivateRun(protocol=setting.protocol, randomizer=GAUSSIAN, clip_norm=0.1 * next(CLIP_NORMS))
     bare = one_run.lower(*one_run.coins_and_scores(silent, "aggregate", entropies), 1e-6, 0.05)
     assert honest[0] < 0.5
@@ -416,7 +418,7 @@ def test_training_itself_is_attacked_and_missing_noise_is_found(monkeypatch):
         assert found.findings[-1].protocol.num_rounds == 100
         assert expected <= {f.test for f in found.findings if not f.passed}
         assert found.passed == (not expected)
-        monkeypatch.setattr(noise, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
+        monkeypatch.setattr(mechanism, "gaussian_sum_noise", lambda k, d, c, z, n: jnp.zeros((d,)))
 
 
 # Where clients stand.

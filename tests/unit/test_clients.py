@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from checkin_jax.randomizers import Gaussian
 from checkin_jax.training.examples import networks
 from checkin_jax.training.private import clients, step
-from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private import mechanism as mechanisms
 from checkin_jax.training.private.mechanism import mechanism_of
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 from checkin_jax.training.private.step import Performance

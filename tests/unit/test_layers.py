@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from checkin_jax.training.examples import networks
-from checkin_jax.training.private import clients, layers, noise
+from checkin_jax.training.private import clients, layers, mechanism
 from checkin_jax.training.private.per_client_gradients import TableBlock
 
 pytestmark = pytest.mark.usefixtures("compiled_in_haste")
@@ -77,7 +77,7 @@ def test_clipped_sums_norms_and_inner_products_equal_those_of_the_general_path()
     norms = general.norms()
     np.testing.assert_allclose(fast.norms(), norms, rtol=1e-6)
     clip_norm = float(jnp.median(norms))  # half of the rows are clipped
-    clipped = [noise.clip(rows, clip_norm) for rows in (fast, general)]
+    clipped = [mechanism.clip(rows, clip_norm) for rows in (fast, general)]
     longest = np.linalg.norm(np.asarray(_matrix(clipped[0]), np.float64), axis=1).max()
     assert clip_norm * (1 - 2e-6) < longest < clip_norm
     weights = jnp.linspace(-1.0, 1.0, len(norms), dtype=jnp.float32)
@@ -97,7 +97,7 @@ def test_a_broken_record_leaves_the_others_as_they_are(bad):
     parameters, loss, images, labels = _problem("digits")
     broken = images.at[7].set(bad)
     sums = [
-        noise.clip(_rows(loss, parameters, x[:, None], labels[:, None], "layers"), 0.1)
+        mechanism.clip(_rows(loss, parameters, x[:, None], labels[:, None], "layers"), 0.1)
         for x in (images, broken)
     ]
     good = (jnp.arange(60) != 7).astype(jnp.float32)
@@ -357,7 +357,7 @@ def test_models_of_flax_are_differentiated_layer_by_layer(name, records):
     fast, general = (_rows(loss, parameters, inputs, labels, kind, weights) for kind in ("layers", "general"))
     np.testing.assert_allclose(fast.norms(), general.norms(), rtol=1e-5)
     clip_norm = float(jnp.median(general.norms()))
-    clipped = [noise.clip(rows, clip_norm) for rows in (fast, general)]
+    clipped = [mechanism.clip(rows, clip_norm) for rows in (fast, general)]
     vector, weights = _matrix(general)[0], jnp.linspace(-1.0, 1.0, 8, dtype=jnp.float32)
 
     @jax.jit

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private import mechanism as mechanisms
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 
 pytestmark = pytest.mark.usefixtures("compiled_in_haste")

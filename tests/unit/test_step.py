@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from checkin_jax.randomizers import Gaussian, PureLDP
-from checkin_jax.training.private import noise as mechanisms
+from checkin_jax.training.private import mechanism as mechanisms
 from checkin_jax.training.private import step
 from checkin_jax.training.private.mechanism import Mechanism, mechanism_of
 from checkin_jax.training.private.step import Performance

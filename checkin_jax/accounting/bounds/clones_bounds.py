@@ -22,7 +22,7 @@ from checkin_jax.accounting.bounds.interface import (
     bucket_count,
 )
 from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws, largest_loss
-from checkin_jax.kernels import binary_response, clones, host, mixture_profiles, tails
+from checkin_jax.kernels import binomial, clones, host
 from checkin_jax.kernels.execution.devices import at_losses
 from checkin_jax.numerics.counts import occupancy
 from checkin_jax.randomizers import BINARY, TERNARY, KaryResponse, LabelLaws
@@ -65,12 +65,12 @@ def cut(
     drift: scale of the contribution of absent clients to the spread. absent: whether clients can be absent. finest,
     coarsest: most buckets (unless the drift matters) and fewest.
     """
-    table = tails.table_size(min(mean + occupancy.deviation(mean, neg_log_tail) + 2.0, most), neg_log_tail)
-    if most <= mixture_profiles.SMALL:
-        return clones.Cut(0, mixture_profiles.SMALL if absent else 1, (), table)
+    table = binomial.table_size(min(mean + occupancy.deviation(mean, neg_log_tail) + 2.0, most), neg_log_tail)
+    if most <= clones.SMALL:
+        return clones.Cut(0, clones.SMALL if absent else 1, (), table)
     offsets = next((points for least, points in SPREADS if upper and drift > least), ())
     buckets = min(bucket_count(mean), finest)
-    if parts > 1 or table[0] > tails.POINTS[0]:
+    if parts > 1 or table[0] > binomial.POINTS[0]:
         # Finer buckets gain nothing: the parts, or tables of this size, differ by more.
         buckets = min(buckets, 128)
     buckets = max(buckets, coarsest)
@@ -83,14 +83,14 @@ def cut(
 class Mixture:
     """A law of `kernels.clones`, in buckets rounded up for `upper` and down for `lower`."""
 
-    law: mixture_profiles.MixtureLaw
+    law: clones.MixtureLaw
     epsilon0: float
     neg_log_tail: float
     drift: float = 0.0
     finest: int = 256
     coarsest: int = 16
 
-    def _tabulated(self, upper: bool) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+    def _tabulated(self, upper: bool) -> tuple[clones.Buckets, binomial.Tables, bool]:
         """Buckets of the law, tables of its signs, and whether the tables are exact."""
         n, special = np.asarray(self.law.n), np.asarray(self.law.special)
         mass, absent = self.neg_log_tail, bool(np.asarray(self.law.absent).any())
@@ -100,11 +100,11 @@ class Mixture:
         return *clones.tabulated(self.law, host(mass), chosen, upper), chosen.table[1]
 
     @functools.cached_property
-    def _above(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+    def _above(self) -> tuple[clones.Buckets, binomial.Tables, bool]:
         return self._tabulated(True)
 
     @functools.cached_property
-    def _below(self) -> tuple[mixture_profiles.Buckets, tails.Tables, bool]:
+    def _below(self) -> tuple[clones.Buckets, binomial.Tables, bool]:
         return self._tabulated(False)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
@@ -153,7 +153,7 @@ class Binary:
     """Witness: binary randomized response, all other clients (and dummies) at one of the two records."""
 
     grid_bound: UnitBound
-    messages: binary_response.Messages
+    messages: clones.BinaryMessages
     epsilon0: float
     neg_log_tail: float
     # True if the number of messages is fixed.
@@ -177,14 +177,13 @@ class Binary:
         return np.abs(np.log1p(kappa * shown))
 
     @functools.cached_property
-    def _tables(self) -> tuple[tuple[tails.Tables, tails.Tables], bool]:
+    def _tables(self) -> tuple[tuple[binomial.Tables, binomial.Tables], bool]:
         """Tables of both directions, and whether they are exact."""
         most = float(np.asarray(self.messages.number).max())
-        table = tails.table_size(most, self.neg_log_tail, 1.0 / (1.0 + math.exp(self.epsilon0)))
+        table = binomial.table_size(most, self.neg_log_tail, 1.0 / (1.0 + math.exp(self.epsilon0)))
         epsilon0, mass = host(self.epsilon0), host(self.neg_log_tail)
         forward, backward = (
-            binary_response.tabulate(self.messages, epsilon0, mass, table, reverse)
-            for reverse in (False, True)
+            clones.binary_tables(self.messages, epsilon0, mass, table, reverse) for reverse in (False, True)
         )
         return (forward, backward), table[1]
 
@@ -194,7 +193,7 @@ class Binary:
         def lines(reverse: bool) -> Lines:
             given = epsilon0, exact, reverse
             return at_losses(
-                lambda some: binary_response.lines_lower(self.messages, tables[reverse], some, *given), loss
+                lambda some: clones.binary_lines_lower(self.messages, tables[reverse], some, *given), loss
             )
 
         return lines(False), lines(True)

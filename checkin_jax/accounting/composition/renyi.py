@@ -30,11 +30,11 @@ from checkin_jax.accounting.bounds.table import Bound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition.search import sides_above
 from checkin_jax.kernels import FLUSHED, host
+from checkin_jax.kernels.clones import SMALL, Buckets, MixtureLaw, buckets_upper
 from checkin_jax.kernels.composition import moments, pld
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.kernels.messages import gaussian_moments
 from checkin_jax.kernels.messages.gaussian_moments import Labels
-from checkin_jax.kernels.mixture_profiles import SMALL, Buckets, MixtureLaw, buckets_upper
 from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
 

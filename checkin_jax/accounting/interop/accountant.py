@@ -41,10 +41,14 @@ from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.guarantee import assumptions, html_table, relation_of
-from checkin_jax.accounting.interop import central, ledger_file
+from checkin_jax.accounting.interop import ledger_file
+from checkin_jax.accounting.interop.allocated_epochs import units_in, units_of
+from checkin_jax.accounting.interop.central_mechanisms import noiseless
 from checkin_jax.accounting.interop.composed_guarantee import (
+    ASSUMED,
     SETTLED,
     LedgerGuarantee,
+    assumed_of_central,
     composed_words,
     notes_of,
 )
@@ -137,11 +141,11 @@ class CheckInAccountant(PrivacyAccountant):
             if do_compose and count > 0:
                 self._counts[event] += count
             return None
-        if central.noiseless(event):
+        if noiseless(event):
             self._non_private |= do_compose and count > 0
             return None
         try:
-            central.units_of(event, self._relation)
+            units_of(event, self._relation)
         except (TypeError, ValueError) as error:
             return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
         if do_compose and count > 0:
@@ -172,7 +176,7 @@ class CheckInAccountant(PrivacyAccountant):
     @property
     def _total(self) -> int:
         return sum(count * event.protocol.num_units for event, count in self._counts.items()) + sum(
-            count * central.units_in(event) for event, count in self._central.items()
+            count * units_in(event) for event, count in self._central.items()
         )
 
     def _units(self, delta: float, at_most: int = 0) -> list[tuple[UnitBound, int]]:
@@ -193,7 +197,7 @@ class CheckInAccountant(PrivacyAccountant):
         return [
             (one, number * count)
             for each, count in self._central.items()
-            for one, number in central.units_of(each, self._relation, mass)
+            for one, number in units_of(each, self._relation, mass)
         ]
 
     def _bounds_by_kind(
@@ -314,8 +318,8 @@ class CheckInAccountant(PrivacyAccountant):
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
             theorems=() if found.bound else once(each.stated for _, each in chosen),
-            assumptions=once([*assumed, central.assumed(self._central), several]),
-            warnings=once([*warned, [note for note in self.notes if note != central.ASSUMED]]),
+            assumptions=once([*assumed, assumed_of_central(self._central), several]),
+            warnings=once([*warned, [note for note in self.notes if note != ASSUMED]]),
             attack=self._attack(delta, found) if attack else None,
         )
 

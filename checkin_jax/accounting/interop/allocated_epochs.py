@@ -49,6 +49,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     Opposite,
     Sampled,
     SampledReplaced,
+    bound_of,
     noise_of,
     sampled_sides,
 )
@@ -595,3 +596,23 @@ class CountedSteps:
         masses = [np.append(0.0, np.cumsum(each)) for each in (near, far)]
         mass = np.where(count > 0, masses[1][count] * (1.0 + _PMF) + lost, 0.0)
         return np.maximum(masses[0][count] * (1.0 - _PMF) - mass, 0.0), mass
+
+
+def units_of(event: DpEvent, relation: str, mass: float = 31.0) -> list[tuple[UnitBound, int]]:
+    """(bound, count) pairs whose composition bounds one application of a central event.
+
+    mass: -log of the mass that a unit may drop, see `interface.neg_log_tail`; used by random allocation only.
+
+    Raises:
+      ValueError: as `bound_of`.
+    """
+    epoch = epoch_of(event)
+    if epoch is not None:
+        return epoch.units(relation, mass)
+    return [(bound_of(event, relation), 1)]
+
+
+def units_in(event: DpEvent) -> int:
+    """Number of units of one application of a central event."""
+    epoch = epoch_of(event)
+    return 1 if epoch is None else epoch.number

@@ -13,16 +13,16 @@ from checkin_jax import _validate
 from checkin_jax._suggest import named
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.guarantee import relation_of
-from checkin_jax.accounting.interop import central
 from checkin_jax.accounting.interop.accountant import CheckInAccountant
 from checkin_jax.accounting.interop.allocated_epochs import (
     LEAST_NOISE,
     MOST_NOISE,
     RandomAllocationDpEvent,
     UnfinishedAllocationDpEvent,
+    units_of,
 )
 from checkin_jax.accounting.interop.central_mechanisms import LEAST_RATE
-from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
+from checkin_jax.accounting.interop.composed_guarantee import STOPPED, LedgerGuarantee
 from checkin_jax.numerics.allocation_losses import MAX_SLOTS
 from checkin_jax.protocols import MAX_ROUNDS, REPLACE
 from checkin_jax.randomizers import KnownProfile
@@ -98,11 +98,11 @@ def random_allocation(
     )
     for event, count in events:
         # A step without a bound is refused with its reason.
-        central.units_of(event, relation)
+        units_of(event, relation)
         ledger.compose(event, count)
     g = ledger.guarantee(delta)
     if unfinished:
-        g = dataclasses.replace(g, assumptions=tuple(dict.fromkeys((*g.assumptions, central.STOPPED))))
+        g = dataclasses.replace(g, assumptions=tuple(dict.fromkeys((*g.assumptions, STOPPED))))
     return g
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -305,3 +306,11 @@ def _why(event: DpEvent) -> str:
         f"no bound is known for {name}: accepted are {', '.join(kind.__name__ for kind in KINDS)}, "
         "random allocations and compositions of them, and check-ins"
     )
+
+
+def noiseless(event: Any) -> bool:
+    """True if a sum is released without noise, also after sampling or allocation."""
+    while hasattr(event, "event"):
+        event = event.event
+    noisy = isinstance(event, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent)
+    return noisy and event.noise_multiplier == 0

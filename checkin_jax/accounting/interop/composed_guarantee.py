@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import dp_accounting
 from dp_accounting import DpEvent
 
 from checkin_jax._rounding import down, up
@@ -13,7 +14,7 @@ from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import StatedGuarantee
-from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop.allocated_epochs import UnfinishedAllocationDpEvent
 from checkin_jax.accounting.interop.events import ProtocolUnit
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import Randomizer
@@ -23,6 +24,30 @@ _CENTRAL = "somebody who sees the outputs of a trusted server"
 _ONE_RECORD = {REPLACE: "data sets that differ in one client's record"}
 SETTLED = "which units there are, and how many of each, did not depend on any output of theirs"
 _ONE_CLIENT = "data sets with and without one client"
+ASSUMED = "each record of a central event belongs to one client, the same client in every event; its server is trusted"
+DRAWN = (
+    "which steps or samples a record is in is drawn by fresh chance, independently of the data and of the other "
+    "records, and nobody but the server learns it"
+)
+CLIPPED = "a record adds a value of norm at most 1 to a sum, in the unit in which noise_multiplier is given"
+GIVEN = "the given profile or distribution bounds a step with a record against the same step without it"
+STOPPED = "an epoch that ends before its last step ends there whatever its steps show"
+
+
+def assumed_of_central(events: Iterable[DpEvent]) -> tuple[str, ...]:
+    """Assumptions about these central events, one sentence each; empty without events."""
+    found: list[str] = []
+    for event in events:
+        found.append(ASSUMED)
+        step: Any = event
+        while hasattr(step, "event"):
+            found += [DRAWN, STOPPED] if isinstance(step, UnfinishedAllocationDpEvent) else [DRAWN]
+            step = step.event
+        if isinstance(step, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
+            found.append(CLIPPED)
+        elif not isinstance(step, DpEvent):
+            found.append(GIVEN)
+    return tuple(dict.fromkeys(found))
 
 
 def notes_of(units: Sequence[ProtocolUnit], with_central: bool) -> tuple[str, ...]:
@@ -38,7 +63,7 @@ def notes_of(units: Sequence[ProtocolUnit], with_central: bool) -> tuple[str, ..
             f"units have different views; epsilon holds against one adversary who has all of them: {whom}"
         )
     if with_central and units:
-        out.append(central.ASSUMED)
+        out.append(ASSUMED)
     sizes = sorted({unit.protocol.num_clients for unit in units})
     if len(sizes) > 1:
         out.append(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attr
 from dp_accounting import DpEvent
 
 from checkin_jax import _validate
@@ -27,7 +28,8 @@ from checkin_jax._serialize import from_plain, to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
 from checkin_jax.accounting.bounds.select import has_identical_units
-from checkin_jax.accounting.interop import central
+from checkin_jax.accounting.interop import allocated_epochs
+from checkin_jax.accounting.interop.central_mechanisms import KINDS
 from checkin_jax.accounting.interop.composed_guarantee import in_words
 from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit, unit_event
 from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
@@ -51,6 +53,54 @@ def state_of(
     return {**named, "non_private": non_private, "ledger": runs, "central": others}
 
 
+_EVENTS: dict[str, type[DpEvent]] = {
+    kind.__name__: kind
+    for kind in (
+        *KINDS,
+        allocated_epochs.RandomAllocationDpEvent,
+        allocated_epochs.UnfinishedAllocationDpEvent,
+    )
+}
+
+
+def event_to_plain(event: DpEvent) -> dict[str, Any]:
+    """Kind and fields of a central event, for JSON."""
+    fields = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
+    return {
+        "kind": type(event).__name__,
+        **{name: _plain_value(name, value) for name, value in fields.items()},
+    }
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if isinstance(value, DpEvent):
+        return event_to_plain(value)
+    if not isinstance(value, int | float):
+        raise _validate.error("a DpEvent: functions and distributions are not saved", **{name: value})
+    return value
+
+
+def event_from_plain(plain: Any) -> DpEvent:
+    """The event from `event_to_plain`'s values.
+
+    Raises:
+      ValueError: unknown kind, or other fields than those of its kind.
+    """
+    if not isinstance(plain, Mapping) or plain.get("kind") not in _EVENTS:
+        raise _validate.error(f"a kind out of {', '.join(_EVENTS)}", event=plain)
+    kind = _EVENTS[plain["kind"]]
+    fields = {name: value for name, value in plain.items() if name != "kind"}
+    names = {field.name for field in attr.fields(kind)}
+    if set(fields) != names:
+        raise ValueError(f"{kind.__name__} with fields {sorted(map(str, fields))}: expected {sorted(names)}")
+    return kind(
+        **{
+            name: event_from_plain(value) if isinstance(value, Mapping) else value
+            for name, value in fields.items()
+        }
+    )
+
+
 def save_state(
     counts: Mapping[CheckInDpEvent, int],
     others: Mapping[DpEvent, int],
@@ -59,7 +109,7 @@ def save_state(
 ) -> dict[str, Any]:
     """The ledger as plain values, for JSON."""
     runs = [plain_run(to_unit(event), count) for event, count in counts.items()]
-    more = [{"event": central.to_plain(event), "count": count} for event, count in others.items()]
+    more = [{"event": event_to_plain(event), "count": count} for event, count in others.items()]
     return state_of(runs, more, non_private, neighboring_relation)
 
 
@@ -105,7 +155,7 @@ def load_state(
     for other in state["central"]:
         if not isinstance(other, Mapping) or set(other) != {"event", "count"}:
             raise ValueError(f"central entry {_validate.shown(other)}: expected ['count', 'event']")
-        event = central.from_plain(other["event"])
+        event = event_from_plain(other["event"])
         others[event] += _validate.integer(1, MAX_ROUNDS, count=other["count"])
     return counts, others, state["non_private"]
 

@@ -12,7 +12,7 @@ a sum of positive terms, so moments within 1e-16 of one keep their digits. Three
   is negative: f is convex and increasing in x^2. Mass between two nodes moves to them, with the mean of x^2 preserved.
 * The law of N0 is log-concave: between two nodes the tangent of its logarithm at the middle gives a geometric sum.
 * A(lam) is an f-divergence, so like hockey-stick divergences it is nonincreasing in y and in N. The mixtures of
-  `mixture_profiles.buckets_upper` give upper bounds, and their missing mass counts at its worst place.
+  `clones.buckets_upper` give upper bounds, and their missing mass counts at its worst place.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from jax import Array
 
-from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, mixture_profiles, require_float64
+from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, clones, require_float64
+from checkin_jax.kernels.clones import Buckets, MixtureLaw
 from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import binned, holds, nonzero, quietly, xp
-from checkin_jax.kernels.mixture_profiles import Buckets, MixtureLaw
 
 # Number of geometric nodes beyond the even ones, and largest share of the range of theta that the even ones cover.
 _FAR, _MOST = 48, 0.9
@@ -172,9 +172,9 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
 
 def _outcomes(lane: Lane, choice: Discretization) -> tuple[Array, Array]:
     """(theta, mass times 2 a / p) of every outcome s > 0 of a law of few draws."""
-    mix = mixture_profiles.buckets_exact(lane.law, choice.absences)
+    mix = clones.buckets_exact(lane.law, choice.absences)
     n, y = mix.number[:, None, None], mix.ratio[:, :, None]
-    k = xp.floor(0.5 * n) + xp.arange(1.0, mixture_profiles.SMALL // 2 + 1.0)[None, None, :]
+    k = xp.floor(0.5 * n) + xp.arange(1.0, clones.SMALL // 2 + 1.0)[None, None, :]
     valid = k <= n
     k = xp.minimum(k, n)
     x, below = _sides((2.0 * k - n) / n, 2.0 * (n - k) / n, y, lane.epsilon0)
@@ -226,7 +226,7 @@ def log_moments(lane: Lane, choice: Discretization, mix: Buckets | None = None) 
         excess = _log_excess(*_outcomes(lane, choice), lane)
     else:
         own = lane.law, lane.neg_log_tail, choice.buckets, choice.offsets
-        excess = _mixed(lane, choice, mixture_profiles.buckets_upper(*own) if mix is None else mix)
+        excess = _mixed(lane, choice, clones.buckets_upper(*own) if mix is None else mix)
     # Rounding of exponents of this size.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
     found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)

@@ -20,10 +20,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from checkin_jax import _validate
 from checkin_jax.training.private import clients
-from checkin_jax.training.private import noise as mechanisms
 from checkin_jax.training.private.clients import ClientUpdate, Parameters, Records
 from checkin_jax.training.private.layers import Loss
-from checkin_jax.training.private.mechanism import GROUP, Mechanism, fold
+from checkin_jax.training.private.mechanism import GROUP, Mechanism, clip, fold
 from checkin_jax.training.private.per_client_gradients import ClientVectors
 
 AXIS = "clients"  # the one axis of a mesh over which a round is split
@@ -290,7 +289,7 @@ def _clipped(
     weights = held.astype(jnp.float32) / number.astype(jnp.float32)
     data = jax.tree.map(lambda x: x[real], given.data)
     rows = clients.update_rows(loss_or_update, given.parameters, data, weights, gradients, coins)
-    return mechanisms.clip(rows, mechanism.clip_norm, keep=held[:, 0])
+    return clip(rows, mechanism.clip_norm, keep=held[:, 0])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.clones_bounds import Binary, Mixture, OfMixtu
 from checkin_jax.accounting.bounds.interface import Witness, binary_laws
 from checkin_jax.accounting.bounds.messages.cover import StepCover, equal_draws
 from checkin_jax.accounting.bounds.messages.total_variation import HiddenSteps
-from checkin_jax.kernels import host, mixture_profiles
+from checkin_jax.kernels import clones, host
 from checkin_jax.kernels.messages import equal_steps
 
 # Fewest buckets of the number of messages that show one of the two records.
@@ -77,7 +77,7 @@ class KaryBound(HiddenSteps):
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
         ones = np.ones_like(draws.number)
-        law = mixture_profiles.MixtureLaw(
+        law = clones.MixtureLaw(
             host(draws.number),
             host(2.0 * draws.rate * each * ones),
             host(away / (away + present) * ones),

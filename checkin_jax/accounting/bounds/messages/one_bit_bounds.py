@@ -24,7 +24,7 @@ from checkin_jax.accounting.bounds.messages.total_variation import (
     total_variation_law,
 )
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
-from checkin_jax.kernels import host, mixture_profiles
+from checkin_jax.kernels import clones, host
 from checkin_jax.kernels.messages import equal_steps
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 
@@ -45,7 +45,7 @@ def fair_bits(
     draws, rare = step_cover.draws(neg_log_tail), 1.0 / (1.0 + math.exp(epsilon0))
     assert draws is not None
     ones = np.ones_like(draws.number)
-    law = mixture_profiles.MixtureLaw(
+    law = clones.MixtureLaw(
         host(draws.number),
         host(draws.rate * ones),
         host(ones),

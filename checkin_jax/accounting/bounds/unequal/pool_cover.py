@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkin_jax.kernels import binary_response, binomial, clones, host, mixture_profiles
+from checkin_jax.kernels import binomial, clones, host
 from checkin_jax.kernels.messages import equal_steps, one_bit_profile
 from checkin_jax.kernels.messages.likelihood_polytopes import Message
 from checkin_jax.numerics import few_steps, staged_clones
@@ -225,7 +225,7 @@ class ClientPool:
         # Finer buckets gain nothing: the values of n' differ by more.
         return _ALL if self.theta == 1.0 or self.size.sizes.size == 1 else _FINEST
 
-    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> mixture_profiles.MixtureLaw:
+    def clones(self, epsilon0: float, neg_log_tail: float, upper: bool) -> clones.MixtureLaw:
         assert upper, "witnesses have laws of their own"
         sizes, masses = self.size
         if self.theta == 1.0:
@@ -289,7 +289,7 @@ class ClientPool:
     def draws(self, neg_log_tail: float) -> None:
         """None: the others' draws are not of one rate."""
 
-    def messages(self, epsilon0: float, neg_log_tail: float, buckets: int = RUNS) -> binary_response.Messages:
+    def messages(self, epsilon0: float, neg_log_tail: float, buckets: int = RUNS) -> clones.BinaryMessages:
         assert self.others is not None
         law = poisson_binomial.law(self.others.trials, neg_log_tail)
         return binary_messages(law, self.rate, epsilon0, RUNS)
@@ -302,7 +302,7 @@ def filled(values: np.ndarray, size: int, value: float = 0.0) -> np.ndarray:
 
 def binary_messages(
     law: poisson_binomial.SumLaw, rate: float, epsilon0: float, buckets: int
-) -> binary_response.Messages:
+) -> clones.BinaryMessages:
     """L1h, binary randomized response, all others at x': a mixture over the number of messages, for lower bounds.
 
     law: of the number of others that check in. rate: g in (0, 1]. The target is one of k messages with probability
@@ -314,7 +314,7 @@ def binary_messages(
     kappa = -np.expm1(-epsilon0) * np.minimum(share, 1.0) / runs.last * (1.0 - 1e-14)
     weight = ((1.0 - rate) * runs.next_lower + rate * runs.lower) * (1.0 - 1e-14)
     kappa = np.where(kappa > 0, kappa, 1e-300)
-    return binary_response.Messages(
+    return clones.BinaryMessages(
         host(filled(runs.first, buckets, 1.0)),
         host(filled(weight, buckets)),
         host(filled(kappa, buckets, 1e-300)),
