@@ -246,8 +246,7 @@ class _Shares(NamedTuple):
         total, counts = self.lost, self.numbers[None].astype(int)
         for mass, scale in zip(self.masses, self.scales):
             if mass > 0.0:
-                value = scale * sums.excess(counts, np.zeros(1), at / scale)[0] / window
-                total += mass * min(value, 1.0)
+                total += mass * scale * sums.excess(counts, np.zeros(1), at / scale)[0] / window
         return float(total)
 
 
