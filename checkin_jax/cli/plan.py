@@ -403,7 +403,10 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
         found = [_value(row[wanted.view], wanted) for row in rows if not isinstance(row, str)]
         if len(found) == len(rows):
             unit = wanted.free.removeprefix("num_")
-            out += ["", f"All groups are in the same rounds: {min(found):,} {unit} at most meet the target for all."]
+            out += [
+                "",
+                f"All groups are in the same rounds: {min(found):,} {unit} at most meet the target for all.",
+            ]
     for whom, texts in itertools.groupby(assumed, key=assumed.get):
         out += ["", f"To be checked by somebody who knows the fleet, for {whom}:"]
         out += [columns([("  [ ]", each)], " ", width=width) for each in texts]

@@ -524,7 +524,7 @@ def test_loads_and_mean_shares_are_as_rare_as_they_say(samples, m):
     shares = np.array([w for w, _ in samples[m]])
     x = np.array([1.0, 3.0, 6.0, 9.0])
     rare = np.exp(-x)
-    least, most = redrawn._Loads.of(m, m - 1.0).beyond(x)
+    least, most = redrawn._BinomialLoads.of(m, m - 1.0).beyond(x)
     usual = redrawn._least_mean(m, x)
     high, low = redrawn._extremes(m, x + math.log(m), x + math.log(2.0 * m))
     for i, chance in enumerate(rare):

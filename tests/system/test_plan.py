@@ -279,8 +279,11 @@ def test_groups_of_a_plan_have_to_meet_the_target_each(planned, capsys, tmp_path
     assert "1,500 clients: 1-LDP" in kept
     some = FLEET + TARGET.replace("0.5", "1.0") + groups.replace("4.0", "1.0")
     found = planned(some, "--free", "cycles", "--bounds", "fast")
-    cycles = sorted(int(each.replace(",", "")) for each in re.findall(r"LDP messages: ([\d,]+) cycles", found))
-    assert len(cycles) == 2 and cycles[0] < cycles[1]
+    cycles = sorted(
+        int(each.replace(",", "")) for each in re.findall(r"LDP messages: ([\d,]+) cycles", found)
+    )
+    assert len(cycles) == 2
+    assert cycles[0] < cycles[1]
     assert f"same rounds: {cycles[0]:,} cycles at most meet the target for all." in " ".join(found.split())
     with pytest.raises(SystemExit):
         cli.main(["statement", str(tmp_path / "plan.toml")])

@@ -227,7 +227,7 @@ def _key_left(t: np.ndarray, rate: float) -> np.ndarray:
         return np.log1p(rate * np.expm1(more) / more) - rate
 
 
-class _Loads(NamedTuple):
+class _BinomialLoads(NamedTuple):
     """Binomial numbers N that a multiple of G is not more dispersed than, but for few clients; [choices].
 
     G is the sum of 1/(1 + S_i) over L_s. For convex monotone f with slopes in [-1, 1] E f(scale G) is at most
@@ -240,7 +240,7 @@ class _Loads(NamedTuple):
     missing: np.ndarray
 
     @classmethod
-    def of(cls, window: int, honest: float) -> _Loads:
+    def of(cls, window: int, honest: float) -> _BinomialLoads:
         """N for least numbers of a client's slots that others occupy with smaller keys than its own."""
         m, keys = float(window), np.arange(_KEYS) / _KEYS
         # Probability that a slot is occupied by an honest client with a key below these.
@@ -316,7 +316,7 @@ def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray
 def excesses(window: int, shares: np.ndarray) -> np.ndarray:
     """E(W_s - a)_+ from above at every share a, all other clients being there."""
     m = float(window)
-    loads = _Loads.of(window, m - 1.0)
+    loads = _BinomialLoads.of(window, m - 1.0)
     at = (m - 1.0) / m * np.maximum(1.0 - loads.away, 0.015)
     part = _PART * at
     reached = _share(at) * (1.0 + 1e-13)
@@ -329,7 +329,7 @@ def excesses(window: int, shares: np.ndarray) -> np.ndarray:
 def shortfalls(window: int, shares: np.ndarray) -> np.ndarray:
     """E(a - W_s)_+ from above at every share a, all other clients being there."""
     m = float(window)
-    loads, (sums, seldom) = _Loads.of(window, m - 1.0), _small_sums(window, m - 1.0)
+    loads, (sums, seldom) = _BinomialLoads.of(window, m - 1.0), _small_sums(window, m - 1.0)
     at, factor = (m - 1.0) / m * np.maximum(1.0 + loads.away, 0.015), _steepest(sums)[:, None]
     ratio = factor * at
     reached = _share(ratio) * (1.0 - 1e-13)
@@ -378,7 +378,7 @@ class _BoundedLoads(NamedTuple):
 
 def deficits(window: int, honest: float) -> _BoundedLoads:
     """E(1 - G/g)_+ from above at loads g below 1; so many honest clients may be in every slot."""
-    loads = _Loads.of(window, honest)
+    loads = _BinomialLoads.of(window, honest)
     at = honest / window * np.maximum(1.0 - loads.away, 0.015)
     at = at[at < 1.0]
     return _BoundedLoads(at, loads.shortage(at).min(axis=0) / at * (1.0 + 1e-12))
@@ -386,7 +386,7 @@ def deficits(window: int, honest: float) -> _BoundedLoads:
 
 def surpluses(window: int, honest: float) -> _BoundedLoads:
     """E(G/g - 1)_+/2 from above at loads g, G the sum of 1/S_i over L_s; where an S_i is small shares count as lost."""
-    loads, m = _Loads.of(window, honest), float(window)
+    loads, m = _BinomialLoads.of(window, honest), float(window)
     sums, seldom = _small_sums(window, honest)
     at = honest / m * np.maximum(1.0 + loads.away, 0.015)
     factor = 1.0 + 1.0 / sums[:, None]
@@ -428,7 +428,7 @@ def _extremes(window: int, slots: np.ndarray, clients: np.ndarray) -> tuple[np.n
     A client's sum over its window without one slot is within one of that without another.
     """
     m = float(window)
-    least, most = _Loads.of(window, m - 1.0).beyond(slots)
+    least, most = _BinomialLoads.of(window, m - 1.0).beyond(slots)
     sums = -_largest(lambda t: (m - 1.0) * _key_left(-t, (m - 2.0) / m), m, clients) - 1.0
     high = np.minimum(_share(np.maximum(least, 1e-9)) * (1.0 + 1e-13), 1.0)
     low = _least_share(_steepest(np.maximum(sums, 1e-3)) * most)
@@ -438,7 +438,7 @@ def _extremes(window: int, slots: np.ndarray, clients: np.ndarray) -> tuple[np.n
 def _least_mean(window: int, x: np.ndarray) -> np.ndarray:
     """Numbers below which the mean share is with probability e^-x at most."""
     m, half = float(window), x + np.log(2.0)
-    most = _Loads.of(window, m - 1.0).beyond(half)[1]
+    most = _BinomialLoads.of(window, m - 1.0).beyond(half)[1]
     sums, seldom = _small_sums(window, m - 1.0)
     # Clients with small sums are few, by Markov's inequality.
     lost = 0.5 * seldom * np.exp(half)[:, None]
