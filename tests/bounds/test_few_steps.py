@@ -108,7 +108,7 @@ def test_own_laws_are_above_rounds_of_few_clients(seed):
     if not mechanism.epsilon0 > 1e-3:
         return
     cover = Shuffled(clients, rate)
-    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    bound = StagedClones(cover, theorems.own_steps(mechanism), MASS)
     assert isinstance(bound._problem, FewSteps)
     losses = mechanism.epsilon0 * np.array([0.0, 0.02, 0.1, 0.25, 0.5, 0.8])
     truth = exact.most(exact.rounds(channel, [rate] * clients), np.exp(losses))
@@ -136,7 +136,7 @@ def test_own_laws_are_above_rounds_at_unequal_rates(seed):
     truth = exact.most(exact.rounds(np.array(mechanism.probabilities), [*others, rate]), np.exp(losses))
     least = np.ones(losses.size)
     for theta in (max(others), min(others), 0.5):
-        bound = StagedClones(pool_of(others, rate, theta), theorems._own_steps(mechanism), MASS)
+        bound = StagedClones(pool_of(others, rate, theta), theorems.own_steps(mechanism), MASS)
         assert isinstance(bound._problem, FewSteps)
         upper = bound.upper(losses)
         assert (upper >= truth * (1.0 - 1e-9)).all()
@@ -149,7 +149,7 @@ def test_neither_slow_members_nor_the_place_of_a_pool_may_be_mistaken(rate):
     """The wrong neighbours: a pool of all others at the largest rate, and a game that begins too low."""
     channel, others, theta = np.array(krr.krr_channel(2, 9.0)), [0.6, 0.05, 0.05], 0.6
     steps, losses = (
-        theorems._own_steps(cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)),
+        theorems.own_steps(cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)),
         np.linspace(0, 1.8, 9),
     )
     truth = exact.most(exact.rounds(channel, [*others, rate]), np.exp(losses))
@@ -166,7 +166,7 @@ def test_the_event_that_all_clients_send_is_not_free():
     """k-ary response: nobody's absence hides a client then."""
     channel = np.array(krr.krr_channel(2, 9.0))
     cover, mechanism = Shuffled(3, 0.9), cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)
-    few = StagedClones(cover, theorems._own_steps(mechanism), MASS)._problem
+    few = StagedClones(cover, theorems.own_steps(mechanism), MASS)._problem
     losses = np.linspace(0.5, 1.8, 8)
     truth = exact.most(exact.rounds(channel, [0.9] * 3), np.exp(losses))
     upper = np.array([few.value(each) for each in np.expm1(losses)])
@@ -179,7 +179,7 @@ def test_the_event_that_all_clients_send_is_not_free():
 def test_slots_take_the_game_of_few_steps_too(cover):
     """Below A, which replaces all laws by one."""
     mechanism = cj.Rappor(epsilon0=1.5)
-    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    bound = StagedClones(cover, theorems.own_steps(mechanism), MASS)
     assert isinstance(bound._problem, FewSteps)
     losses = np.linspace(0.0, 1.0, 9)
     one_law = theorems.TotalVariationBound(cover, 1.5, mechanism.total_variation, MASS)
@@ -220,7 +220,7 @@ def test_own_laws_in_small_windows_are_above_the_window_itself(window, seed):
     others = list(range(1 - window, 0)) + list(range(1, window))
     slots = [tuple(range(at, at + window)) for at in (0, *others)]
     shown = tuple(range(window))
-    bound = PlayedWindow(window, theorems._own_steps(mechanism), MASS)
+    bound = PlayedWindow(window, theorems.own_steps(mechanism), MASS)
     assert bound.gains
     losses = mechanism.epsilon0 * np.array([0.0, 0.1, 0.3, 0.6])
     truth = np.zeros(losses.size)

@@ -22,13 +22,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.backend import complex_of, largest_from_here, product, quietly, vmap, xp
+from checkin_jax.kernels.execution.backend import (
+    complex_of,
+    largest_from_here,
+    of_jax,
+    product,
+    quietly,
+    vmap,
+    xp,
+)
 from checkin_jax.kernels.round_off import UNIT
 
 # Frequencies are 32 a + b: cosines and sines of both parts give all frequencies by one matrix product.
@@ -295,10 +304,24 @@ def transform(at: Array, base: Array, tilted: Array) -> Array:
     at: [..., places]. base: [...]. tilted: [..., kinds, places]. Rows are treated one by one, so that each
     fits into the CPU cache.
     """
+    if of_jax(at, base, tilted):
+        return _transform_traced(at, base, tilted)
     before, (kinds, places) = at.shape[:-1], tilted.shape[-2:]
     base = xp.broadcast_to(base, before).reshape(-1)
     rows = vmap(_row)(at.reshape(-1, places), base, tilted.reshape(-1, kinds, places))
     return rows.reshape(*before, kinds, NODES)
+
+
+def _transform_traced(at: Array, base: Array, tilted: Array) -> Array:
+    """`transform` for JAX arrays, a node after the other: no array holds all places at all nodes."""
+    phase = base[..., None] * at
+
+    def node(k: Array) -> Array:
+        turn = _turn(k * phase)[..., None, :]
+        return complex_of(xp.sum(tilted * xp.real(turn), axis=-1), xp.sum(tilted * xp.imag(turn), axis=-1))
+
+    found = jax.lax.map(node, xp.arange(NODES, dtype=phase.dtype), batch_size=SIDE)
+    return xp.moveaxis(found, 0, -1)
 
 
 def along(values: Array, base: Array, x: Array) -> Array:

@@ -119,8 +119,10 @@ def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, 
 def _seen(heights: Array) -> int:
     """Number of first nodes, a multiple of SIDE, after which no height exceeds -_FAINT; [contours, nodes].
 
-    NaN is kept.
+    NaN is kept. Under JAX the number of nodes is known beforehand: all.
     """
+    if backend.of_jax(heights):
+        return heights.shape[-1]
     last, side = np.flatnonzero(np.any(~(np.asarray(heights) <= -_FAINT), axis=0)), hidden_messages.SIDE
     return side * (1 + int(last[-1]) // side) if last.size else side
 
@@ -152,7 +154,7 @@ def lines_lower(
     at = xp.concatenate([xp.where(kept, right, 0.0), -left], axis=-1)
     mass = xp.concatenate([xp.where(kept, right_mass, 0.0), left_mass], axis=-1)
     lost_mass = xp.where(kept, 0.0, right_mass)
-    lost, lost_mean = xp.sum(lost_mass, axis=-1), np.vecdot(lost_mass, cells.right)
+    lost, lost_mean = xp.sum(lost_mass, axis=-1), xp.vecdot(lost_mass, cells.right)
     contour = stop_loss.Contour(order, period, hidden_messages.SMOOTHING * period)
     theta = stop_loss.nodes(contour, hidden_messages.NODES)
     base = 2.0 * math.pi / period
