@@ -350,7 +350,7 @@ def binomial_profile(
         low = jnp.floor(place)
 
         # Points that the places move to, [places, points + 1], also those beside the lattice.
-        here, up = low.astype(int)[:, None] + jnp.arange(_POINTS + 1), (place - low)[:, None]
+        here, up = low.astype(int)[:, None] + jnp.arange(_POINTS + 1)[None], (place - low)[:, None]
         beyond = spacing * jnp.maximum(here - (_POINTS - 1), 0).astype(float)
         here = jnp.clip(here, 0, _POINTS - 1)
 
@@ -358,7 +358,7 @@ def binomial_profile(
             values, mean = state
             # No value is below the first, and slopes are at most one.
             at = values[here] + beyond
-            means = laws @ ((1.0 - up) * at[:, :-1] + up * at[:, 1:]) + still[:, None] * values
+            means = laws @ ((1.0 - up) * at[:, :-1] + up * at[:, 1:]) + still[:, None] * values[None]
             values = jnp.max(means, axis=0)
             return values, mean + masses[number] * values[before]
 

@@ -68,7 +68,7 @@ from checkin_jax.sweeps.results import Question, Results
 
 METHOD = "contour integral"
 # Lanes per call on a device: for a few rows, and for many, of a gigabyte or two of memory; rows prepared at a time.
-_LANES, _AT_ONCE = (8, 256), 2048
+_LANES, _AT_ONCE = (8, 256), 512
 # Randomizers that are described by epsilon0 and, k-ary response, a number of values.
 _RANDOMIZERS = PureLDP, L2Mechanism, OneBit, KaryResponse, HadamardResponse, Rappor, Laplace
 # The range of deltas; least epsilon0.
@@ -232,11 +232,16 @@ def _events(lane: BracketLane, of: WitnessData) -> tuple[Array, Array]:
         masses = lane.rate * jnp.concatenate([cells.right_mass, cells.left_mass])
         far = (n * places / unit).reshape(-1, _TOGETHER)
         middle = far[:, _TOGETHER // 2]
-        order, tilted = equal_steps.saddle(equal_steps.CentredLaws(at, masses[None]), n, -middle)
+        each = (
+            jnp.broadcast_to(at, (middle.size, at.size)),
+            jnp.broadcast_to(masses, (middle.size, 1, at.size)),
+        )
+        order, tilted = equal_steps.saddle(equal_steps.CentredLaws(*each), n, -middle)
         deviation = jnp.sqrt(n * jnp.sum(masses * jnp.square(at)))
         period = jnp.maximum(_PERIOD * jnp.maximum(deviation, tilted), _PLACE * middle)
-        choice = hidden_messages.ContourChoice(order, jnp.full_like(order, cells.right.size), period)
-        apart, mass = hidden_messages_lower.lines_lower(n[None], lane.rate, cells, choice, far[None])
+        choice = hidden_messages.ContourChoice(order, jnp.full(order.shape, cells.right.size), period)
+        with jax.numpy_rank_promotion("allow"):  # the kernel broadcasts as NumPy does
+            apart, mass = hidden_messages_lower.lines_lower(n[None], lane.rate, cells, choice, far[None])
         # Of an event too rare for the contour nothing is known: the empty event takes its place.
         mass = jnp.where(apart > 0.0, mass * (1.0 + ROUNDING), 0.0)
         return (apart * (unit / n)).ravel() * (1.0 - ROUNDING), mass.ravel()
@@ -246,7 +251,7 @@ def _events(lane: BracketLane, of: WitnessData) -> tuple[Array, Array]:
 
 def _below(lane: BracketLane, apart: Array, mass: Array) -> list[pld.Atoms]:
     """The laws of both directions of the events, of which the best at each loss is kept."""
-    above = jnp.expm1(_positive(lane))[:, None]
+    above = jnp.expm1(_positive(lane))[None, :, None]
     best = jnp.argmax(apart[:, None, :] - above * mass[:, None, :], axis=-1)
     apart, mass = (jnp.take_along_axis(part, best, axis=-1) for part in (apart, mass))
     losses, sides = jax.vmap(pld.shells)(apart, mass)
@@ -281,7 +286,7 @@ class _Upper(NamedTuple):
     game: _One | None
     single: bool
 
-    def __call__(self, run: _Run, lanes: BracketLane, own: OwnLaws | None, flags: Any) -> Any:
+    def __call__(self, run: _Run, lanes: BracketLane, own: Any, flags: Any) -> Any:
         found = run(self.law, lanes, lanes.losses), run(self.law, lanes, lanes.between)
         if self.game is not None:
             found = run(_smaller, lanes, run(self.game, lanes, own), *found)
@@ -297,7 +302,7 @@ class _Lower(NamedTuple):
 
     single: bool
 
-    def __call__(self, run: _Run, lanes: BracketLane, witness: WitnessData, flags: Any) -> Any:
+    def __call__(self, run: _Run, lanes: BracketLane, witness: Any, flags: Any) -> Any:
         events = run(_events, lanes, witness)
         if self.single:
             return run(_reached, lanes, *events)
@@ -352,7 +357,7 @@ class _Programs:
                 shapes = jax.tree.map(
                     lambda each: jax.ShapeDtypeStruct((self.lanes, *each.shape), each.dtype), lane
                 )
-                part(lower, *shapes, jax.ShapeDtypeStruct((self.lanes,), bool))
+                part(lower, shapes[0], shapes[1], jax.ShapeDtypeStruct((self.lanes,), bool))
         with ThreadPoolExecutor() as threads:
             compiled = threads.map(lambda each: each.compile(), lowered.values())
         self._known |= {key: (each, lowered[key].out_info) for key, each in zip(lowered, compiled)}
@@ -526,22 +531,18 @@ def _witness(laws: LabelLaws, cover: Shuffled, unit: float) -> WitnessData | Non
         laws = laws._replace(others=laws.other)
     elif equal_records.without_rare(laws, cover.number) is not laws:
         return None
-    both = equal_records.label_cells(laws, host([1.0 - 1e-14]))
+    drawn = np.array([1.0 - 1e-14])
+    both = equal_records.label_cells(laws, drawn)
     most = max(part.size for cells in both for part in (cells.right, cells.left))
     size = next(size for size in _LABELS if size >= most)
 
-    def padded(part: Array) -> Array:
-        return host(np.pad(part, (0, size - part.size)))
+    def padded(cells: OutputCells) -> OutputCells:
+        scaled = cells._replace(right=cells.right / unit, left=cells.left / unit, drawn=None)
+        parts = jax.tree.map(lambda part: np.pad(part, (0, size - part.size)), scaled)
+        return parts._replace(drawn=host(drawn))
 
-    found = [
-        OutputCells(
-            *map(padded, (cells.right / unit, cells.right_mass, cells.left / unit, cells.left_mass)),
-            *map(padded, (cells.right_other, cells.left_other)),
-            cells.drawn,
-        )
-        for cells in both
-    ]
-    return WitnessData(jax.tree.map(lambda *parts: np.stack(parts), *found), host(float(mirrored)))
+    cells = jax.tree.map(lambda *parts: np.stack(parts), *map(padded, both))
+    return WitnessData(cells, host(float(mirrored)))
 
 
 def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta: float) -> _Row | None:
@@ -558,7 +559,8 @@ def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta
         data.append((told.name, witness))
     losses = np.log1p(plan.above)
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    lane = BracketLane(*map(host, numbers), losses[::2], losses[1::2], law, host(plan.most), plan.stages)
+    about = losses[::2], losses[1::2], law, host(plan.most), plan.stages
+    lane = BracketLane._make((*map(host, numbers), *about))
     profile = _of_one_law if randomizer.one_bit is None else _bits
     return _Row(lane, profile, plan.play, steps, tuple(data), name)
 
@@ -591,6 +593,7 @@ def on_devices(
                 randomizer = question.built({name: inputs[name][i].item() for name in about})
             except (TypeError, ValueError):  # the host says why
                 continue
+            assert isinstance(randomizer, Randomizer)
             if (row := _row(randomizer, *(float(column[i]) for column in columns))) is not None:
                 rows[i] = row
                 yield row
@@ -646,6 +649,11 @@ def _as_account(row: _Row, upper: float, *lower: float) -> bool:
     return local_view.surely_above(local, int(lane.num_rounds), upper, math.exp(lane.log_delta))
 
 
+def _of_block(part: _Part, run: _Run, flags: np.ndarray, lanes: _Lane) -> Array:
+    lane, data = lanes
+    return part(run, lane, data, flags)
+
+
 def ends(
     rows: Iterable[_Row], devices: Sequence[Any], count: int, sizes: Sequence[int] = _LANES
 ) -> np.ndarray:
@@ -662,12 +670,10 @@ def ends(
 
     def start(key: tuple[bool, _Part, Any], some: list[tuple[int, int, _Lane]]) -> None:
         upper, part, _ = key
-        numbers, places, given = zip(*some)
-        lanes = jax.tree.map(lambda *parts: np.stack(parts), *given)
-        flags = np.full(run.lanes, upper)
-        under_way.append(
-            (numbers, places, on_lanes(lambda lanes: part(run, *lanes, flags), lanes, devices, size))
-        )
+        lanes = jax.tree.map(lambda *parts: np.stack(parts), *(lane for *_, lane in some))
+        program = functools.partial(_of_block, part, run, np.full(run.lanes, upper))
+        numbers, places = [number for number, *_ in some], [place for _, place, _ in some]
+        under_way.append((numbers, places, on_lanes(program, lanes, devices, size)))
 
     number = 0
     while some := list(itertools.islice(given, _AT_ONCE)):

@@ -1,6 +1,7 @@
 """The game of few steps: against itself by recursion, and against whole rounds of few clients; one-sided."""
 
 import dataclasses
+import functools
 import math
 from itertools import permutations
 
@@ -19,6 +20,8 @@ from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.numerics import few_steps
 from checkin_jax.numerics.counts import pools
 from checkin_jax.numerics.few_steps import FewSteps
@@ -60,21 +63,28 @@ def test_the_lattice_is_above_the_game_itself(epsilon0, number):
 @pytest.mark.parametrize(
     ("clients", "rate", "epsilon0"), [(500, 0.02, 1.0), (40, 0.3, 0.3), (10**5, 1e-5, 3.0)]
 )
-def test_the_compiled_game_is_that_of_the_host(clients, rate, epsilon0):
+@pytest.mark.parametrize("own", [False, True])
+def test_the_compiled_game_is_that_of_the_host(clients, rate, epsilon0, own):
     """Beside the loss of another lattice; the messages that are not played are as rare as promised."""
     cover = Shuffled(clients, rate)
-    few = few_steps.problem(cover.sums(MASS), AnyMessage(epsilon0), cover.everybody, MASS)
+    laws = theorems.own_steps(cj.HadamardResponse(epsilon0=epsilon0)) if own else AnyMessage(epsilon0)
+    few = few_steps.problem(cover.sums(MASS), laws, cover.everybody, MASS)
     most = brackets._most(float(clients), rate, -few_steps.log_rest(MASS))
     rare = math.exp(few_steps.log_rest(MASS))
     assert scipy.stats.binom.sf(most, clients, rate) <= rare
     assert scipy.stats.binom.sf(0.7 * most, clients, rate) > rare
     unit = math.expm1(epsilon0)
     above = few_steps.tried(few.deviation * unit / clients, unit)[[0, 8, 20, 30]]
-    given = map(
-        jnp.asarray, (float(most), float(clients), rate, epsilon0, MASS, cover.everybody, np.log1p(above))
-    )
-    found = np.asarray(jax.jit(few_steps.binomial_profile)(*given))
-    np.testing.assert_allclose(found, [few.value(each) for each in above.tolist()], rtol=1e-3)
+    right = [few.value(each) for each in above.tolist()]
+
+    def compiled(message: Message, rules: Game) -> np.ndarray:
+        given = float(most), float(clients), rate, message, MASS, cover.everybody, np.log1p(above)
+        program = jax.jit(functools.partial(few_steps.binomial_profile, rules=rules))
+        return np.asarray(program(*jax.tree.map(jnp.asarray, given)))
+
+    steps = few.steps
+    message = steps.message(host(np.log1p(above)))
+    np.testing.assert_allclose(compiled(message, steps.rules(message)), right, rtol=1e-3)
 
 
 def test_shorter_steps_and_fewer_laws_are_exceeded():

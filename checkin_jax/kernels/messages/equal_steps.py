@@ -239,7 +239,7 @@ def _mean(at: Array, weights: Array, counts: Array, masses: Array, x: Array, jum
     """
     if not counts.size:
         return xp.zeros(len(at))
-    many = CentredLaws(at, weights[None])
+    many = CentredLaws(at, weights[None, None])
     path = contour(*saddle(many, xp.max(counts), x[:, xp.argmax(counts)]), jump)
 
     def mean(at: Array, x: Array, *path: Array) -> Array:
@@ -247,7 +247,7 @@ def _mean(at: Array, weights: Array, counts: Array, masses: Array, x: Array, jum
         # One axis for the parts.
         each = stop_loss.Contour(*(part[:, None] for part in path))
         theta, step = some.theta[:, None], stop_loss.Repeated(*(part[:, None] for part in some.step(0)))
-        total = stop_loss.times(stop_loss.start(each, theta), step, counts)
+        total = stop_loss.times(stop_loss.start(each, theta), step, counts[None])
         return stop_loss.stop_loss(total, each, theta, x, some.tail[:, None]) @ masses
 
     return by_rows(mean, (at, x, *path), NODES * (2 + counts.size // 4))

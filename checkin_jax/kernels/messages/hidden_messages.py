@@ -28,7 +28,7 @@ from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.elementary import log1p
+from checkin_jax.kernels.elementary import cos, log1p, sin
 from checkin_jax.kernels.execution.backend import (
     complex_of,
     largest_from_here,
@@ -251,7 +251,7 @@ def choose(paths: Paths, x: Array, deviation: Array) -> ContourChoice:
 
 def _turn(phase: Array) -> Array:
     """e^{i phase} - 1 without cancellation."""
-    return complex_of(-2.0 * xp.square(xp.sin(0.5 * phase)), xp.sin(phase))
+    return complex_of(-2.0 * xp.square(sin(0.5 * phase)), sin(phase))
 
 
 def powers(turn: Array, last: int) -> Array:
@@ -330,9 +330,9 @@ def along(values: Array, base: Array, x: Array) -> Array:
     values: [..., sums, nodes]; base [...], x [..., places]. Returns [..., sums, places].
     """
     small = (base[..., None] * x)[..., None] * xp.arange(SIDE, dtype=xp.float64).reshape(*(1,) * x.ndim, -1)
-    slow = complex_of(xp.cos(small), -xp.sin(small))
+    slow = complex_of(cos(small), -sin(small))
     large = SIDE * small[..., : values.shape[-1] // SIDE]
-    fast = complex_of(xp.cos(large), -xp.sin(large))
+    fast = complex_of(cos(large), -sin(large))
     table = values.reshape(*values.shape[:-2], -1, SIDE)
     both = product(slow, xp.swapaxes(table, -1, -2)).reshape(*x.shape, -1, large.shape[-1])
     return xp.swapaxes(xp.sum(xp.real(fast[..., None, :] * both), axis=-1), -1, -2)
