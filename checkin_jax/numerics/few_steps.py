@@ -38,8 +38,8 @@ _OVERHEAD = 5e4
 MOST_CHEAP = _CHEAP / _OVERHEAD
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
-# A compiled program: the most messages, and losses that are evaluated at once.
-MOST, _LOSSES_AT_ONCE = 192, 4
+# The most messages of a compiled program.
+MOST = 192
 # Relative rounding error of a value after at most _POINTS steps.
 _ROUNDED = 1e-10
 
@@ -369,4 +369,4 @@ def binomial_profile(
         found = mean * (1.0 + _ROUNDED) * unit / clients + rest * alone
         return jnp.minimum(found * (1.0 + ROUNDING) + FLUSHED, alone)
 
-    return jax.lax.map(value, (losses, message.own), batch_size=_LOSSES_AT_ONCE)
+    return jax.lax.map(value, (losses, message.own))

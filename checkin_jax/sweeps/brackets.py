@@ -23,6 +23,9 @@ from jax import Array
 
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds import clones_bounds, theorems
+from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.full_participation import BesideDummies
+from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, binary_laws, neg_log_tail
 from checkin_jax.accounting.bounds.messages import equal_records
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
@@ -30,6 +33,7 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.select import BEST
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import composed_contour, pld
@@ -49,7 +53,7 @@ from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Mes
 from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.numerics.staged_clones import Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import REPLACE
+from checkin_jax.protocols import REPLACE, Shuffle
 from checkin_jax.randomizers import (
     HadamardResponse,
     KaryResponse,
@@ -96,12 +100,26 @@ _LAST, _BEYOND, _SPREAD = 0.99, 16, 24
 _NO_STAGES = staged_games.Stages(host(0.0), host(np.zeros(HEXAGON.stages)), host(0.0), host(0.0))
 
 
+class Hidden(NamedTuple):
+    """The sample of messages in which the game hides the target, beside a few dummies if all clients send (E+).
+
+    rate, epsilon0, everybody: of these messages, scalars. none_prob: probability of no dummy, in which event `all_sent`
+    dominates every step; 0 where there are none.
+    """
+
+    rate: Array
+    epsilon0: Array
+    everybody: Array
+    none_prob: Array
+    all_sent: equal_steps.StepLaw
+
+
 class BracketLane(NamedTuple):
     """A row: what `account` is asked, losses at which its profile is evaluated, and stages of the game.
 
     losses: of the game and of the witness's events; between: one after each of them, for one law alone.
-    law: one that dominates every step. most: messages of the game of few. stages: of the game of many; zeros where
-    there is another or none.
+    law: one that dominates every step. hidden: of the game and of B0. most: messages of the game of few. stages: of
+    the game of many; zeros where there is another or none.
     """
 
     num_clients: Array
@@ -110,17 +128,17 @@ class BracketLane(NamedTuple):
     num_rounds: Array
     log_delta: Array
     neg_log_tail: Array
-    everybody: Array
     losses: Array
     between: Array
     law: equal_steps.StepLaw
+    hidden: Hidden
     most: Array
     stages: staged_games.Stages
 
 
-def _sums(lane: BracketLane) -> equal_steps.StepCounts:
+def _sums(lane: BracketLane, rate: Array) -> equal_steps.StepCounts:
     n = lane.num_clients
-    return equal_steps.StepCounts(n, lane.rate, n[None], jnp.ones(1))
+    return equal_steps.StepCounts(n, rate, n[None], jnp.ones(1))
 
 
 def _some_by_some(profile: Callable[[Array], Array], losses: Array) -> Array:
@@ -129,31 +147,51 @@ def _some_by_some(profile: Callable[[Array], Array], losses: Array) -> Array:
 
 def _of_one_law(lane: BracketLane, losses: Array) -> Array:
     """The profile of sums of the dominating law: T1's, A's or t_k's."""
-    about = lane.law, _sums(lane), lane.epsilon0
+    about = lane.law, _sums(lane, lane.rate), lane.epsilon0
     return _some_by_some(lambda some: equal_steps.profile_upper(*about, some), losses)
+
+
+def _with_rest(lane: BracketLane, hidden: Array, losses: Array) -> Array:
+    """The profile of messages beside dummies, from that in the event that there is one."""
+    about = lane.hidden.all_sent, _sums(lane, lane.rate), lane.hidden.epsilon0
+    rest = _some_by_some(lambda some: equal_steps.profile_upper(*about, some), losses)
+    return (hidden + lane.hidden.none_prob * rest) * (1.0 + ROUNDING)
 
 
 def _bits(lane: BracketLane, losses: Array) -> Array:
     """The profile of one-bit messages, B0's."""
-    about = lane.num_clients, lane.rate, Message(lane.epsilon0, jnp.ones(()))
+    rate, epsilon0, everybody, *_ = lane.hidden
+    about = lane.num_clients, rate, Message(epsilon0, jnp.ones(()))
 
     def profile(some: Array) -> Array:
-        return one_bit_profile.profile_upper(*about, some, jnp.full_like(some, jnp.inf), lane.everybody)
+        return one_bit_profile.profile_upper(*about, some, jnp.full_like(some, jnp.inf), everybody)
 
     return _some_by_some(profile, losses)
 
 
+def _bits_beside(lane: BracketLane, losses: Array) -> Array:
+    """The profile of one-bit messages beside dummies."""
+    return _with_rest(lane, _bits(lane, losses), losses)
+
+
 def _of_many(rules: Game, nodes: int, lane: BracketLane, own: OwnLaws | None) -> Array:
     """The profile of the game of many messages, T1+ or B."""
-    message = Message(lane.epsilon0, jnp.ones(()), own)
-    game = staged_games.sampled, staged_games.RoundSums(_sums(lane), lane.everybody), message, lane.stages
+    rate, epsilon0, everybody, *_ = lane.hidden
+    sums = staged_games.RoundSums(_sums(lane, rate), everybody)
+    game = staged_games.sampled, sums, Message(epsilon0, jnp.ones(()), own), lane.stages
     return staged_games.profile_upper(*game, lane.losses, rules, nodes)
+
+
+def _of_many_beside(rules: Game, nodes: int, lane: BracketLane, own: OwnLaws | None) -> Array:
+    """The profile of that game beside dummies."""
+    return _with_rest(lane, _of_many(rules, nodes, lane, own), lane.losses)
 
 
 def _of_few(rules: Game, lane: BracketLane, own: OwnLaws | None) -> Array:
     """The profile of the game of few messages."""
-    message = Message(lane.epsilon0, jnp.ones(()), own)
-    about = lane.most, lane.num_clients, lane.rate, message, lane.neg_log_tail, lane.everybody
+    rate, epsilon0, everybody, *_ = lane.hidden
+    message = Message(epsilon0, jnp.ones(()), own)
+    about = lane.most, lane.num_clients, rate, message, lane.neg_log_tail, everybody
     return few_steps.binomial_profile(*about, lane.losses, rules)
 
 
@@ -366,7 +404,7 @@ class _Programs:
 _programs = functools.cache(_Programs)
 
 # The profile of a game, and its number of nodes; a lane, and what one of its parts takes besides.
-_Play = tuple[Callable[..., Array]] | tuple[Callable[..., Array], int]
+_Play = tuple[Any, ...]
 _Lane = tuple[BracketLane, OwnLaws | WitnessData | None]
 
 
@@ -481,30 +519,57 @@ def _plan_of_bits(cover: Shuffled, epsilon0: float, mass: float) -> _Plan:
 
 
 class _Bound(NamedTuple):
-    """A row's upper end: its plan, the one law that dominates every step, the game's steps, and a name."""
+    """A row's upper end: its plan, the one law that dominates every step, the game's steps, what hides, and a name."""
 
     plan: _Plan | None
     law: equal_steps.StepLaw
     steps: Steps | None
+    hidden: Hidden
     name: str
 
 
 def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
     epsilon0, kary = randomizer.largest_loss, randomizer.kary
-    if randomizer.one_bit is not None:
-        bits = OneBitCheckIn(cover, epsilon0, mass)
-        return _Bound(_plan_of_bits(cover, epsilon0, mass), bits.law, None, bits.name)
+    if kary is None:
+        one = TotalVariationBound(cover, epsilon0, randomizer.total_variation, mass)
+    else:
+        one = KaryBound(cover, epsilon0, kary, mass)
+    law = one.law
+    hidden = Hidden._make((*map(host, (cover.rate, epsilon0, cover.everybody, 0.0)), law))
+    name = Clones.name if TERNARY in randomizer.included_mechanisms else one.name
+    alone = _Bound(_plan_of_one_law(cover, law, math.expm1(epsilon0), mass), law, None, hidden, name)
     if kary is not None:
-        labels = KaryBound(cover, epsilon0, kary, mass)
-        plan = _plan_of_one_law(cover, labels.law, math.expm1(epsilon0), mass)
-        return _Bound(plan, labels.law, None, labels.name)
-    law = TotalVariationBound(cover, epsilon0, randomizer.total_variation, mass).law
+        return alone
+    if cover.rate == 1.0:
+        unit = Unit(Shuffle(num_clients=cover.num_clients), randomizer, "messages", REPLACE, mass, None)
+        found = theorems.e_plus(unit)
+        return _beside(found, law, mass) if isinstance(found, BesideDummies) else alone
+    if randomizer.one_bit is not None:
+        return alone._replace(plan=_plan_of_bits(cover, epsilon0, mass), name=OneBitCheckIn.name)
     own = theorems.own_steps(randomizer)
     if own is not None:
-        return _Bound(_plan(cover, own, law, mass), law, own, "own-laws")
+        return alone._replace(plan=_plan(cover, own, law, mass), steps=own, name="own-laws")
     steps = staged_clones.AnyMessage(epsilon0)
     plan = _plan(cover, steps, law, mass)
-    return _Bound(plan, law, steps, "clones" if plan is None or plan.play is None else "hexagon")
+    return alone._replace(plan=plan, steps=steps, name="hexagon" if plan and plan.play else name)
+
+
+def _beside(found: BesideDummies, law: equal_steps.StepLaw, mass: float) -> _Bound:
+    """The bound E+; its plan is None where few messages are left."""
+    left, all_sent = found.hidden, found.all_sent
+    assert isinstance(left, OneBitCheckIn | StagedClones)
+    assert isinstance(left.step_cover, Shuffled)
+    assert isinstance(all_sent, TotalVariationBound)
+    cover, epsilon0 = left.step_cover, all_sent.epsilon0
+    numbers = cover.rate, epsilon0, cover.everybody, found.none_prob
+    hidden = Hidden._make((*map(host, numbers), all_sent.law))
+    if isinstance(left, OneBitCheckIn):
+        return _Bound(_plan_of_bits(cover, epsilon0, mass), law, None, hidden, found.name)
+    plan = _plan(cover, left.steps, law, mass)
+    play, *nodes = (None,) if plan is None or plan.play is None else plan.play
+    if plan is None or play is not _of_many:
+        return _Bound(None, law, None, hidden, found.name)
+    return _Bound(plan._replace(play=(_of_many_beside, *nodes)), law, left.steps, hidden, found.name)
 
 
 def _told(randomizer: Randomizer, cover: Shuffled, mass: float) -> list[LabelLaws]:
@@ -548,7 +613,7 @@ def _witness(laws: LabelLaws, cover: Shuffled, unit: float) -> WitnessData | Non
 def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta: float) -> _Row | None:
     """A row; None if `account` has bounds for it that are not here."""
     mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
-    plan, law, steps, name = _bound(cover, randomizer, mass)
+    plan, law, steps, hidden, name = _bound(cover, randomizer, mass)
     if plan is None:
         return None
     epsilon0, data = randomizer.largest_loss, []
@@ -558,10 +623,12 @@ def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta
             return None
         data.append((told.name, witness))
     losses = np.log1p(plan.above)
-    numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass, cover.everybody
-    about = losses[::2], losses[1::2], law, host(plan.most), plan.stages
+    numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass
+    about = losses[::2], losses[1::2], law, hidden, host(plan.most), plan.stages
     lane = BracketLane._make((*map(host, numbers), *about))
-    profile = _of_one_law if randomizer.one_bit is None else _bits
+    profile = _of_one_law
+    if randomizer.one_bit is not None:
+        profile = _bits if hidden.none_prob == 0.0 else _bits_beside
     return _Row(lane, profile, plan.play, steps, tuple(data), name)
 
 
@@ -579,7 +646,7 @@ def on_devices(
     """Fills in those rows among `index`, of a question that is `served`, that lanes answer; returns them."""
     started, question = time.perf_counter(), results.question
     given, delta = OneRate.of(inputs), np.asarray(inputs["delta"], dtype=np.float64)
-    kept = given.legal & (given.rate < 1.0) & (given.epsilon0 >= _LEAST_EPSILON0)
+    kept = given.legal & (given.epsilon0 >= _LEAST_EPSILON0)
     kept &= (delta >= _DELTAS[0]) & (delta <= _DELTAS[1])
     for name, usual in (("view", "messages"), ("neighboring_relation", REPLACE)):
         if name in inputs:
@@ -642,7 +709,7 @@ def _as_account(row: _Row, upper: float, *lower: float) -> bool:
     if float(lane.most) > 0.0 or isinstance(row.steps, OwnSteps):
         near = _NEAR_OF_GAMES
     else:
-        near = _NEAR if row.law is _bits or lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
+        near = _NEAR if row.law in (_bits, _bits_beside) or lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
     if not (math.isfinite(upper) and max(lower) >= near * upper > 0.0):
         return False
     local = LocalPureLDP(float(lane.rate), float(lane.epsilon0))
