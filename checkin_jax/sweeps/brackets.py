@@ -480,9 +480,12 @@ class _Plan(NamedTuple):
     stages: staged_games.Stages = _NO_STAGES
 
 
-def _plan(cover: Shuffled, steps: Steps, law: equal_steps.StepLaw, mass: float) -> _Plan | None:
-    """The plan of a game, or of one law where no game gains; None if `account` has bounds that are not here."""
-    sums, n, unit = cover.sums(mass), float(cover.num_clients), math.expm1(steps.epsilon0)
+def _plan(cover: Shuffled, steps: Steps, law: equal_steps.StepLaw, unit: float, mass: float) -> _Plan | None:
+    """The plan of a game, or of one law where no game gains; None if `account` has bounds that are not here.
+
+    unit: e^epsilon0 - 1 of all messages, whose losses end there.
+    """
+    sums, n = cover.sums(mass), float(cover.num_clients)
     few = None
     if cover.number <= few_steps.MOST_CHEAP:
         few = few_steps.problem(sums, steps, cover.everybody, mass)
@@ -510,9 +513,8 @@ def _plan_of_one_law(cover: Shuffled, law: equal_steps.StepLaw, unit: float, mas
     return _Plan(np.sort(np.append(near, np.geomspace(0.5 * near[1], _LAST * unit, _SPREAD))))
 
 
-def _plan_of_bits(cover: Shuffled, epsilon0: float, mass: float) -> _Plan:
-    """The plan for one-bit messages."""
-    unit = math.expm1(epsilon0)
+def _plan_of_bits(cover: Shuffled, epsilon0: float, unit: float, mass: float) -> _Plan:
+    """The plan for one-bit messages; unit as in `_plan`."""
     deviation = math.sqrt(cover.number * math.exp(-epsilon0)) * unit / cover.num_clients
     near = staged_clones.distances(deviation, unit, mass, staged_clones.LOSSES)
     return _Plan(_farther(near, unit))
@@ -536,26 +538,27 @@ def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
         one = KaryBound(cover, epsilon0, kary, mass)
     law = one.law
     hidden = Hidden._make((*map(host, (cover.rate, epsilon0, cover.everybody, 0.0)), law))
+    unit = math.expm1(epsilon0)
     name = Clones.name if TERNARY in randomizer.included_mechanisms else one.name
-    alone = _Bound(_plan_of_one_law(cover, law, math.expm1(epsilon0), mass), law, None, hidden, name)
+    alone = _Bound(_plan_of_one_law(cover, law, unit, mass), law, None, hidden, name)
     if kary is not None:
         return alone
     if cover.rate == 1.0:
-        unit = Unit(Shuffle(num_clients=cover.num_clients), randomizer, "messages", REPLACE, mass, None)
-        found = theorems.e_plus(unit)
-        return _beside(found, law, mass) if isinstance(found, BesideDummies) else alone
+        all_send = Shuffle(num_clients=cover.num_clients)
+        found = theorems.e_plus(Unit(all_send, randomizer, "messages", REPLACE, mass))
+        return _beside(found, law, unit, mass) if isinstance(found, BesideDummies) else alone
     if randomizer.one_bit is not None:
-        return alone._replace(plan=_plan_of_bits(cover, epsilon0, mass), name=OneBitCheckIn.name)
+        return alone._replace(plan=_plan_of_bits(cover, epsilon0, unit, mass), name=OneBitCheckIn.name)
     own = theorems.own_steps(randomizer)
     if own is not None:
-        return alone._replace(plan=_plan(cover, own, law, mass), steps=own, name="own-laws")
+        return alone._replace(plan=_plan(cover, own, law, unit, mass), steps=own, name="own-laws")
     steps = staged_clones.AnyMessage(epsilon0)
-    plan = _plan(cover, steps, law, mass)
+    plan = _plan(cover, steps, law, unit, mass)
     return alone._replace(plan=plan, steps=steps, name="hexagon" if plan and plan.play else name)
 
 
-def _beside(found: BesideDummies, law: equal_steps.StepLaw, mass: float) -> _Bound:
-    """The bound E+; its plan is None where few messages are left."""
+def _beside(found: BesideDummies, law: equal_steps.StepLaw, unit: float, mass: float) -> _Bound:
+    """The bound E+; unit as in `_plan`. Its plan is None where few messages are left."""
     left, all_sent = found.hidden, found.all_sent
     assert isinstance(left, OneBitCheckIn | StagedClones)
     assert isinstance(left.step_cover, Shuffled)
@@ -564,8 +567,8 @@ def _beside(found: BesideDummies, law: equal_steps.StepLaw, mass: float) -> _Bou
     numbers = cover.rate, epsilon0, cover.everybody, found.none_prob
     hidden = Hidden._make((*map(host, numbers), all_sent.law))
     if isinstance(left, OneBitCheckIn):
-        return _Bound(_plan_of_bits(cover, epsilon0, mass), law, None, hidden, found.name)
-    plan = _plan(cover, left.steps, law, mass)
+        return _Bound(_plan_of_bits(cover, epsilon0, unit, mass), law, None, hidden, found.name)
+    plan = _plan(cover, left.steps, law, unit, mass)
     play, *nodes = (None,) if plan is None or plan.play is None else plan.play
     if plan is None or play is not _of_many:
         return _Bound(None, law, None, hidden, found.name)

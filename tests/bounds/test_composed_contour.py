@@ -331,6 +331,16 @@ def test_events_of_lanes_are_below_the_pair(words, randomizer):
     assert above(given._replace(cells=wrong)) > 1e-6
 
 
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=6.0), cj.L2Mechanism(epsilon0=6.0)])
+def test_losses_end_below_that_of_a_message(randomizer):
+    """Without the dummies messages have a larger epsilon0."""
+    lane = brackets._row(randomizer, 8000.0, 1.0, 100.0, 1e-6).lane
+    losses = np.stack([lane.losses, lane.between], axis=1).ravel()
+    assert lane.hidden.epsilon0 > 6.2
+    assert (np.diff(losses) > 0.0).all()
+    assert losses[-1] < 6.0
+
+
 def test_rare_steps_are_left_to_the_host():
     law = cj.Rappor(epsilon0=6.0).label_laws[0]
     assert brackets._witness(law, Shuffled(10**4, 1e-3), math.expm1(6.0)) is None
@@ -346,7 +356,10 @@ def test_lanes_have_the_profiles_of_the_host(randomizer):
     (upper, (lane, own)), *_ = row.parts()
     traced = np.asarray(jax.jit(upper.game)(*jax.tree.map(jnp.asarray, (lane, own))))
     steps = theorems.own_steps(randomizer)
-    message, sums = steps.message(lane.losses), staged_games.RoundSums(cover.sums(mass), lane.hidden.everybody)
+    message, sums = (
+        steps.message(lane.losses),
+        staged_games.RoundSums(cover.sums(mass), lane.hidden.everybody),
+    )
     rules, nodes = steps.rules(message), row.play[1]
     about = staged_games.sampled, sums, message, lane.stages, lane.losses, rules, nodes
     np.testing.assert_allclose(traced, staged_games.profile_upper(*about), rtol=1e-6)
