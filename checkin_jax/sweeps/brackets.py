@@ -521,9 +521,10 @@ def _plan_of_bits(cover: Shuffled, epsilon0: float, unit: float, mass: float) ->
 
 
 class _Bound(NamedTuple):
-    """A row's upper end: its plan, the one law that dominates every step, the game's steps, what hides, and a name."""
+    """A row's upper end: its plan, a profile, the one law that dominates every step, the game's steps, what hides."""
 
     plan: _Plan | None
+    profile: _One
     law: equal_steps.StepLaw
     steps: Steps | None
     hidden: Hidden
@@ -540,7 +541,7 @@ def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
     hidden = Hidden._make((*map(host, (cover.rate, epsilon0, cover.everybody, 0.0)), law))
     unit = math.expm1(epsilon0)
     name = Clones.name if TERNARY in randomizer.included_mechanisms else one.name
-    alone = _Bound(_plan_of_one_law(cover, law, unit, mass), law, None, hidden, name)
+    alone = _Bound(_plan_of_one_law(cover, law, unit, mass), _of_one_law, law, None, hidden, name)
     if kary is not None:
         return alone
     if cover.rate == 1.0:
@@ -548,7 +549,8 @@ def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
         found = theorems.e_plus(Unit(all_send, randomizer, "messages", REPLACE, mass))
         return _beside(found, law, unit, mass) if isinstance(found, BesideDummies) else alone
     if randomizer.one_bit is not None:
-        return alone._replace(plan=_plan_of_bits(cover, epsilon0, unit, mass), name=OneBitCheckIn.name)
+        plan = _plan_of_bits(cover, epsilon0, unit, mass)
+        return alone._replace(plan=plan, profile=_bits, name=OneBitCheckIn.name)
     own = theorems.own_steps(randomizer)
     if own is not None:
         return alone._replace(plan=_plan(cover, own, law, unit, mass), steps=own, name="own-laws")
@@ -567,12 +569,14 @@ def _beside(found: BesideDummies, law: equal_steps.StepLaw, unit: float, mass: f
     numbers = cover.rate, epsilon0, cover.everybody, found.none_prob
     hidden = Hidden._make((*map(host, numbers), all_sent.law))
     if isinstance(left, OneBitCheckIn):
-        return _Bound(_plan_of_bits(cover, epsilon0, unit, mass), law, None, hidden, found.name)
+        plan = _plan_of_bits(cover, epsilon0, unit, mass)
+        return _Bound(plan, _bits_beside, law, None, hidden, found.name)
     plan = _plan(cover, left.steps, law, unit, mass)
     play, *nodes = (None,) if plan is None or plan.play is None else plan.play
     if plan is None or play is not _of_many:
-        return _Bound(None, law, None, hidden, found.name)
-    return _Bound(plan._replace(play=(_of_many_beside, *nodes)), law, left.steps, hidden, found.name)
+        return _Bound(None, _of_one_law, law, None, hidden, found.name)
+    plan = plan._replace(play=(_of_many_beside, *nodes))
+    return _Bound(plan, _of_one_law, law, left.steps, hidden, found.name)
 
 
 def _told(randomizer: Randomizer, cover: Shuffled, mass: float) -> list[LabelLaws]:
@@ -616,7 +620,7 @@ def _witness(laws: LabelLaws, cover: Shuffled, unit: float) -> WitnessData | Non
 def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta: float) -> _Row | None:
     """A row; None if `account` has bounds for it that are not here."""
     mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
-    plan, law, steps, hidden, name = _bound(cover, randomizer, mass)
+    plan, profile, law, steps, hidden, name = _bound(cover, randomizer, mass)
     if plan is None:
         return None
     epsilon0, data = randomizer.largest_loss, []
@@ -629,9 +633,6 @@ def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta
     numbers = n, rate, epsilon0, num_rounds, math.log(delta), mass
     about = losses[::2], losses[1::2], law, hidden, host(plan.most), plan.stages
     lane = BracketLane._make((*map(host, numbers), *about))
-    profile = _of_one_law
-    if randomizer.one_bit is not None:
-        profile = _bits if hidden.none_prob == 0.0 else _bits_beside
     return _Row(lane, profile, plan.play, steps, tuple(data), name)
 
 
