@@ -532,7 +532,7 @@ def _seen_prob(unit: Unit) -> float:
 
 
 def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
-    """For many messages, the laws of largest variance, and those with rare, large losses; else all laws."""
+    """`promising` laws for about as many messages as the unit shows."""
     cover, population, shown = unit.cover, populations.covering_population(unit), unit.slots
     number = 0.0
     if cover is not None:
@@ -541,14 +541,17 @@ def _promising(unit: Unit, laws: Sequence[LabelLaws]) -> list[LabelLaws]:
         number = float(population.theirs.trials.mean)
     elif shown is not None:
         number = float(shown.number)
+    return promising(number, laws, unit.neg_log_tail)
+
+
+def promising(number: float, laws: Sequence[LabelLaws], neg_log_tail: float) -> list[LabelLaws]:
+    """For many messages, the laws of largest variance, and those with rare, large losses; else all laws."""
     if number < _FEW or len(laws) < 2:
         return list(laws)
     variances = [_variance(law) for law in laws]
     most = sorted(variances)[-_TRIED:]
     best = max(_NEARLY * most[-1], most[0])
-    return [
-        law for law, variance in zip(laws, variances) if variance >= best or _is_shown(law, unit.neg_log_tail)
-    ]
+    return [law for law, variance in zip(laws, variances) if variance >= best or _is_shown(law, neg_log_tail)]
 
 
 def _variance(law: LabelLaws) -> float:

@@ -22,7 +22,7 @@ from jax import Array
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, host
 from checkin_jax.kernels.execution.backend import product
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
 from checkin_jax.numerics import convex
 from checkin_jax.numerics.counts import chernoff
 from checkin_jax.numerics.staged_clones import GameArguments, Steps
@@ -34,10 +34,12 @@ _SPACING, _COARSER, _MANY, _REACH, _BEYOND = 0.05, 2.4, 16.0, 6.0, 1.5
 _POINTS, _WORK, _CHEAP = 1 << 12, 1.5e8, 6e7
 # Time of one step besides its products, in products.
 _OVERHEAD = 5e4
+# More messages are never cheap.
+MOST_CHEAP = _CHEAP / _OVERHEAD
 # Losses: evenly to so many standard deviations of the loss, then geometrically.
 _NEAR, _EVEN, _FAR = 4.0, 24, 28
-# A compiled program: the most messages, and losses that are evaluated at once.
-MOST, _LOSSES_AT_ONCE = 192, 4
+# The most messages of a compiled program.
+MOST = 192
 # Relative rounding error of a value after at most _POINTS steps.
 _ROUNDED = 1e-10
 
@@ -315,58 +317,56 @@ def binomial_profile(
     most: Array,
     clients: Array,
     rate: Array,
-    epsilon0: Array,
+    message: Message,
     neg_log_tail: Array,
     everybody: Array,
     losses: Array,
+    rules: Game = HEXAGON,
 ) -> Array:
-    """Upper bounds of `problem` on the profile of any eps0-LDP messages, in one compiled program; [losses].
+    """Upper bounds of `problem` on the profile of messages with these laws, in one compiled program; [losses].
 
     Args:
       most: whole, at most n - 1 and `MOST`; more clients check in with a probability of at most e^`log_rest`.
-      clients: n. rate: in (0, 1), of everyone. epsilon0: nats. everybody: as in `problem`; scalars.
-      losses: in [0, epsilon0).
+      clients: n. rate: in (0, 1), of everyone. everybody: as in `problem`; scalars.
+      message, rules: of the game; laws of a mechanism are those at the losses. losses: in [0, epsilon0).
     """
-    message = Message(epsilon0, jnp.ones(()))
-    # The last place, of c = 1, has no share in these laws.
-    unit, laws = jnp.expm1(epsilon0), HEXAGON.laws(message)[:-1, :-1]
-    step = jnp.sqrt(HEXAGON.largest_variance(message))
+    unit, step = jnp.expm1(message.epsilon0), jnp.sqrt(rules.largest_variance(message))
     masses = jnp.exp(binomial.log_pmf(jnp.arange(MOST + 1.0), clients, rate)) * (1.0 + 1e-10)
     rest = everybody + jnp.exp(log_rest(neg_log_tail))
     reach = _REACH * step * jnp.sqrt(clients * rate) + _BEYOND
     index = jnp.arange(_POINTS)
 
-    def value(loss: Array) -> Array:
-        above = jnp.expm1(loss)
+    def value(one: tuple[Array, OwnLaws | None]) -> Array:
+        loss, own = one
+        step_laws, above = message._replace(own=own), jnp.expm1(loss)
+        laws = rules.laws(step_laws)[:-1]
+        still = jnp.maximum(1.0 - jnp.sum(laws, axis=1), 0.0)
         start = -clients * above / unit
         spacing = jnp.maximum(
             1.0 / jnp.ceil(1.0 / (_SPACING * step)), (2.0 * reach - start) / (_POINTS - 2.0)
         )
         before = jnp.ceil(reach / spacing).astype(int)
-        place = HEXAGON.places(above, message)[:-1] / spacing
+        place = rules.places(above, step_laws) / spacing
         low = jnp.floor(place)
 
-        def at(values: Array, moved: Array) -> Array:
-            """Values there, on either side of the lattice: none is below the first, and slopes are at most one."""
-            here = index + moved.astype(int)
-            beyond = jnp.maximum(here - (_POINTS - 1), 0).astype(float)
-            return values[jnp.clip(here, 0, _POINTS - 1)] + spacing * beyond
+        # Points that the places move to, [places, points + 1], also those beside the lattice.
+        here, up = low.astype(int)[:, None] + jnp.arange(_POINTS + 1)[None], (place - low)[:, None]
+        beyond = spacing * jnp.maximum(here - (_POINTS - 1), 0).astype(float)
+        here = jnp.clip(here, 0, _POINTS - 1)
 
         def play(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             values, mean = state
-            pairs = zip(low, place - low)
-            moved = [(1.0 - up) * at(values, each) + up * at(values, each + 1.0) for each, up in pairs]
-            means = [
-                functools.reduce(jnp.add, [share * each for share, each in zip(law, moved)]) for law in laws
-            ]
-            values = functools.reduce(jnp.maximum, means)
+            # No value is below the first, and slopes are at most one.
+            at = values[here] + beyond
+            means = laws @ ((1.0 - up) * at[:, :-1] + up * at[:, 1:]) + still[:, None] * values[None]
+            values = jnp.max(means, axis=0)
             return values, mean + masses[number] * values[before]
 
         nothing = jnp.maximum(start + spacing * (index - before).astype(float), 0.0)
         begun = nothing, masses[0] * nothing[before]
         _, mean = jax.lax.fori_loop(1, most.astype(int) + 1, play, begun)
-        alone = message.alone(loss)
+        alone = step_laws.alone(loss)
         found = mean * (1.0 + _ROUNDED) * unit / clients + rest * alone
         return jnp.minimum(found * (1.0 + ROUNDING) + FLUSHED, alone)
 
-    return jax.lax.map(value, losses, batch_size=_LOSSES_AT_ONCE)
+    return jax.lax.map(value, (losses, message.own))

@@ -152,14 +152,19 @@ def problem(
     """Problem for any steps and law of the number of messages (binomial if step_counts.rate < 1). None as for
     `profile`.
     """
-    mean = float(step_counts.rate * (step_counts.masses @ step_counts.counts))
-    chosen = stages(step_counts, everybody, neg_log_tail)
-    if chosen is None or steps.idle:
+    chosen = None if steps.idle else stages(step_counts, everybody, neg_log_tail)
+    if chosen is None:
         return None
-    deviation = math.sqrt(mean * steps.variance) * math.expm1(steps.epsilon0) / float(step_counts.clients)
+    mean, deviation = scale(step_counts, steps)
     value = staged_games.sampled if float(step_counts.rate) < 1.0 else staged_games.counted
     given = staged_games.RoundSums(step_counts, host(everybody))
     return GameArguments.of(value, given, steps, chosen, deviation, mean, neg_log_tail)
+
+
+def scale(step_counts: StepCounts, steps: Steps) -> tuple[float, float]:
+    """About the mean number of steps, and the standard deviation of the loss."""
+    mean = float(step_counts.rate * (step_counts.masses @ step_counts.counts))
+    return mean, math.sqrt(mean * steps.variance) * math.expm1(steps.epsilon0) / float(step_counts.clients)
 
 
 def distances(deviation: float, p_minus_1: float, neg_log_tail: float, number: int) -> np.ndarray:

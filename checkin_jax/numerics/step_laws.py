@@ -152,6 +152,12 @@ class OwnSteps:
         return OwnLaws(host(places), host(masses), host(alone))
 
     @functools.cached_property
+    def merged(self) -> bool:
+        """True if the laws are so many that those of several losses are merged."""
+        message = self.message(host([0.0]))
+        return len(self.rules(message).candidates[0]) > _LAWS[0]
+
+    @functools.cached_property
     def variance(self) -> float:
         """Largest variance of a step at c = 1, in units of p - 1."""
         message = self.message(host([0.0]))

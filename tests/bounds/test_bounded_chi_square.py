@@ -243,13 +243,13 @@ def test_chi_square_at_unequal_rates_is_below_the_bound(seed):
     for theta in (float(others.max()), float(others.min()), 0.5):
         size = pool_cover.sum_of(pool_cover.weights(others, theta), np.ones(3), MASS)
         with float64():
-            bound = StagedClones(ClientPool(rate, theta, size), theorems._own_steps(mechanism), MASS)
+            bound = StagedClones(ClientPool(rate, theta, size), theorems.own_steps(mechanism), MASS)
             assert worst <= bound.chi_square * (1.0 + ORACLE_ROUNDING)
 
 
 def test_chi_square_of_a_pool_that_is_too_large_is_too_small():
     channel, others, rate = np.array([[0.9, 0.1], [0.1, 0.9]]), [0.5, 0.02, 0.02], 0.3
     worst = max(chi_square(*pair) for pair in exact_rounds.rounds(channel, [*others, rate]))
-    steps = theorems._own_steps(cj.FiniteMechanism(probabilities=channel))
+    steps = theorems.own_steps(cj.FiniteMechanism(probabilities=channel))
     with float64():
         assert StagedClones(ClientPool(rate, 0.5, pool_cover.certain(3.0)), steps, MASS).chi_square < worst

@@ -1,6 +1,7 @@
 """The game of few steps: against itself by recursion, and against whole rounds of few clients; one-sided."""
 
 import dataclasses
+import functools
 import math
 from itertools import permutations
 
@@ -20,6 +21,8 @@ from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, Uni
 from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.pool_cover import ClientPool
 from checkin_jax.accounting.bounds.windows.small_windows import PlayedWindow
+from checkin_jax.kernels import host
+from checkin_jax.kernels.messages.likelihood_polytopes import Game, Message
 from checkin_jax.numerics import few_steps
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import AnyMessage
@@ -60,21 +63,28 @@ def test_the_lattice_is_above_the_game_itself(epsilon0, number):
 @pytest.mark.parametrize(
     ("clients", "rate", "epsilon0"), [(500, 0.02, 1.0), (40, 0.3, 0.3), (10**5, 1e-5, 3.0)]
 )
-def test_the_compiled_game_is_that_of_the_host(clients, rate, epsilon0):
+@pytest.mark.parametrize("own", [False, True])
+def test_the_compiled_game_is_that_of_the_host(clients, rate, epsilon0, own):
     """Beside the loss of another lattice; the messages that are not played are as rare as promised."""
     cover = Shuffled(clients, rate)
-    few = few_steps.problem(cover.sums(MASS), AnyMessage(epsilon0), cover.everybody, MASS)
+    laws = theorems.own_steps(cj.HadamardResponse(epsilon0=epsilon0)) if own else AnyMessage(epsilon0)
+    few = few_steps.problem(cover.sums(MASS), laws, cover.everybody, MASS)
     most = brackets._most(float(clients), rate, -few_steps.log_rest(MASS))
     rare = math.exp(few_steps.log_rest(MASS))
     assert scipy.stats.binom.sf(most, clients, rate) <= rare
     assert scipy.stats.binom.sf(0.7 * most, clients, rate) > rare
     unit = math.expm1(epsilon0)
     above = few_steps.tried(few.deviation * unit / clients, unit)[[0, 8, 20, 30]]
-    given = map(
-        jnp.asarray, (float(most), float(clients), rate, epsilon0, MASS, cover.everybody, np.log1p(above))
-    )
-    found = np.asarray(jax.jit(few_steps.binomial_profile)(*given))
-    np.testing.assert_allclose(found, [few.value(each) for each in above.tolist()], rtol=1e-3)
+    right = [few.value(each) for each in above.tolist()]
+
+    def compiled(message: Message, rules: Game) -> np.ndarray:
+        given = float(most), float(clients), rate, message, MASS, cover.everybody, np.log1p(above)
+        program = jax.jit(functools.partial(few_steps.binomial_profile, rules=rules))
+        return np.asarray(program(*jax.tree.map(jnp.asarray, given)))
+
+    steps = few.steps
+    message = steps.message(host(np.log1p(above)))
+    np.testing.assert_allclose(compiled(message, steps.rules(message)), right, rtol=1e-3)
 
 
 def test_shorter_steps_and_fewer_laws_are_exceeded():
@@ -108,7 +118,7 @@ def test_own_laws_are_above_rounds_of_few_clients(seed):
     if not mechanism.epsilon0 > 1e-3:
         return
     cover = Shuffled(clients, rate)
-    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    bound = StagedClones(cover, theorems.own_steps(mechanism), MASS)
     assert isinstance(bound._problem, FewSteps)
     losses = mechanism.epsilon0 * np.array([0.0, 0.02, 0.1, 0.25, 0.5, 0.8])
     truth = exact.most(exact.rounds(channel, [rate] * clients), np.exp(losses))
@@ -136,7 +146,7 @@ def test_own_laws_are_above_rounds_at_unequal_rates(seed):
     truth = exact.most(exact.rounds(np.array(mechanism.probabilities), [*others, rate]), np.exp(losses))
     least = np.ones(losses.size)
     for theta in (max(others), min(others), 0.5):
-        bound = StagedClones(pool_of(others, rate, theta), theorems._own_steps(mechanism), MASS)
+        bound = StagedClones(pool_of(others, rate, theta), theorems.own_steps(mechanism), MASS)
         assert isinstance(bound._problem, FewSteps)
         upper = bound.upper(losses)
         assert (upper >= truth * (1.0 - 1e-9)).all()
@@ -149,7 +159,7 @@ def test_neither_slow_members_nor_the_place_of_a_pool_may_be_mistaken(rate):
     """The wrong neighbours: a pool of all others at the largest rate, and a game that begins too low."""
     channel, others, theta = np.array(krr.krr_channel(2, 9.0)), [0.6, 0.05, 0.05], 0.6
     steps, losses = (
-        theorems._own_steps(cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)),
+        theorems.own_steps(cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)),
         np.linspace(0, 1.8, 9),
     )
     truth = exact.most(exact.rounds(channel, [*others, rate]), np.exp(losses))
@@ -166,7 +176,7 @@ def test_the_event_that_all_clients_send_is_not_free():
     """k-ary response: nobody's absence hides a client then."""
     channel = np.array(krr.krr_channel(2, 9.0))
     cover, mechanism = Shuffled(3, 0.9), cj.KaryResponse(epsilon0=math.log(9.0), num_values=2)
-    few = StagedClones(cover, theorems._own_steps(mechanism), MASS)._problem
+    few = StagedClones(cover, theorems.own_steps(mechanism), MASS)._problem
     losses = np.linspace(0.5, 1.8, 8)
     truth = exact.most(exact.rounds(channel, [0.9] * 3), np.exp(losses))
     upper = np.array([few.value(each) for each in np.expm1(losses)])
@@ -179,7 +189,7 @@ def test_the_event_that_all_clients_send_is_not_free():
 def test_slots_take_the_game_of_few_steps_too(cover):
     """Below A, which replaces all laws by one."""
     mechanism = cj.Rappor(epsilon0=1.5)
-    bound = StagedClones(cover, theorems._own_steps(mechanism), MASS)
+    bound = StagedClones(cover, theorems.own_steps(mechanism), MASS)
     assert isinstance(bound._problem, FewSteps)
     losses = np.linspace(0.0, 1.0, 9)
     one_law = theorems.TotalVariationBound(cover, 1.5, mechanism.total_variation, MASS)
@@ -220,7 +230,7 @@ def test_own_laws_in_small_windows_are_above_the_window_itself(window, seed):
     others = list(range(1 - window, 0)) + list(range(1, window))
     slots = [tuple(range(at, at + window)) for at in (0, *others)]
     shown = tuple(range(window))
-    bound = PlayedWindow(window, theorems._own_steps(mechanism), MASS)
+    bound = PlayedWindow(window, theorems.own_steps(mechanism), MASS)
     assert bound.gains
     losses = mechanism.epsilon0 * np.array([0.0, 0.1, 0.3, 0.6])
     truth = np.zeros(losses.size)

@@ -149,7 +149,7 @@ def _staged(unit: Unit, step_cover: StepCover, steps: Steps) -> UnitBound | None
 
 
 @functools.lru_cache(maxsize=16)
-def _own_steps(randomizer: Randomizer) -> OwnSteps | None:
+def own_steps(randomizer: Randomizer) -> OwnSteps | None:
     laws = randomizer.step_set
     return None if laws is None else OwnSteps(randomizer.largest_loss, laws, randomizer.profile)
 
@@ -158,7 +158,7 @@ def own_laws(unit: Unit) -> UnitBound | None:
     """Needs: a mechanism that declares the laws of its steps; a rate below 1, or slots."""
     if not unit.epsilon0 or unit.randomizer.step_set is None:
         return None
-    steps, sample, averaged = _own_steps(unit.randomizer), _sample(unit), _averaged(unit)
+    steps, sample, averaged = own_steps(unit.randomizer), _sample(unit), _averaged(unit)
     assert steps is not None
     found = [_labelled(unit, steps)]
     if found == [None]:
@@ -529,7 +529,7 @@ def _beside_dummies(unit: Unit, cover: Cover, rarely: float) -> UnitBound | None
     if share <= 0.0 or share * math.exp(randomizer.largest_loss) > _MOST_DUMMIES:
         return None
     fewer, everybody = NotAll(clients, rate), Shuffled(clients, 1.0)
-    differ, own = randomizer.one_bit, _own_steps(randomizer)
+    differ, own = randomizer.one_bit, own_steps(randomizer)
     if own is not None and not own.narrow(math.inf):
         return None  # A is as good
     if differ is None:

@@ -1,8 +1,8 @@
 """Array functions that return the kind of array that they get: NumPy's, or JAX's (traced or not).
 
 Kernels are written with `xp` and the loops below. NumPy evaluates a single setting without compiling. Kernels that are
-compiled, or that users differentiate, use the same functions; those of laws, losses and hidden messages run in NumPy
-only. Error bounds cover both (tests/bounds/test_engines.py).
+compiled, or that users differentiate, use the same functions; those of laws and losses, and upper bounds of hidden
+messages, run in NumPy only. Error bounds cover both (tests/bounds/test_engines.py).
 """
 
 from __future__ import annotations

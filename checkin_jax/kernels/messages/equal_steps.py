@@ -9,7 +9,7 @@ puts mass `pair` on p - c and on 1 - cp each, `high` on p (1 - c), `low` on 0 an
 [docs/theory_mechanisms.md: t*_beta of a total variation beta, t_k of k-ary randomized response; t* of T1 has
 beta = (p-1)/(p+1)]. Centred, in units of p - 1, these places are 1, -c, -(c - 1), (c - 1)/(p - 1) and 0.
 E(x + S)_+ is a contour integral (`stop_loss`) whose order is chosen for each c. Every choice gives a bound,
-and the cost does not grow with the number of messages. NumPy only.
+and the cost does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, stop_loss
 from checkin_jax.kernels.elementary import log1p, sin
-from checkin_jax.kernels.execution.backend import by_rows, complex_of, quietly, times_each, xp
+from checkin_jax.kernels.execution.backend import by_rows, complex_of, of_jax, quietly, times_each, xp
 
 # Frequencies are _SIDE a + b: cosines and sines of both parts give all frequencies by one matrix product.
 _SIDE = 32
@@ -191,7 +191,12 @@ def on_nodes(
 
 
 def present(counts: Array, masses: Array) -> tuple[Array, Array]:
-    """The counts above 0 of positive mass, and their masses; NaN is kept, which gives no bound."""
+    """The counts above 0 of positive mass, and their masses; NaN is kept, which gives no bound.
+
+    Under JAX all of them, which must be such.
+    """
+    if of_jax(counts, masses):
+        return counts, masses
     kept = ~((counts <= 0) | (masses <= 0))
     return counts[kept], masses[kept]
 
@@ -234,7 +239,7 @@ def _mean(at: Array, weights: Array, counts: Array, masses: Array, x: Array, jum
     """
     if not counts.size:
         return xp.zeros(len(at))
-    many = CentredLaws(at, weights[None])
+    many = CentredLaws(at, weights[None, None])
     path = contour(*saddle(many, xp.max(counts), x[:, xp.argmax(counts)]), jump)
 
     def mean(at: Array, x: Array, *path: Array) -> Array:
@@ -242,7 +247,7 @@ def _mean(at: Array, weights: Array, counts: Array, masses: Array, x: Array, jum
         # One axis for the parts.
         each = stop_loss.Contour(*(part[:, None] for part in path))
         theta, step = some.theta[:, None], stop_loss.Repeated(*(part[:, None] for part in some.step(0)))
-        total = stop_loss.times(stop_loss.start(each, theta), step, counts)
+        total = stop_loss.times(stop_loss.start(each, theta), step, counts[None])
         return stop_loss.stop_loss(total, each, theta, x, some.tail[:, None]) @ masses
 
     return by_rows(mean, (at, x, *path), NODES * (2 + counts.size // 4))

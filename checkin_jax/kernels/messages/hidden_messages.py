@@ -22,13 +22,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float64
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, require_float64, stop_loss
-from checkin_jax.kernels.elementary import UNIT, log1p
-from checkin_jax.kernels.execution.backend import complex_of, largest_from_here, product, quietly, vmap, xp
+from checkin_jax.kernels.elementary import UNIT, cos, log1p, sin
+from checkin_jax.kernels.execution.backend import (
+    complex_of,
+    largest_from_here,
+    of_jax,
+    product,
+    quietly,
+    vmap,
+    xp,
+)
 
 # Frequencies are 32 a + b: cosines and sines of both parts give all frequencies by one matrix product.
 SIDE = 32
@@ -241,7 +250,7 @@ def choose(paths: Paths, x: Array, deviation: Array) -> ContourChoice:
 
 def _turn(phase: Array) -> Array:
     """e^{i phase} - 1 without cancellation."""
-    return complex_of(-2.0 * xp.square(xp.sin(0.5 * phase)), xp.sin(phase))
+    return complex_of(-2.0 * xp.square(sin(0.5 * phase)), sin(phase))
 
 
 def powers(turn: Array, last: int) -> Array:
@@ -294,10 +303,24 @@ def transform(at: Array, base: Array, tilted: Array) -> Array:
     at: [..., places]. base: [...]. tilted: [..., kinds, places]. Rows are treated one by one, so that each
     fits into the CPU cache.
     """
+    if of_jax(at, base, tilted):
+        return _transform_traced(at, base, tilted)
     before, (kinds, places) = at.shape[:-1], tilted.shape[-2:]
     base = xp.broadcast_to(base, before).reshape(-1)
     rows = vmap(_row)(at.reshape(-1, places), base, tilted.reshape(-1, kinds, places))
     return rows.reshape(*before, kinds, NODES)
+
+
+def _transform_traced(at: Array, base: Array, tilted: Array) -> Array:
+    """`transform` for JAX arrays, a node after the other: no array holds all places at all nodes."""
+    phase = base[..., None] * at
+
+    def node(k: Array) -> Array:
+        turn = _turn(k * phase)[..., None, :]
+        return complex_of(xp.sum(tilted * xp.real(turn), axis=-1), xp.sum(tilted * xp.imag(turn), axis=-1))
+
+    found = jax.lax.map(node, xp.arange(NODES, dtype=phase.dtype), batch_size=SIDE)
+    return xp.moveaxis(found, 0, -1)
 
 
 def along(values: Array, base: Array, x: Array) -> Array:
@@ -306,9 +329,9 @@ def along(values: Array, base: Array, x: Array) -> Array:
     values: [..., sums, nodes]; base [...], x [..., places]. Returns [..., sums, places].
     """
     small = (base[..., None] * x)[..., None] * xp.arange(SIDE, dtype=xp.float64).reshape(*(1,) * x.ndim, -1)
-    slow = complex_of(xp.cos(small), -xp.sin(small))
+    slow = complex_of(cos(small), -sin(small))
     large = SIDE * small[..., : values.shape[-1] // SIDE]
-    fast = complex_of(xp.cos(large), -xp.sin(large))
+    fast = complex_of(cos(large), -sin(large))
     table = values.reshape(*values.shape[:-2], -1, SIDE)
     both = product(slow, xp.swapaxes(table, -1, -2)).reshape(*x.shape, -1, large.shape[-1])
     return xp.swapaxes(xp.sum(xp.real(fast[..., None, :] * both), axis=-1), -1, -2)

@@ -25,7 +25,7 @@ import scipy
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, gaussian_profile, stop_loss
-from checkin_jax.kernels.elementary import UNIT, log1p
+from checkin_jax.kernels.elementary import UNIT, angle, cos, log1p, sin
 from checkin_jax.kernels.execution import backend
 from checkin_jax.kernels.execution.backend import quietly, xp
 from checkin_jax.kernels.messages import hidden_messages
@@ -118,8 +118,10 @@ def _excess(orders: Array, rate: Array, at: Array, squares: Array, lost: Array, 
 def _seen(heights: Array) -> int:
     """Number of first nodes, a multiple of SIDE, after which no height exceeds -_FAINT; [contours, nodes].
 
-    NaN is kept.
+    NaN is kept. Under JAX the number of nodes is known beforehand: all.
     """
+    if backend.of_jax(heights):
+        return heights.shape[-1]
     last, side = np.flatnonzero(np.any(~(np.asarray(heights) <= -_FAINT), axis=0)), hidden_messages.SIDE
     return side * (1 + int(last[-1]) // side) if last.size else side
 
@@ -151,7 +153,7 @@ def lines_lower(
     at = xp.concatenate([xp.where(kept, right, 0.0), -left], axis=-1)
     mass = xp.concatenate([xp.where(kept, right_mass, 0.0), left_mass], axis=-1)
     lost_mass = xp.where(kept, 0.0, right_mass)
-    lost, lost_mean = xp.sum(lost_mass, axis=-1), np.vecdot(lost_mass, cells.right)
+    lost, lost_mean = xp.sum(lost_mass, axis=-1), xp.vecdot(lost_mass, right)
     contour = stop_loss.Contour(order, period, hidden_messages.SMOOTHING * period)
     theta = stop_loss.nodes(contour, hidden_messages.NODES)
     base = 2.0 * math.pi / period
@@ -213,8 +215,8 @@ def lines_lower(
 
     frequency = xp.imag(theta)
     ratio = xp.exp(xp.real(total.log_ratio))
-    phase = xp.imag(total.log_ratio) - xp.arctan2(frequency, order[:, None])
-    turn = (kernel * ratio).astype(kind) * backend.complex_of(xp.cos(phase), xp.sin(phase))
+    phase = xp.imag(total.log_ratio) - angle(frequency, order[:, None])
+    turn = (kernel * ratio).astype(kind) * backend.complex_of(cos(phase), sin(phase))
     # Errors grow linearly with the threshold, which rounds the phases.
     off = stop_loss.inaccuracy(total) + UNIT * hidden_messages.NODES * ratio
     more = 16.0 * UNIT * frequency * ratio
@@ -234,7 +236,7 @@ def lines_lower(
         turned = hidden_messages.transform(at, base, other[:, None])[:, 0, :seen]
         moment = 1.0 + (rate * change)[:, None].astype(kind) + rate.astype(kind) * turned
         drawn = cells.drawn[:, None, None]
-        swapped = (1.0 - drawn) + drawn.astype(kind) * moment / kept_up
+        swapped = (1.0 - drawn).astype(kind) + drawn.astype(kind) * moment / kept_up
         apart = rate * xp.sum(other * (rounded + moved_by) * (1.0 + exponents), axis=-1)[:, None]
         own, own_size = turn * swapped, xp.abs(swapped)
         own_wrong = ratio * (apart * (1.0 + distance) + 2.0 * wrong * own_size) / modulus

@@ -38,7 +38,7 @@ from checkin_jax.kernels.execution.backend import (
     xp,
 )
 from checkin_jax.kernels.messages.equal_steps import StepCounts
-from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message
+from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Message, OwnLaws
 
 # Contour nodes, usually and for very many steps, where T1's share is small and the mass beyond the period
 # must be as small.
@@ -545,5 +545,12 @@ def profile_upper(
       rules: the game. nodes: of the contour; more than USUAL is better for very many steps only.
     """
     require_float64(of, message, stages, losses)
-    bound = functools.partial(value, rules, nodes, of, stages, message)
-    return jax.lax.map(bound, losses, batch_size=_LOSSES_AT_ONCE) if of_jax(losses) else bound(losses)
+    bound = functools.partial(value, rules, nodes, of, stages)
+    if not of_jax(losses):
+        return bound(message, losses)
+
+    def at(one: tuple[Array, OwnLaws | None]) -> Array:
+        loss, own = one
+        return bound(message._replace(own=own), loss)
+
+    return jax.lax.map(at, (losses, message.own), batch_size=_LOSSES_AT_ONCE)

@@ -51,7 +51,7 @@ _RUNS = 96
 _MOST_STEP, _PASSES = 3.0, 4
 
 
-def _label_cells(
+def label_cells(
     laws: LabelLaws, drawn: np.ndarray
 ) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
     """Cells of labels in both directions, as `hidden_messages_lower.gaussian_cells`.
@@ -81,7 +81,7 @@ def _label_cells(
     return cells(difference, other), cells(-difference, target)
 
 
-def _without_rare(laws: LabelLaws, number: float) -> LabelLaws:
+def without_rare(laws: LabelLaws, number: float) -> LabelLaws:
     """The laws with labels merged whose steps exceed _MOST_STEP standard deviations of the sum: a post-processing.
 
     Otherwise contours of the sum would be confined to where these rare steps are flat.
@@ -231,8 +231,8 @@ class LabelsAtOneRecord(_OneRecord):
     def _both_cells(self) -> tuple[hidden_messages_lower.OutputCells, hidden_messages_lower.OutputCells]:
         _, count, rate = self.messages.terms
         _, clients, counts = self.messages.sums
-        laws = self.laws if self.laws.others is None else _without_rare(self.laws, count * rate)
-        return _label_cells(laws, np.minimum(counts / clients, 1.0) * (1.0 - 1e-14))
+        laws = self.laws if self.laws.others is None else without_rare(self.laws, count * rate)
+        return label_cells(laws, np.minimum(counts / clients, 1.0) * (1.0 - 1e-14))
 
 
 AtOneRecord = GaussianAtOneRecord | LabelsAtOneRecord
