@@ -351,6 +351,8 @@ def print_budget(path: Path, *, as_json: bool) -> None:
     delta, notes = _delta(found, None)
     accountant = _accountant(found)
     g = _guarantee(found, accountant, delta, attack=True)
+    # Views that differ are named where it says against whom.
+    notes = [*(each for each in g.warnings if each not in accountant.notes), *notes]
     left = _left(found, accountant, delta)
     days = sorted(each.on for each in found.counted if each.on is not None)
     believed = beliefs(g)

@@ -120,8 +120,13 @@ class Plan(JsonOption, BoundsOption):
         else:
             quick = bounds == "fast"
             print(_text(rows, wanted, quick=quick))
-            if quick:
-                print("", broken(f"note: {QUICK}", terminal_width()), sep="\n")
+            answered = [row[wanted.view] for row in rows if not isinstance(row, str)]
+            notes = [
+                *dict.fromkeys(note for g in answered for note in g.warnings),
+                *([QUICK] if quick else []),
+            ]
+            if notes:
+                print("", *(broken(f"note: {note}", terminal_width()) for note in notes), sep="\n")
         met = [_meets(row, wanted) for row in rows]
         if wanted.epsilon is not None and not (all(met) if wanted.groups else any(met)):
             sys.exit(1)
@@ -394,6 +399,14 @@ def _text(rows: list[dict[str, Guarantee] | str], wanted: Wanted, *, quick: bool
             below = [(f"  {name}", cell) for name, cell in zip(head[1:], cells) if name]
             out += [message, *([columns(below)] if below else []), ""]
         out.pop()
+    if wanted.groups and wanted.free in ("cycles", "num_rounds"):
+        found = [_value(row[wanted.view], wanted) for row in rows if not isinstance(row, str)]
+        if len(found) == len(rows):
+            unit = wanted.free.removeprefix("num_")
+            out += [
+                "",
+                f"All groups are in the same rounds: {min(found):,} {unit} at most meet the target for all.",
+            ]
     for whom, texts in itertools.groupby(assumed, key=assumed.get):
         out += ["", f"To be checked by somebody who knows the fleet, for {whom}:"]
         out += [columns([("  [ ]", each)], " ", width=width) for each in texts]

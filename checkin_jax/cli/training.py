@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from checkin_jax.cli.options import GUARANTEE, HostOptions, JsonOption, RunOptions, View, run_of
 from checkin_jax.cli.programs import UsageError, option
 from checkin_jax.cli.terminal import say
-from checkin_jax.protocols import CheckInProtocol, ShuffledCheckIn
+from checkin_jax.protocols import VIEWS, CheckInProtocol, ShuffledCheckIn
 from checkin_jax.randomizers import Gaussian, L2Mechanism, Randomizer
 from checkin_jax.training.examples import ImageSettings
 
@@ -104,7 +104,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
         """(earlier runs of the same clients, budget of epsilon).
 
         Raises:
-          UsageError: a ledger with another delta.
+          UsageError: a ledger with another delta, or with entries in which more is seen than in the budget's view.
         """
         from checkin_jax.accounting.interop import ledger_file
 
@@ -115,6 +115,14 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
         if kept.delta not in (None, self.delta):
             raise UsageError(f"--delta {self.delta:g}: expected {kept.delta!r}, which {self.ledger} keeps")
         target = kept.epsilon if self.target_epsilon is None else self.target_epsilon
+        # The run composes all entries in its own view: one in which more is seen would count too little.
+        less = VIEWS[: VIEWS.index(self.target_view)]
+        for each in kept.counted if target is not None else ():
+            if each.unit is not None and each.unit[0].view in less:
+                raise UsageError(
+                    f"--target-view {self.target_view}: expected {each.unit[0].view}, the view of entry {each.id} of "
+                    f"{self.ledger}, in which more is seen"
+                )
         return (*kept.before, *before), target
 
     def _private_run(self) -> PrivateRun:
@@ -278,7 +286,6 @@ class AuditCommand(RunOptions, JsonOption):
     def run(self) -> None:
         """Audits, prints the findings, and exits with code 1 on a violation."""
         from checkin_jax.auditing.auditor import audit
-        from checkin_jax.protocols import VIEWS
         from checkin_jax.reports import declarations
 
         audited, training, delta = self._audited()

@@ -259,9 +259,11 @@ class CheckInProtocol(ByName, abc.ABC):
                 f"num_colluding={self.num_colluding!r}: expected at most {self.num_clients - 1}, all clients but one"
             )
         if self.num_colluding and unequal:
+            # Hidden dummies hide less beside colluders; the bound of visible empty slots covers them.
+            hidden = getattr(self, "empty_slots", None) == "dummy"
             raise ValueError(
-                f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: "
-                "leave the colluding clients out of num_clients and of the rates"
+                f"num_colluding={self.num_colluding!r}: expected 0 with rates that differ: leave the colluding clients "
+                f"out of num_clients and of the rates{', with empty_slots=visible' if hidden else ''}"
             )
 
     @property

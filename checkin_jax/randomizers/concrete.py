@@ -111,9 +111,9 @@ class KaryResponse(LocallyPrivate):
         return _among_third_or_two("k-ary randomized response", target, other, third, apart)
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
-        p_minus_1 = math.expm1(self.epsilon0)
-        above = math.exp(self.epsilon0) * -np.expm1(np.minimum(np.asarray(loss) - self.epsilon0, 0.0))
-        return above / (p_minus_1 + self.num_values)
+        # (p - c)_+ / (p + k - 1), divided through by p: never above 1.
+        room = -np.expm1(np.minimum(np.asarray(loss, dtype=np.float64) - self.epsilon0, 0.0))
+        return room / (1.0 + (self.num_values - 1.0) * math.exp(-self.epsilon0))
 
     @property
     def included_mechanisms(self) -> frozenset[str]:

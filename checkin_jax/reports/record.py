@@ -347,6 +347,8 @@ class Record:
         if not np.isfinite(g.epsilon):
             return f"No finite epsilon is proved against {whom}."
         told = f"Epsilon is at most {number(g.epsilon, up)} at delta {g.delta!r} against {whom}"
+        if g.delta * (self.clients_in_all or 0) >= 1.0:
+            return f"{told}. Delta is not below one over the number of clients: no tier of [PHK23] applies."
         return f"{told}: {tier(g.epsilon)} in the tiers of [PHK23]."
 
     def _compared(self, promise: Promise) -> tuple[str, ...]:

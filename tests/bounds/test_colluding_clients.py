@@ -307,6 +307,12 @@ def test_few_values_are_told_apart_in_a_colluders_slot(seed):
             "leave the colluding clients out",
         ),
         (
+            lambda: cj.FixedWindow(
+                num_clients=2, num_slots=1, check_in_prob=cj.Rates([0.1, 0.2]), num_colluding=1
+            ),
+            "leave the colluding clients out .* with empty_slots=visible",
+        ),
+        (
             lambda: cj.account(
                 cj.SlidingWindow(num_clients=50, window=5, num_colluding=1),
                 MESSAGES,

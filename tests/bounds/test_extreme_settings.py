@@ -10,6 +10,7 @@ from scipy.special import log_ndtr, logsumexp
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import table
+from checkin_jax.accounting.bounds.select import check_randomizer
 from checkin_jax.numerics.allocation_losses import EqualTerms, Excess
 
 # A run, messages, delta: settings at which the least of all bounds on one grid is above one of them.
@@ -198,3 +199,20 @@ class TestMethod:
 def test_likelihood_ratios_that_are_no_float64_are_refused():
     with pytest.raises(ValueError, match="the largest is e\\^inf"):
         cj.FiniteMechanism(probabilities=[[1e-320, 1.0], [1.0, 1e-320]])
+
+
+def test_messages_that_hardly_ever_show_their_record_have_a_bracket():
+    """Tilted masses below the least normal float64 do not overflow."""
+    run = cj.ShuffledCheckIn(num_clients=100, check_in_prob=0.1, num_rounds=3)
+    rare, never = (
+        cj.account(run, randomizer, delta=1e-6)
+        for randomizer in (cj.ApproximateLDP(epsilon0=1.0, delta0=1e-300), cj.PureLDP(epsilon0=1.0))
+    )
+    assert 0.9 * never.lower < rare.lower <= rare.epsilon < 1.01 * never.epsilon
+
+
+@pytest.mark.parametrize("values", [2, 3, 10])
+def test_k_ary_responses_are_taken_at_every_epsilon0(values):
+    """At an epsilon0 of 40 their profile rounded to more than 1, which is refused."""
+    for epsilon0 in np.arange(20.0, 50.25, 0.25).tolist():
+        check_randomizer(cj.KaryResponse(epsilon0=epsilon0, num_values=values))

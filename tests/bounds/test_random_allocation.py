@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 from oracles import allocation as oracle
+from oracles import exact_rounds, krr
+from scipy import stats
 from scipy.special import ndtr
 
 import checkin_jax as cj
@@ -108,6 +110,50 @@ def test_sampled_and_unfinished_epochs_against_their_law(steps, finished, prob, 
     assert 0.0 < g.lower <= g.epsilon
     if relation == ADDED:
         assert g.epsilon <= 1.05 * g.lower
+
+
+def merged(*laws):
+    """The product of laws, losses told apart to 0.01, which lowers divergences."""
+    p, q = np.ones(1), np.ones(1)
+    for first, second in laws:
+        p, q = np.multiply.outer(p, first).ravel(), np.multiply.outer(q, second).ravel()
+        p, q = p[p * q > 0.0], q[p * q > 0.0]
+        _, place = np.unique(np.round(np.log(p) - np.log(q), 2), return_inverse=True)
+        p, q = np.bincount(place, p), np.bincount(place, q)
+    return p, q
+
+
+@pytest.mark.parametrize("delta", [1e-1, 1e-3])
+@pytest.mark.parametrize(("selected", "prob"), [(1, 1.0), (2, 1.0), (1, 0.3)])
+def test_replaced_records_in_a_ledger_of_several_kinds(selected, prob, delta):
+    """At once: k of two sums, a sampled sum of Laplace noise, and a 3-ary response among two others' at x'."""
+    noise, rate, epsilon0 = 0.8, 0.5, 3.0
+    absent, mine, other = (
+        cells(2, k, 1.25, value) for k, value in ((0, 1), (selected, 1.0), (selected, -1.0))
+    )
+    sums = tuple((1.0 - prob) * absent + prob * law for law in (mine, other))
+    edges = np.linspace(-2.0, 2.0, 161)
+    rows = [np.diff(stats.laplace.cdf(edges - mean), prepend=0.0, append=1.0) for mean in (0.0, 1.0, -1.0)]
+    laplace = tuple((1.0 - rate) * rows[0] + rate * row for row in rows[1:])
+    channel = np.array(krr.krr_channel(3, math.exp(epsilon0)))
+    held = [[channel[i], channel[1], channel[1]] for i in (0, 1)]
+    rounds = tuple(exact_rounds.histogram(each, [1.0] * 3) for each in held)
+    laws = merged(sums, laplace, rounds)
+
+    allocation = cj.RandomAllocationDpEvent(GAUSS(noise), selected, 2)
+    sampled = dp_accounting.PoissonSampledDpEvent
+    events = [
+        sampled(prob, allocation) if prob < 1.0 else allocation,
+        sampled(rate, dp_accounting.LaplaceDpEvent(1.0)),
+        cj.to_event(cj.Shuffle(num_clients=3), cj.KaryResponse(epsilon0=epsilon0, num_values=3)),
+    ]
+    ledger = cj.CheckInAccountant()
+    for event in events:
+        # What is composed without the last units is exceeded.
+        assert worst(laws, ledger.get_epsilon(delta)) > 1.1 * delta
+        ledger.compose(event)
+    assert worst(laws, ledger.get_epsilon(delta)) <= delta
+    assert worst(laws, ledger.get_lower_epsilon(delta)) >= 0.8 * delta
 
 
 def test_an_unfinished_epoch_is_not_a_sampled_whole_one():

@@ -319,6 +319,10 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     train = ["train", "digits", "--num-clients", "400", "--check-in-prob", "0.2", "--epsilon0", "1"]
     train += ["--num-rounds", "400", "--run-dir", "runs", "--ledger", "x.json", "--eval-every", "1000"]
     assert "--delta 1e-06: expected 1e-05, which x.json keeps" in refused(capsys, *train)
+    # A view in which less is seen than of an entry would count too little of it.
+    assert "--target-view aggregate: expected messages, the view of entry 1 of x.json" in refused(
+        capsys, *train, "--delta", "1e-5", "--mechanism", "any", "--target-view", "aggregate"
+    )
     run(capsys, *train, "--delta", "1e-5", "--mechanism", "any")
     spent = json.loads(run(capsys, "budget", "runs", "--json"))
     assert spent["target_epsilon"] == 1.0
@@ -351,3 +355,8 @@ def test_a_statement_calls_an_upper_bound_on_the_clients_no_lower_one(capsys):
     assert "there are no more clients than the stated number" in said
     assert "150 clients at once." in said
     assert "at least 150" not in said
+
+
+def test_a_budget_warns_of_a_delta_that_is_too_large(capsys):
+    run(capsys, "ledger", "add", "one.json", *RUN, "--epsilon0", "1", "--delta", "0.01")
+    assert "note: delta = 0.01 is not below 1/num_clients" in run(capsys, "budget", "one.json")

@@ -29,6 +29,22 @@ def planned(monkeypatch, tmp_path, capsys):
     return run
 
 
+def test_a_delta_that_is_too_large_has_no_tier(planned, tmp_path, capsys):
+    planned(FLEET + TARGET.replace("1e-5", "5e-4") + "[[message]]\nepsilon0 = 0.1\n", "--bounds", "fast")
+    cli.main(["statement", str(tmp_path / "plan.toml")])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Delta is not below one over the number of clients: no tier of [PHK23] applies." in shown
+    assert "in the tiers of" not in shown
+
+
+def test_a_plan_warns_of_a_delta_that_is_too_large(planned):
+    text = planned(
+        FLEET + TARGET.replace("1e-5", "1e-2") + "[[message]]\nepsilon0 = 1.0\n", "--bounds", "fast"
+    )
+    (warned,) = [line for line in text.splitlines() if "1/num_clients" in line]
+    assert warned.startswith("note: delta = 0.01 is not below 1/num_clients = 0.0005")
+
+
 def test_a_plan_says_what_the_accountant_says(planned):
     found = json.loads(planned(FLEET + TARGET + MESSAGES, "--json", "--bounds", "fast"))
     first, second, third = found["messages"]
@@ -261,6 +277,14 @@ def test_groups_of_a_plan_have_to_meet_the_target_each(planned, capsys, tmp_path
     kept = planned(FLEET + TARGET.replace("0.5", "9.0") + groups, "--bounds", "fast")
     assert "all lines have to meet the target" in kept
     assert "1,500 clients: 1-LDP" in kept
+    some = FLEET + TARGET.replace("0.5", "1.0") + groups.replace("4.0", "1.0")
+    found = planned(some, "--free", "cycles", "--bounds", "fast")
+    cycles = sorted(
+        int(each.replace(",", "")) for each in re.findall(r"LDP messages: ([\d,]+) cycles", found)
+    )
+    assert len(cycles) == 2
+    assert cycles[0] < cycles[1]
+    assert f"same rounds: {cycles[0]:,} cycles at most meet the target for all." in " ".join(found.split())
     with pytest.raises(SystemExit):
         cli.main(["statement", str(tmp_path / "plan.toml")])
     assert "a statement is of one group" in capsys.readouterr().err

@@ -287,7 +287,8 @@ def _tilted(masses: np.ndarray, moves: np.ndarray, count: int, order: float) -> 
     else:
         moved = most + math.log(float(masses @ np.exp(order * moves - most)))
         log_one = float(np.logaddexp(moved, math.log1p(-float(masses.sum()))))
-    tilted = masses * np.exp(order * moves - log_one)
+    half = np.exp(0.5 * (order * moves - log_one))  # the whole could overflow beside a tiny mass
+    tilted = masses * half * half
     mean = float(tilted @ moves)
     variance = float(tilted @ np.square(moves - mean)) + max(1.0 - float(tilted.sum()), 0.0) * mean**2
     size = most + abs(log_one) + float(tilted @ np.abs(order * moves))

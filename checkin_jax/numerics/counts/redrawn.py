@@ -7,8 +7,8 @@ the target's message may be false, so that slots of both labels have nearly the 
 Every client has a key; a slot shows the client with the smallest one. Given the labels of all other slots the target
 would be shown in slot s with probability W_s <= (1 - e^(-G))/G, G the sum of 1/(1 + S_i) over the clients i that may
 be in s and are drawn nowhere else, S_i the sum of 1 - key drawn over the other slots of i's window. In a slot with a
-colluder, if an honest client is there, W_s <= 1/G. Moments of these sums are at most those of independent terms, by
-negative association [docs/theory_hexagon.md, section 5]. NumPy float64.
+colluder, if an honest client is there, W_s <= 1/G. A multiple of G is hardly more dispersed than a binomial number, and
+moments of sums over slots are at most those of independent terms [docs/theory_hexagon.md, section 5]. NumPy float64.
 """
 
 from __future__ import annotations
@@ -153,13 +153,15 @@ def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
 
 # Error of a logarithm of a moment, at most, for each of the factors.
 _ERROR = 2e-14
-# Arguments of moments, relative to sqrt(x / m), and the largest; numbers of exponents x.
-_ARGUMENTS, _MOST_ARGUMENT, _EXPONENTS = np.geomspace(0.5, 8.0, 60), 0.4, 90
-# Of mean excesses and shortfalls: arguments of moments times sqrt(m), thresholds less the mean over sqrt(m), and
-# parts of a threshold below which a sum is rare. The largest value of x |phi'(x)|, rounded up.
+# Arguments of moments, relative to sqrt(x / m), and the largest.
+_ARGUMENTS, _MOST_ARGUMENT = np.geomspace(0.5, 8.0, 60), 0.4
+# Of sums over a window: arguments of moments times sqrt(m), and parts of the mean below which they are rare.
 _TILTS, _PARTS = np.geomspace(0.3, 30.0, 60), np.linspace(0.02, 0.98, 33)
-_AWAY = np.append(np.linspace(-0.1, 2.5, 40), np.linspace(2.7, 12.0, 30))
-_STEEPEST = 0.298426
+# Of loads: keys; deviations by which the numbers of slots occupied are below their means; arguments of moments, and
+# numbers less the mean, in units of its root; the part of a load at which a chord begins.
+_KEYS, _FEWER, _PART = 64, np.append(np.linspace(0.5, 6.0, 12), np.linspace(7.0, 15.0, 9)), 0.6
+_ORDERS = np.geomspace(0.05, 60.0, 80)
+_APART = np.concatenate([np.linspace(-0.5, 8.0, 80), np.geomspace(8.1, 60.0, 30)])
 # Levels: -log of the mass beyond.
 _LEVELS = (0.7, 1.4, 2.1, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 17.0, 20.0, 24.0, 28.0, 34.0)
 # Without colluders: levels, the first one with its mean kept. In units of the mean share over sqrt(m): deviations of
@@ -168,17 +170,16 @@ _LEVELS = (0.7, 1.4, 2.1, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 1
 _KEPT_LEVELS = (6.0, 7.0, 9.0, 12.0, 16.0, 21.0, 27.0)
 _DEVIATIONS = np.append(1e-9, np.geomspace(0.02, 12.0, 90))
 _PLACES = np.array([-1.0, -0.4, 0.0, 0.4, 0.8, 1.4, 2.2, 3.4, 5.5, 9.0])
-_LEAST_SCALES, _USUAL = (0.8, 1.8, 2.5), ((3.0, 3.0), (4.0, 3.0), (4.0, 4.0), (6.0, 6.0))
-_CELLS, _TYPICAL = 64, 6.0
+_LEAST_SCALES, _USUAL = (0.8, 1.8, 2.5), tuple(itertools.product((2.0, 2.5, 3.0, 4.0, 6.0), repeat=2))
+_CELLS, _TYPICAL, _NEGLIGIBLE = 64, 6.0, 15.0
 # Fewest heavy slots, whose steps have stages; the least T of a level beside colluders, and without them.
 _FEWEST, _LEAST_TOTAL, _ANY_TOTAL = 34.0, 0.3, 1e-3
 # Fewest slots for which the tails are small.
-SMALLEST = 150
-# Beside colluders: fewest honest clients of a slot, shares of the slots that excesses and shortfalls may be worth,
-# factors of the least share that may be cut, and arguments of moments, and numbers less the mean, in units of its root.
-_FEWEST_HONEST, _ORDERS = 3.0, np.geomspace(0.05, 60.0, 100)
+SMALLEST = 100
+# Beside colluders: fewest honest clients of a slot, shares of the slots that excesses and shortfalls may be worth, and
+# factors of the least share that may be cut.
+_FEWEST_HONEST = 3.0
 _BUDGETS, _CUTS = (1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03, 0.1), (1.0, 1.1, 1.3, 2.0)
-_APART = np.concatenate([np.linspace(-0.5, 8.0, 100), np.geomspace(8.1, 60.0, 30)])
 # Largest load of common slots: beyond, nearly all show an honest message, and T2' is as small.
 _MOST_LOAD = 20.0
 
@@ -226,37 +227,66 @@ def _key_left(t: np.ndarray, rate: float) -> np.ndarray:
         return np.log1p(rate * np.expm1(more) / more) - rate
 
 
-class _Tails(NamedTuple):
-    """Bounds at every exponent x: each holds but for probability e^-x.
+class _BinomialLoads(NamedTuple):
+    """Binomial numbers N that a multiple of G is not more dispersed than, but for few clients; [choices].
 
-    fewest, most: number of the clients in L_s. low, high: S_i.
+    G is the sum of 1/(1 + S_i) over L_s. For convex monotone f with slopes in [-1, 1] E f(scale G) is at most
+    E f(N) + missing, N ~ Bin(honest, scale / window).
     """
 
-    x: np.ndarray
-    fewest: np.ndarray
-    most: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    window: float
+    honest: float
+    scale: np.ndarray
+    missing: np.ndarray
 
-    def shares(self, clients: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """W_s from above and below, by tails of the number of clients and of the keys with these exponents.
+    @classmethod
+    def of(cls, window: int, honest: float) -> _BinomialLoads:
+        """N for least numbers of a client's slots that others occupy with smaller keys than its own."""
+        m, keys = float(window), np.arange(_KEYS) / _KEYS
+        # Probability that a slot is occupied by an honest client with a key below these.
+        shown = -np.expm1((honest - 1.0) * np.log1p(-keys / m))
+        mean, spread = (m - 1.0) * shown, np.sqrt((m - 1.0) * shown * (1.0 - shown))
+        fewest = np.maximum(mean - _FEWER[:, None] * spread, 0.0)
+        t = np.minimum(_ORDERS / np.sqrt((m - 1.0) * shown[-1]), 6.0)
+        log_moment = (m - 1.0) * (np.log1p(shown[:, None] * np.expm1(-t)) + _ERROR)
+        missing = np.where(fewest > 0.0, _stop_loss(log_moment, t, -fewest), 0.0).mean(axis=1)
+        scale = 1.0 + fewest.mean(axis=1) * (1.0 - 1e-13)
+        return cls(m, honest, scale, honest / m * missing * (1.0 + 1e-9))
 
-        A client's sum over its window without one slot is within one of that without another.
-        """
-        at, then = np.searchsorted(self.x, clients), np.searchsorted(self.x, keys)
-        high = _share(np.maximum(self.fewest[at], 1e-9) / (2.0 + self.high[then])) * (1.0 + 1e-13)
-        low = _share(self.most[at] / np.maximum(self.low[then] - 1.0, 1e-9)) * (1.0 - 1e-9)
-        return np.minimum(high, 1.0), low
+    @property
+    def away(self) -> np.ndarray:
+        """Distances of loads from their mean, relative to it."""
+        return _APART / np.sqrt(self.honest * self.scale[0] / self.window)
 
+    @property
+    def _t(self) -> np.ndarray:
+        return np.minimum(_ORDERS / np.sqrt(self.honest * self.scale[0] / self.window), 6.0)
 
-def _tails(window: int, largest: float) -> _Tails:
-    m, honest = float(window), window - 1.0
-    x = np.geomspace(0.25, largest, _EXPONENTS)
-    least = -_largest(lambda t: fewer_named_nowhere_else(window, honest, t), m, x)
-    most = _largest(lambda t: more_named_nowhere_else(window, honest, t), m, x)
-    high = _largest(lambda t: (m - 1.0) * _key_left(t, -honest * np.log1p(-1.0 / m)), m, x)
-    low = -_largest(lambda t: (m - 1.0) * _key_left(-t, (honest - 1.0) / m), m, x)
-    return _Tails(x, least, most, low, high)
+    def _log_moments(self, sign: float) -> np.ndarray:
+        """log E e^(sign t N) from above, [choices, arguments]."""
+        rate = self.scale[:, None] / self.window
+        return self.honest * (np.log1p(rate * np.expm1(sign * self._t)) + _ERROR)
+
+    def shortage(self, at: np.ndarray) -> np.ndarray:
+        """E(at - G)_+ from above, [choices, at]."""
+        found = _stop_loss(self._log_moments(-1.0)[:, None], self._t, -self.scale[:, None] * at)
+        return (found + self.missing[:, None]) / self.scale[:, None]
+
+    def excess(self, at: np.ndarray) -> np.ndarray:
+        """E(G - at)_+ from above, [choices, at]."""
+        found = _stop_loss(self._log_moments(1.0)[:, None], self._t, self.scale[:, None] * at)
+        return (found + self.missing[:, None]) / self.scale[:, None]
+
+    def beyond(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Loads below which, and above which, G is with probability e^-x at most."""
+        # Either N is far off, or more than one client is missing.
+        half = x[:, None] + np.log(2.0)
+        rare = self.missing <= np.exp(-half)
+        low, high = (
+            ((self._log_moments(sign) + half[..., None]) / self._t).min(axis=2) for sign in (-1.0, 1.0)
+        )
+        least = np.where(rare, (-low - 1.0) / self.scale, 0.0).max(axis=1)
+        return np.maximum(least, 0.0), np.where(rare, (high + 1.0) / self.scale, np.inf).min(axis=1)
 
 
 def _left(slots: float, able: float) -> float:
@@ -269,13 +299,13 @@ def _share(number: np.ndarray) -> np.ndarray:
     return -np.expm1(-number) / number
 
 
-def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray, power: float = 1.0) -> np.ndarray:
-    """E(X - at)_+^k from above, k the power, log_moment of X at every t, as u_+^k <= (k/t)^k e^(tu-k).
+def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """E(X - at)_+ from above, log_moment of X at every t, as u_+ <= e^(tu - 1)/t.
 
     Such moments of numbers of clients are never above e^700.
     """
-    factor = power * (np.log(power / t) - 1.0)
-    return np.exp(np.minimum((log_moment + factor - t * at[..., None]).min(axis=-1), 700.0))
+    found = (log_moment - 1.0 - np.log(t) - t * at[..., None]).min(axis=-1)
+    return np.exp(np.minimum(found, 700.0))
 
 
 def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -285,43 +315,43 @@ def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray
 
 def excesses(window: int, shares: np.ndarray) -> np.ndarray:
     """E(W_s - a)_+ from above at every share a, all other clients being there."""
-    m, honest = float(window), window - 1.0
-    most, t = (m - 1.0) * _left(m, honest), _TILTS / np.sqrt(m)
-    keys = (m - 1.0) * (_key_left(t, -honest * np.log1p(-1.0 / m)) + _ERROR)
-    clients = fewer_named_nowhere_else(window, honest, t)
-
-    away = _AWAY * np.sqrt(m)
-    number = np.maximum(honest * (1.0 + most) / m - away, 1.0)
-    sums = most + np.maximum(away, -most)
-    parts, rate = _PARTS * number[:, None], -_STEEPEST * np.log(_PARTS) / (1.0 - _PARTS)
-    few = rate * (_stop_loss(clients, t, -number) / number)[:, None] + _beyond(clients, t, -parts)
-    ratio = number[:, None] / (1.0 + sums)
-    reached = _share(ratio) * (1.0 + 1e-13)
-    # A client is in L_s with probability (1 + S)/m.
-    beyond = _stop_loss(keys, t, sums) + _stop_loss(keys, t, sums, 2.0) / (1.0 + sums)
-    much = ((reached - np.exp(-ratio)) * beyond)[..., None] / number + _beyond(clients, t, -number)
-    means = few.min(axis=1)[:, None] + much.min(axis=2)
-    return _best(reached.ravel(), means.ravel(), shares)
+    m = float(window)
+    loads = _BinomialLoads.of(window, m - 1.0)
+    at = (m - 1.0) / m * np.maximum(1.0 - loads.away, 0.015)
+    part = _PART * at
+    reached = _share(at) * (1.0 + 1e-13)
+    # Chords of the share from zero, and from a part of the load.
+    near, far = (_share(part) - _share(at)) / (at - part), (1.0 - _share(part)) / part
+    means = near * loads.shortage(at) + (far - near) * loads.shortage(part)
+    return _best(reached, means.min(axis=0) * (1.0 + 1e-9), shares)
 
 
 def shortfalls(window: int, shares: np.ndarray) -> np.ndarray:
     """E(a - W_s)_+ from above at every share a, all other clients being there."""
-    m, honest = float(window), window - 1.0
-    least, t = (m - 1.0) * _left(m, honest - 1.0), _TILTS / np.sqrt(m)
-    keys = (m - 1.0) * (_key_left(-t, (honest - 1.0) / m) + _ERROR)
-    clients = more_named_nowhere_else(window, honest, t)
-
-    away = _AWAY * np.sqrt(m)
-    number = honest * (1.0 + least) / m + away
-    sums = np.maximum(least - away, 1.0)
-    parts = _PARTS * sums[:, None]
-    low = ((1.0 + sums) / sums * _stop_loss(keys, t, -sums))[:, None] / parts
-    ratio = number[:, None] / sums
+    m = float(window)
+    loads, (sums, seldom) = _BinomialLoads.of(window, m - 1.0), _small_sums(window, m - 1.0)
+    at, factor = (m - 1.0) / m * np.maximum(1.0 + loads.away, 0.015), _steepest(sums)[:, None]
+    ratio = factor * at
     reached = _share(ratio) * (1.0 - 1e-13)
-    steep = (reached * (1.0 + 1e-12) - np.exp(-ratio)) / ratio
-    most = steep * _stop_loss(clients, t, number)[:, None] / sums
-    means = most + (steep[..., None] * low + (m - 1.0) * _beyond(keys, t, -parts)).min(axis=2)
+    # A tangent of the share.
+    steep = (reached * (1.0 + 1e-12) - np.exp(-ratio)) / ratio * factor
+    means = steep * loads.excess(at).min(axis=0) * (1.0 + 1e-9) + 0.5 * seldom[:, None]
     return _best(-reached.ravel(), means.ravel(), -shares)
+
+
+def _small_sums(window: int, honest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers, and the probability that the sum S of one client is below each."""
+    m = float(window)
+    least = (m - 1.0) * _left(m, honest - 1.0)
+    t = np.minimum(_ORDERS / np.sqrt(least), 6.0)
+    keys = (m - 1.0) * (_key_left(-t, (honest - 1.0) / m) + _ERROR)
+    sums = _PARTS * least
+    return sums, _beyond(keys, t, -sums)
+
+
+def _steepest(sums: np.ndarray) -> np.ndarray:
+    """-(1 + S) log(1 - 1/(1 + S)) from above."""
+    return -(1.0 + sums) * np.log1p(-1.0 / (1.0 + sums)) * (1.0 + 1e-9)
 
 
 def _best(at: np.ndarray, means: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -346,71 +376,23 @@ class _BoundedLoads(NamedTuple):
         return np.where(np.isfinite(found), side * found, np.nan)
 
 
-def fewer_named_nowhere_else(window: int, honest: float, t: np.ndarray) -> np.ndarray:
-    """log E e^(-t |L_s|) from above, t >= 0; so many honest clients may be in every slot."""
-    m = float(window)
-    return (m - 1.0) * (_key_left((honest - 2.0) / m * np.expm1(-t), honest / m) + _ERROR)
-
-
-def more_named_nowhere_else(window: int, honest: float, t: np.ndarray) -> np.ndarray:
-    """log E e^(t |L_s|) from above, t >= 0, as in `fewer_named_nowhere_else`."""
-    m, more = float(window), honest * np.expm1(t)
-    others = (m - 1.0) * (_key_left(more / (m - 1.0), -honest * np.log1p(-1.0 / m)) + _ERROR)
-    return others + more / m
-
-
 def deficits(window: int, honest: float) -> _BoundedLoads:
-    """E(1 - G/g)_+ from above at loads g below 1; so many honest clients may be in every slot.
-
-    G is the sum of 1/(1 + S_i) over L_s. With g = l/(1 + sigma) the loss is at most (1 - |L_s|/l)_+, and
-    (S_i - sigma)_+/((1 + sigma) l) for each of L_s.
-    """
-    m, number, keys = _moments(window, honest)
-    few = fewer_named_nowhere_else(window, honest, number.t)
-    high = (m - 1.0) * (_key_left(keys.t, -honest * np.log1p(-1.0 / m)) + _ERROR)
-    clients, sums = number.around(-1.0), keys.around(1.0)
-    # A client is in L_s with probability (1 + S)/m.
-    beyond = _stop_loss(high, keys.t, sums) + _stop_loss(high, keys.t, sums, 2.0) / (1.0 + sums)
-    bounds = (_stop_loss(few, number.t, -clients)[:, None] + honest / m * beyond) / clients[:, None]
-    loads = clients[:, None] / (1.0 + sums) * (1.0 - 1e-13)
-    usable = loads < 1.0
-    return _BoundedLoads(loads[usable], bounds[usable] * (1.0 + 1e-12))
+    """E(1 - G/g)_+ from above at loads g below 1; so many honest clients may be in every slot."""
+    loads = _BinomialLoads.of(window, honest)
+    at = honest / window * np.maximum(1.0 - loads.away, 0.015)
+    at = at[at < 1.0]
+    return _BoundedLoads(at, loads.shortage(at).min(axis=0) / at * (1.0 + 1e-12))
 
 
 def surpluses(window: int, honest: float) -> _BoundedLoads:
     """E(G/g - 1)_+/2 from above at loads g, G the sum of 1/S_i over L_s; where an S_i is small shares count as lost."""
-    m, number, keys = _moments(window, honest)
-    many = more_named_nowhere_else(window, honest, number.t)
-    low = (m - 1.0) * (_key_left(-keys.t, (honest - 1.0) / m) + _ERROR)
-    clients, sums = number.around(1.0)[:, None], keys.around(-1.0)
-    loads = clients / sums * (1.0 + 1e-13)
-    most = _stop_loss(many, number.t, clients) / sums
-    fewer, best = honest / m * (1.0 + sums) * _stop_loss(low, keys.t, -sums) / np.square(sums), np.inf
-    for part in _PARTS:
-        small = honest / m * (1.0 + part * sums) * _beyond(low, keys.t, -part * sums)
-        best = np.minimum(best, 0.5 * (most + fewer / part) / loads + np.maximum(1.0, 1.0 / loads) * small)
-    return _BoundedLoads(loads.ravel(), np.ravel(best) * (1.0 + 1e-12))
-
-
-class _Sum(NamedTuple):
-    """About the mean of a sum, and arguments of its moments."""
-
-    mean: float
-    t: np.ndarray
-
-    def around(self, sign: float) -> np.ndarray:
-        """Numbers above the mean, or below it."""
-        return self.mean * np.maximum(1.0 + sign * _APART / np.sqrt(self.mean), 0.015)
-
-
-def _moments(window: int, honest: float) -> tuple[float, _Sum, _Sum]:
-    """m, the number of clients of L_s, and the sum of 1 - key over a window."""
-    m = float(window)
-    keys = (m - 1.0) * _left(m, honest)
-    # Moments of numbers of clients stay finite.
-    number = honest * (1.0 + keys) / m
-    clients, sums = (_Sum(mean, np.minimum(_ORDERS / np.sqrt(mean), 6.0)) for mean in (number, keys))
-    return m, clients, sums
+    loads, m = _BinomialLoads.of(window, honest), float(window)
+    sums, seldom = _small_sums(window, honest)
+    at = honest / m * np.maximum(1.0 + loads.away, 0.015)
+    factor = 1.0 + 1.0 / sums[:, None]
+    reached, small = factor * at, honest / m * ((1.0 + sums) * seldom)[:, None]
+    bounds = 0.5 * loads.excess(at).min(axis=0) / at + np.maximum(1.0, 1.0 / reached) * small
+    return _BoundedLoads(np.ravel(reached * (1.0 + 1e-12)), np.ravel(bounds * (1.0 + 1e-12)))
 
 
 def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
@@ -420,22 +402,52 @@ def redrawn(slots: int, window: int, neg_log_tail: float) -> Redrawn | None:
     """
     if window < SMALLEST:
         return None
-    tails = _tails(window, 2.0 * np.log(window) + neg_log_tail + 20.0)
     exponents, number = chernoff.levels(_KEPT_LEVELS, neg_log_tail), float(slots)
     # Each of five events of a level has this probability, those of all slots and of all clients together.
     seldom = exponents + np.log(5.0)
-    high, low = tails.shares(seldom + np.log(number), seldom + np.log(2.0 * window))
+    high, low = _extremes(window, seldom + np.log(number), seldom + np.log(2.0 * window))
+    usual = _least_mean(window, seldom)
     keys = _largest(_key_sum(number, (window - 1.0) / window), number, seldom) / number
-    shapes = _Labels(slots, float(window), high, low, keys)
-    usable = np.count_nonzero(np.logical_and.accumulate(shapes.totals(low) >= _ANY_TOTAL))
+    shapes = _Labels(slots, float(window), high, low, np.maximum(usual, low), keys)
+    usable = np.count_nonzero(np.logical_and.accumulate(shapes.totals(shapes.mean) >= _ANY_TOTAL))
     if not usable:
         return None
-    shapes = shapes._replace(high=high[:usable], low=low[:usable], keys=keys[:usable])
+    shapes = _Labels(slots, float(window), *(each[:usable] for each in shapes[2:]))
     beyond = np.exp(-exponents[:usable])
     choices = [_leveled(shapes, beyond, kept) for kept in _kept_means(shapes)]
     return min(
-        (each for each in choices if each is not None), key=_typical(slots * shapes.middle**2), default=None
+        (each for each in choices if each is not None),
+        key=_typical(slots * shapes.middle**2, neg_log_tail),
+        default=None,
     )
+
+
+def _extremes(window: int, slots: np.ndarray, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All W_s from above and below, by tails of G, and of the sums S of all clients, with these exponents.
+
+    A client's sum over its window without one slot is within one of that without another.
+    """
+    m = float(window)
+    least, most = _BinomialLoads.of(window, m - 1.0).beyond(slots)
+    sums = -_largest(lambda t: (m - 1.0) * _key_left(-t, (m - 2.0) / m), m, clients) - 1.0
+    high = np.minimum(_share(np.maximum(least, 1e-9)) * (1.0 + 1e-13), 1.0)
+    low = _least_share(_steepest(np.maximum(sums, 1e-3)) * most)
+    return high, np.where(sums > 1e-3, low, 0.0)
+
+
+def _least_mean(window: int, x: np.ndarray) -> np.ndarray:
+    """Numbers below which the mean share is with probability e^-x at most."""
+    m, half = float(window), x + np.log(2.0)
+    most = _BinomialLoads.of(window, m - 1.0).beyond(half)[1]
+    sums, seldom = _small_sums(window, m - 1.0)
+    # Clients with small sums are few, by Markov's inequality.
+    lost = 0.5 * seldom * np.exp(half)[:, None]
+    return np.maximum((_least_share(_steepest(sums) * most[:, None]) - lost).max(axis=1), 0.0)
+
+
+def _least_share(number: np.ndarray) -> np.ndarray:
+    """(1 - e^-x)/x from below; x may be infinite."""
+    return np.where(number < 600.0, _share(np.minimum(number, 600.0)), 0.0) * (1.0 - 1e-9)
 
 
 class _Labels(NamedTuple):
@@ -445,6 +457,7 @@ class _Labels(NamedTuple):
     window: float
     high: np.ndarray
     low: np.ndarray
+    mean: np.ndarray
     keys: np.ndarray
 
     @property
@@ -515,7 +528,7 @@ def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn | 
     """Levels of one choice; None if shares of the first may sum up to more than one. beyond: mass beyond each."""
     apart, between = 1.0 - kept.below, (kept.above - kept.below) * (1.0 - 1e-12)
     # The mean share is in one of the cells; w and w/T there.
-    edges = np.linspace(labels.low, labels.high, _CELLS + 1)
+    edges = np.linspace(labels.mean, labels.high, _CELLS + 1)
     over = edges[1:] - labels.low
     wide = over * labels.high / (apart * (labels.high - labels.low) + kept.below * over)
     scale = np.maximum(np.maximum(wide, edges[1:]), labels.high / kept.above)
@@ -542,12 +555,16 @@ def _leveled(labels: _Labels, beyond: np.ndarray, kept: _KeptMean) -> Redrawn | 
     )
 
 
-def _typical(usual: float) -> Callable[[Redrawn], float]:
-    """About the mean of normal laws' excesses over _TYPICAL, relative to that of this sum of squared shares."""
+def _typical(usual: float, neg_log_tail: float) -> Callable[[Redrawn], float]:
+    """About the mean of normal laws' excesses over _TYPICAL, relative to that of this sum of squared shares.
+
+    Lost mass counts relative to a unit's share of delta, of which neg_log_tail is the logarithm but for _NEGLIGIBLE.
+    """
 
     def size(found: Redrawn) -> float:
         ratio = _squares(found) / np.square(found.totals) / usual
-        return float(found.masses @ (np.sqrt(ratio) * np.exp(_TYPICAL * (1.0 - 1.0 / ratio)))) + found.lost
+        mean = found.masses @ (np.sqrt(ratio) * np.exp(_TYPICAL * (1.0 - 1.0 / ratio)))
+        return float(mean) + found.lost * np.exp(neg_log_tail - _NEGLIGIBLE)
 
     return size
 
@@ -598,7 +615,7 @@ def beside_colluders(slots: int, window: int, neg_log_tail: float, colluding: in
             masses, numbers = -np.diff(beyond[: last + 1]), np.ceil(numbers[:last] * (1.0 + 1e-12))
             choices.append(Redrawn(masses, totals[:last], values[:last], numbers, lost))
     usual = max(shown * (m / honest) ** 2, float(_share(np.array(honest / m))) ** 2)
-    return min(choices, key=_typical(v * usual), default=None)
+    return min(choices, key=_typical(v * usual, neg_log_tail), default=None)
 
 
 def _most_known(slots: float, others: float, colluding: int, exponents: np.ndarray) -> np.ndarray:
