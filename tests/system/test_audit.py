@@ -20,7 +20,7 @@ from checkin_jax.auditing.trials import Stage, small, units_within
 from checkin_jax.training import draws
 from checkin_jax.training.draws import DUMMY
 from checkin_jax.training.examples import data, networks
-from checkin_jax.training.private import mechanism
+from checkin_jax.training.private import mechanism, step
 from checkin_jax.training.run import PrivateRun
 
 GAUSSIAN, PURE = cj.Gaussian(noise_multiplier=2.0), cj.PureLDP(epsilon0=1.0)
@@ -205,7 +205,7 @@ def halve_the_noise(patch):
 
 
 def skip_clipping(patch):
-    patch.setattr(mechanism, "clip", lambda rows, clip_norm, keep=None: rows)
+    patch.setattr(step, "clip", lambda rows, clip_norm, keep=None: rows)
 
 
 def share_keys_between_clients(patch):
