@@ -605,6 +605,69 @@ def test_loads_beside_colluders(m, honest, together):
     assert exceeded >= 2
 
 
+def test_loads_of_small_windows_need_the_missing_clients_and_no_larger_multiple():
+    """Of drawn labels, for every choice; without the missing clients, or with a scale of one client more, exceeded."""
+    rng, m = np.random.default_rng(23), 6
+    drawn = np.array([drawn_beside(rng, m, np.arange(1, m)).loads for _ in range(4000)])
+    loads, number, exceeded = redrawn._Loads.of(m, m - 1.0), np.arange(float(m)), np.zeros(2, int)
+
+    def bound(scale: float, at: float, sign: int) -> float:
+        probs = [math.comb(m - 1, k) * (scale / m) ** k * (1.0 - scale / m) ** (m - 1 - k) for k in range(m)]
+        return float(np.maximum(sign * (number - at), 0.0) @ probs)
+
+    points = np.linspace(0.2, 2.5, 15)
+    for choice, (scale, missing) in enumerate(zip(loads.scale, loads.missing)):
+        for at, sign in itertools.product(points, (1, -1)):
+            lost = np.maximum(sign * (drawn - at), 0.0).mean(axis=1)
+            least = lost.mean() - 3.0 * lost.std() / math.sqrt(len(lost))
+            assert scale * least <= bound(scale, scale * at, sign) + missing
+            exceeded[0] += scale * least > bound(scale, scale * at, sign)
+            larger = scale + 1.0
+            exceeded[1] += larger * least > bound(larger, larger * at, sign) + missing
+        for found, sign in ((loads.excess(points), 1), (loads.shortage(points), -1)):
+            exact = [bound(scale, scale * at, sign) + missing for at in points]
+            assert (scale * found[choice] >= exact).all()
+    assert (exceeded > 0).all()
+
+
+@pytest.mark.parametrize("m", [6, 20, 150])
+def test_rare_loads_are_those_of_one_choice(m):
+    """By the best Chernoff bounds of one choice that rarely has more than one client missing."""
+    loads, t = redrawn._Loads.of(m, m - 1.0), np.geomspace(1e-3, 60.0, 4000)
+    for x in (0.5, 2.0, 8.0, 20.0):
+        least, most = (float(each[0]) for each in loads.beyond(np.array([x])))
+        low, high = least == 0.0, most == math.inf
+        for scale, missing in zip(loads.scale, loads.missing):
+            if missing <= 0.5 * math.exp(-x):
+                ends = [
+                    (((m - 1.0) * np.log1p(scale / m * np.expm1(sign * t)) + x + math.log(2.0)) / t).min()
+                    for sign in (-1.0, 1.0)
+                ]
+                low |= scale * least + 1.0 <= -ends[0] + 1e-9
+                high |= scale * most - 1.0 >= ends[1] - 1e-9
+        assert low
+        assert high
+
+
+def test_clients_are_missing_as_often_as_a_mean_key_says(samples):
+    """Of one key in the place of all, fewer are missing: E(c - 1 - S)_+ of each client; of mean sums, fewer again."""
+    m = 20
+    sums = np.array([(1.0 - kappa[1:]).sum() for _, kappa in samples[m]])
+    loads, seen = redrawn._Loads.of(m, m - 1.0), 0
+    for scale, missing in zip(loads.scale, loads.missing):
+        fewer = np.maximum(scale - 1.0 - sums, 0.0)
+        least = fewer.mean() - 3.0 * fewer.std() / math.sqrt(sums.size)
+        assert missing >= (m - 1.0) / m * least
+        # One client's number of missing ones is not that of all.
+        seen += missing / (m - 1.0) < (m - 1.0) / m * least
+    assert seen
+    for m in (10**5, 10**9):
+        loads, mean = redrawn._Loads.of(m, m - 1.0), (m - 1.0) * redrawn._left(m, m - 1.0)
+        assert (loads.missing >= (m - 1.0) / m * (loads.scale - 1.0 - mean)).all()
+        # Places counted at the larger end of a cell of keys would be too many.
+        assert loads.scale[0] + (m - 1.0) * (1.0 - math.exp(-1.0)) / redrawn._KEYS > 1.0 + mean
+
+
 def scale_of(shares: np.ndarray, shape: np.ndarray) -> float:
     """The least multiple of a vector, of decreasing numbers, that weakly majorizes the shares."""
     return float((np.cumsum(np.sort(shares)[::-1]) / np.cumsum(shape)).max())
