@@ -605,11 +605,38 @@ def test_loads_beside_colluders(m, honest, together):
     assert exceeded >= 2
 
 
+@pytest.mark.parametrize("residues", [(1, 2), (1, 3), (2, 3), (1, 2, 3)])
+def test_numbers_of_clients_named_nowhere_else(residues):
+    """Windows of four slots, of which every slot has so many clients: throws at random."""
+    m, slot = 4, 0
+    able = [i for i in range(slot - m + 1, slot + 1) if i % m in residues]
+    # Clients of these windows may be named in place of those that may be in the slot.
+    near = [i for i in range(slot - 2 * m + 2, slot + m) if i % m in residues]
+    rng, throws = np.random.default_rng(len(residues)), 60_000
+    slots = np.array(near) + rng.integers(0, m, (throws, len(near)))
+    keys = rng.random(slots.shape)
+    beaten = (slots[:, :, None] == slots[:, None, :]) & (keys[:, :, None] > keys[:, None, :])
+    nowhere = ~(~beaten.any(axis=2) & (slots != slot))
+    number = nowhere[:, [near.index(i) for i in able]].sum(axis=1)
+    t = np.array([0.05, 0.3, 1.0, 3.0])
+    fewer = np.log(np.exp(-t[:, None] * number).mean(axis=1))
+    assert (fewer <= redrawn.fewer_named_nowhere_else(m, len(residues), t)).all()
+    if len(residues) == m - 1:
+        assert (fewer > redrawn.fewer_named_nowhere_else(m, 2 * len(residues), t)).any()
+
+
+def test_loads_are_hardly_ever_very_small():
+    """Deficits that the mean number of missing clients does not reach, in windows beside a few colluders."""
+    found = redrawn.deficits(200, 197.0).first(np.exp([-20.0, -30.0]), True)
+    assert 0.05 < found[1] < found[0] < 0.3
+    assert redrawn.beside_colluders(200, 200, 30.0, 2) is not None
+
+
 def test_loads_of_small_windows_need_the_missing_clients_and_no_larger_multiple():
     """Of drawn labels, for every choice; without the missing clients, or with a scale of one client more, exceeded."""
     rng, m = np.random.default_rng(23), 6
     drawn = np.array([drawn_beside(rng, m, np.arange(1, m)).loads for _ in range(4000)])
-    loads, number, exceeded = redrawn._Loads.of(m, m - 1.0), np.arange(float(m)), np.zeros(2, int)
+    loads, number, exceeded = redrawn._BinomialLoads.of(m, m - 1.0), np.arange(float(m)), np.zeros(2, int)
 
     def bound(scale: float, at: float, sign: int) -> float:
         probs = [math.comb(m - 1, k) * (scale / m) ** k * (1.0 - scale / m) ** (m - 1 - k) for k in range(m)]
@@ -633,7 +660,7 @@ def test_loads_of_small_windows_need_the_missing_clients_and_no_larger_multiple(
 @pytest.mark.parametrize("m", [6, 20, 150])
 def test_rare_loads_are_those_of_one_choice(m):
     """By the best Chernoff bounds of one choice that rarely has more than one client missing."""
-    loads, t = redrawn._Loads.of(m, m - 1.0), np.geomspace(1e-3, 60.0, 4000)
+    loads, t = redrawn._BinomialLoads.of(m, m - 1.0), np.geomspace(1e-3, 60.0, 4000)
     for x in (0.5, 2.0, 8.0, 20.0):
         least, most = (float(each[0]) for each in loads.beyond(np.array([x])))
         low, high = least == 0.0, most == math.inf
@@ -653,7 +680,7 @@ def test_clients_are_missing_as_often_as_a_mean_key_says(samples):
     """Of one key in the place of all, fewer are missing: E(c - 1 - S)_+ of each client; of mean sums, fewer again."""
     m = 20
     sums = np.array([(1.0 - kappa[1:]).sum() for _, kappa in samples[m]])
-    loads, seen = redrawn._Loads.of(m, m - 1.0), 0
+    loads, seen = redrawn._BinomialLoads.of(m, m - 1.0), 0
     for scale, missing in zip(loads.scale, loads.missing):
         fewer = np.maximum(scale - 1.0 - sums, 0.0)
         least = fewer.mean() - 3.0 * fewer.std() / math.sqrt(sums.size)
@@ -662,7 +689,7 @@ def test_clients_are_missing_as_often_as_a_mean_key_says(samples):
         seen += missing / (m - 1.0) < (m - 1.0) / m * least
     assert seen
     for m in (10**5, 10**9):
-        loads, mean = redrawn._Loads.of(m, m - 1.0), (m - 1.0) * redrawn._left(m, m - 1.0)
+        loads, mean = redrawn._BinomialLoads.of(m, m - 1.0), (m - 1.0) * redrawn._left(m, m - 1.0)
         assert (loads.missing >= (m - 1.0) / m * (loads.scale - 1.0 - mean)).all()
         # Places counted at the larger end of a cell of keys would be too many.
         assert loads.scale[0] + (m - 1.0) * (1.0 - math.exp(-1.0)) / redrawn._KEYS > 1.0 + mean

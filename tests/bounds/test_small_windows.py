@@ -12,8 +12,6 @@ from oracles import krr, random_check_ins, sums
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds import theorems
-from checkin_jax.accounting.bounds.clones_bounds import Clones
-from checkin_jax.accounting.bounds.messages.cover import UniformSlot
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.small_windows import (
@@ -276,21 +274,3 @@ def test_windows_are_those_of_protocols_that_declare_them():
         assert theorems.small_window(unit) is None
     g = cj.account(Benches(), cj.PureLDP(epsilon0=2.0), delta=0.1)
     assert g.lower <= g.epsilon
-
-
-@pytest.mark.parametrize(
-    ("window", "epsilon0", "most"), [(150, 1.0, (1.13, 1.35, 2.5)), (400, 2.0, (1.05, 1.12, 1.6))]
-)
-def test_shares_of_labels_drawn_anew_are_nearly_equal(window, epsilon0, most):
-    """So many times the value of the same share in every slot, which is no bound; that by loads is above both."""
-    message = MessageProfile(cj.PureLDP(epsilon0=epsilon0))
-    anew, by_loads = SmallWindow(window, message, MASS), SmallWindow(window, message, MASS)
-    assert anew._drawn_anew is not None
-    by_loads.__dict__["_drawn_anew"] = None
-    used = 1.0 - (1.0 - 1.0 / window) ** window
-    equal = Clones(UniformSlot(window, used, used), epsilon0, MASS)
-    losses = math.expm1(epsilon0) / math.sqrt(window) * np.array([0.0, 0.3, 0.7, 1.2])
-    found, least, larger = (each.upper(losses) for each in (anew, equal, by_loads))
-    assert (found >= least * (1.0 - 1e-9)).all()
-    assert (found[:3] < most * least[:3]).all()
-    assert (found < larger).all()

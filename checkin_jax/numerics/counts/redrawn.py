@@ -299,13 +299,13 @@ def _share(number: np.ndarray) -> np.ndarray:
     return -np.expm1(-number) / number
 
 
-def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """E(X - at)_+ from above, log_moment of X at every t, as u_+ <= e^(tu - 1)/t.
+def _stop_loss(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray, power: float = 1.0) -> np.ndarray:
+    """E(X - at)_+^k from above, k the power, log_moment of X at every t, as u_+^k <= (k/t)^k e^(tu-k).
 
     Such moments of numbers of clients are never above e^700.
     """
-    found = (log_moment - 1.0 - np.log(t) - t * at[..., None]).min(axis=-1)
-    return np.exp(np.minimum(found, 700.0))
+    factor = power * (np.log(power / t) - 1.0)
+    return np.exp(np.minimum((log_moment + factor - t * at[..., None]).min(axis=-1), 700.0))
 
 
 def _beyond(log_moment: np.ndarray, t: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -380,8 +380,35 @@ def deficits(window: int, honest: float) -> _BoundedLoads:
     """E(1 - G/g)_+ from above at loads g below 1; so many honest clients may be in every slot."""
     loads = _BinomialLoads.of(window, honest)
     at = honest / window * np.maximum(1.0 - loads.away, 0.015)
-    at = at[at < 1.0]
-    return _BoundedLoads(at, loads.shortage(at).min(axis=0) / at * (1.0 + 1e-12))
+    rare = _rare_deficits(window, honest)
+    at, bounds = np.append(at, rare.loads), np.append(loads.shortage(at).min(axis=0) / at, rare.bounds)
+    return _BoundedLoads(at[at < 1.0], bounds[at < 1.0] * (1.0 + 1e-12))
+
+
+def _rare_deficits(window: int, honest: float) -> _BoundedLoads:
+    """The same by the number of the clients in L_s, which is smaller where hardly any client may be missing.
+
+    With g = l/(1 + sigma) the loss is at most (1 - |L_s|/l)_+, and (S_i - sigma)_+/((1 + sigma) l) for each of L_s.
+    """
+    m = float(window)
+    sums = (m - 1.0) * _left(m, honest)
+    number = honest * (1.0 + sums) / m
+    t, then = (np.minimum(_ORDERS / np.sqrt(mean), 6.0) for mean in (number, sums))
+    clients = number * np.maximum(1.0 - _APART / np.sqrt(number), 0.015)
+    sums = sums * (1.0 + _APART / np.sqrt(sums))
+    few = _stop_loss(fewer_named_nowhere_else(window, honest, t), t, -clients)
+    high = (m - 1.0) * (_key_left(then, -honest * np.log1p(-1.0 / m)) + _ERROR)
+    # A client is in L_s with probability (1 + S)/m.
+    beyond = _stop_loss(high, then, sums) + _stop_loss(high, then, sums, 2.0) / (1.0 + sums)
+    bounds = (few[:, None] + honest / m * beyond) / clients[:, None]
+    loads = clients[:, None] / (1.0 + sums) * (1.0 - 1e-13)
+    return _BoundedLoads(loads.ravel(), bounds.ravel())
+
+
+def fewer_named_nowhere_else(window: int, honest: float, t: np.ndarray) -> np.ndarray:
+    """log E e^(-t |L_s|) from above, t >= 0; so many honest clients may be in every slot."""
+    m = float(window)
+    return (m - 1.0) * (_key_left((honest - 2.0) / m * np.expm1(-t), honest / m) + _ERROR)
 
 
 def surpluses(window: int, honest: float) -> _BoundedLoads:

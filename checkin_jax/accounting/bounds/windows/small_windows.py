@@ -2,8 +2,7 @@
 
 The bound reveals the client that is drawn in each slot, and the number of others there. The target's message is shown
 with weight 1 / (load + 1), and the sum of the weighted steps has its law on a lattice, by a Fourier transform at the
-best tilt. Where the label of the own slot is drawn anew (T2d), weights are nearly equal. Proof: docs/theory.md, 6;
-docs/theory_hexagon.md, 5. Call inside `devices.float64()`.
+best tilt. Proof: docs/theory.md, 6. Call inside `devices.float64()`.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from checkin_jax.accounting.bounds.hexagon import StagedBound
 from checkin_jax.accounting.bounds.interface import AsymmetricBound, Witness
 from checkin_jax.accounting.bounds.messages.profile_cover_sums import above_place, knots_of
 from checkin_jax.accounting.bounds.profiles import GaussianProfile, Profile
-from checkin_jax.accounting.bounds.windows.contention import CLEARLY_LESS, win_prob
+from checkin_jax.accounting.bounds.windows.contention import win_prob
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial
 from checkin_jax.numerics import convex, step_ratios
-from checkin_jax.numerics.counts import redrawn
 from checkin_jax.numerics.few_steps import FewSteps
 from checkin_jax.numerics.staged_clones import Steps
 
@@ -218,38 +216,6 @@ def loads_of(window: int, neg_log_tail: float, listed: int = MOST_LISTED) -> _Lo
     return _Loads(counts, probs[first:end], negative[first:end], rest)
 
 
-class _Shares(NamedTuple):
-    """Two kinds of shares of a message whose label is drawn anew: at level i scales[i] times the weights; [kinds].
-
-    masses: of the levels, times T; lost: of one message alone.
-    """
-
-    weights: np.ndarray
-    numbers: np.ndarray
-    masses: np.ndarray
-    scales: np.ndarray
-    lost: float
-
-    @classmethod
-    def of(cls, window: int, neg_log_tail: float) -> _Shares | None:
-        """The shares of T2d; None if there is no such bound."""
-        levels = redrawn.redrawn(window, window, neg_log_tail)
-        if levels is None:
-            return None
-        scales = levels.values[:, 0] / levels.totals * (1.0 + 1e-15)
-        weights = levels.values[0] / levels.values[0, 0] * (1.0 + 1e-15)
-        masses = levels.masses * levels.totals * (1.0 + 1e-12)
-        return cls(weights, levels.numbers[0], masses, scales, levels.lost)
-
-    def mean_excess(self, sums: _Sums, window: int, at: float) -> float:
-        """Upper bound on the mean of E(scale S - at)_+ / m over levels."""
-        total, counts = self.lost, self.numbers[None].astype(int)
-        for mass, scale in zip(self.masses, self.scales):
-            if mass > 0.0:
-                total += mass * scale * sums.excess(counts, np.zeros(1), at / scale)[0] / window
-        return float(total)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Window:
     """Base of bounds by sums of weighted steps in a client's sliding window.
@@ -288,16 +254,15 @@ class _Window:
         """Probability that the target's message is used, rounded up."""
         return win_prob(self.window - 1, 1.0 / self.window)
 
-    def sums(self, steps: list[StepSides], shares: _Shares | None = None) -> _Sums:
-        """Sums of steps, one for each load, or for each of these shares."""
-        weights = 1.0 / np.arange(1.0, len(steps) + 1.0) if shares is None else shares.weights
-        usual = self.usual if shares is None else shares.numbers
+    def sums(self, steps: list[StepSides]) -> _Sums:
+        """Sums of steps, one for each load."""
+        weights = 1.0 / np.arange(1.0, len(steps) + 1.0)
         places = np.expm1(np.linspace(0.0, math.log1p(self.farthest), 512))
         squares = []
         for step in steps:
             both = step.right(places) + step.left(places)
             squares.append(float(np.sum(np.diff(places) * (both[1:] + both[:-1]))))
-        deviation = math.sqrt(float(usual @ (weights**2 * squares)))
+        deviation = math.sqrt(float(self.usual @ (weights**2 * squares)))
         spacing = deviation * math.sqrt(_ADDED * 6.0 / self.window)
         # The largest step is a lattice point, with each of the first weights.
         spacing = self.farthest / (6.0 * math.ceil(self.farthest / (6.0 * spacing)))
@@ -372,10 +337,7 @@ def _of_coin(size: float) -> StepSides:
 
 @dataclasses.dataclass(frozen=True)
 class SmallWindow(_Window):
-    """T2 and R3 by loads: H_c <= E(1 - c + (1/m) sum d_j / (C_j + 1))_+, d_j = T* - (1 - c). A record is replaced.
-
-    Or with the shares of T2d in the place of 1 / (C_j + 1), where these are clearly less dispersed.
-    """
+    """T2 and R3 by loads: H_c <= E(1 - c + (1/m) sum d_j / (C_j + 1))_+, d_j = T* - (1 - c). A record is replaced."""
 
     witnesses: tuple[Witness, ...] = ()
 
@@ -396,33 +358,13 @@ class SmallWindow(_Window):
         return [alone, *[usual] * (self.loads.counts.shape[1] - 1)]
 
     @functools.cached_property
-    def _drawn_anew(self) -> tuple[_Shares, _Sums] | None:
-        """Shares of labels drawn anew, and their sum at c = 1; None where that is no less dispersed than by loads."""
-        shares = _Shares.of(self.window, self.neg_log_tail)
-        if shares is None:
-            return None
-        sums = self.sums(self._steps(0.0)[1:2] * 2, shares)
-        spread = float(shares.masses @ np.square(shares.scales)) * sums.deviation**2
-        return (shares, sums) if spread < CLEARLY_LESS * self._by_loads.deviation**2 else None
-
-    @functools.cached_property
-    def _by_loads(self) -> _Sums:
-        return self.sums(self._steps(0.0))
-
-    @functools.cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        anew = self._drawn_anew
-
         def excess_at(loss: float) -> tuple[float, float, float]:
-            steps, at = self._steps(loss), self.window * math.expm1(loss)
-            if anew is None:
-                sums = self.sums(steps)
-                return self.mean_excess(sums, at), at, sums.deviation
-            sums = self.sums(steps[1:2] * 2, anew[0])
-            return anew[0].mean_excess(sums, self.window, at), at, sums.deviation
+            sums = self.sums(self._steps(loss))
+            at = self.window * math.expm1(loss)
+            return self.mean_excess(sums, at), at, sums.deviation
 
-        deviation = self._by_loads.deviation if anew is None else anew[1].deviation * float(anew[0].scales[0])
-        return self.table(deviation, excess_at)
+        return self.table(self.sums(self._steps(0.0)).deviation, excess_at)
 
     def upper(self, loss: np.ndarray) -> np.ndarray:
         return self.held(self._table, loss)
