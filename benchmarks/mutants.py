@@ -112,12 +112,6 @@ EQUIVALENT = {
         "(xp.maximum(xp.exp(loss) * xp.expm1(self.epsilon0 - loss), 0.0))",
     ): "larger, and the least of several upper bounds is taken",
     (
-        "numerics/staged_clones.py",
-        "mean, given = float(step_counts.masses @ (step_counts.whole + least)), map(host, step_counts)",
-        "step_counts.whole + least",
-        "(step_counts.whole - least)",
-    ): "the mean only chooses a number of nodes, whose error is counted",
-    (
         "kernels/composition/pld.py",
         "epsilon = epsilon + 64.0 * UNIT * xp.sum(counts) / orders  # rounding of one log moment per round",
         "64.0 * UNIT",
@@ -136,12 +130,6 @@ EQUIVALENT = {
         "(1)",
     ): "all arrays have the same number of rows",
     (
-        "accounting/bounds/windows/removed_client.py",
-        "known = np.where(near, scipy.special.pdtrc(number, means) * (1.0 + _MARGIN), 1.0)",
-        "1.0",
-        "(2.0)",
-    ): "larger than a probability, which is an upper bound",
-    (
         "numerics/tilted_sums.py",
         "_BEYOND, _STEPS = 25.0, np.asarray([0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])",
         "12.0",
@@ -153,12 +141,6 @@ EQUIVALENT = {
         "1.0",
         "(0.5)",
     ): "larger: the part beyond the nodes counts more",
-    (
-        "kernels/composition/moments.py",
-        "place = _place(xp.where(inside, s, 0.0), fine[:, :, None], 1.0, count)",
-        "0.0",
-        "(1.0)",
-    ): "a place that is not used, since the value there is set to 0",
     (
         "kernels/clones.py",
         "first, last = xp.minimum(cut.first, n - 1.0) + 1.0, xp.minimum(cut.last, n - 1.0) + 1.0",
@@ -189,12 +171,6 @@ EQUIVALENT = {
         "mean > _MANY_STEPS",
         "(mean >= _MANY_STEPS)",
     ): "either number of nodes gives a bound",
-    (
-        "numerics/counts/occupancy.py",
-        "for _ in range(60):",
-        "60",
-        "(59)",
-    ): "a halving fewer leaves the rate lower by 2^-59 of the mean, which the margin of 1e-9 contains",
 }
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import checkin_jax
+from benchmarks import mutants
 
 ROOT = Path(checkin_jax.__file__).parent
 # From the left to the right: a room imports from levels before its own, and from itself. Root modules that begin with
@@ -199,3 +200,9 @@ def test_no_module_is_hidden_by_a_function_of_its_name():
         found = getattr(importlib.import_module(parent), leaf)
         assert isinstance(found, types.ModuleType), info.name
         assert found is module
+
+
+def test_equivalent_mutants_are_of_lines_that_are_there():
+    for module, line, *_ in mutants.EQUIVALENT:
+        source = (ROOT / module).read_text()
+        assert line in map(str.strip, source.splitlines()), (module, line)
