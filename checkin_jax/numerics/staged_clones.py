@@ -216,10 +216,13 @@ def pool(
     return GameArguments.of(staged_games.pooled, given, steps, chosen, deviation, mean, neg_log_tail)
 
 
-def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> GameArguments | None:
-    """T2+ or T2d for slots of two weights: the problem to evaluate; None if either kind has too few slots.
+def weighted(
+    step_counts: WeightedSteps, steps: Steps, neg_log_tail: float, fair_dummies: bool = False
+) -> GameArguments | None:
+    """T2+, T2++ or T2d for slots of two weights: the problem to evaluate; None if a kind with a game has too few slots.
 
     Args:
+      fair_dummies: steps of weight one are those of fair bits.
       step_counts: parts with fewer steps than the stages have count as one message alone, or as its shares.
       neg_log_tail: masses up to exp(-neg_log_tail) are negligible, in [1, 1e4].
     """
@@ -227,7 +230,12 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
     usual = (step_counts.masses > 4.0 * math.exp(-neg_log_tail)) & (step_counts.whole > 0.0)
     clients = float(step_counts.masses @ step_counts.clients) / float(step_counts.masses.sum())
     plans, squares = [], 0.0
-    for counts, weight in ((step_counts.whole, 1.0), (step_counts.part, step_counts.weight)):
+    kinds = [(step_counts.whole, 1.0), (step_counts.part, step_counts.weight)]
+    if fair_dummies:
+        plans.append(None)
+        squares += fair_share(steps) * float(step_counts.masses @ step_counts.whole)
+        kinds = kinds[1:]
+    for counts, weight in kinds:
         kept = host(np.where(usual, step_counts.masses, 0.0))
         plan = stages(StepCounts(host(clients), host(1.0), host(counts), kept), 0.0, neg_log_tail)
         if plan is None:
@@ -239,6 +247,11 @@ def weighted(step_counts: WeightedSteps, steps: Steps, neg_log_tail: float) -> G
     return GameArguments.of(
         weighted_clones.weighted, step_counts, steps, tuple(plans), deviation, mean, neg_log_tail
     )
+
+
+def fair_share(steps: Steps) -> float:
+    """Variance of a fair bit's step over the largest of all steps."""
+    return (2.0 / (math.expm1(steps.epsilon0) + 2.0)) ** 2 / steps.variance
 
 
 def parts(step_counts: StepCounts, steps: Steps, lost: float, neg_log_tail: float) -> GameArguments | None:

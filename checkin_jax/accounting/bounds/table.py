@@ -204,6 +204,13 @@ def _of_hidden_rivals(unit: Unit) -> tuple[str, ...]:
     return _of_rivals(unit) if slots is not None and slots.hidden and slots.num_rivals else ()
 
 
+def _of_fair_dummies(unit: Unit) -> tuple[str, ...]:
+    """The same, and the stated number of clients where slots are known to hold dummies that are fair bits."""
+    slots, found = unit.slots, _of_hidden_rivals(unit)
+    fair = slots is not None and slots.hidden and theorems.fair_dummies(unit)
+    return (*found, _COUNTED) if fair else found
+
+
 def _of_common_slots(unit: Unit) -> tuple[str, ...]:
     """More clients than are stated displace each other more often, at twice the distance of a dummy."""
     return (_COUNTED,) if unit.protocol.used_slot_choices is not None else ()
@@ -241,7 +248,7 @@ BOUNDS: tuple[Bound, ...] = (
     _row("clones", "A", 0.05, theorems.total_variation),
     _row("own-laws", "t_k", 0.05, theorems.t_k),
     _row("own-laws", "B0 B0h", 0.6, theorems.b0, assumes=(_NOT_ADAPTIVE,)),
-    _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_hidden_rivals),
+    _row("own-laws", "B", 0.5, theorems.own_laws, assumes_of=_of_fair_dummies),
     _row("profile", "T*", 0.7, theorems.t_star),
     _row("profile", "T*' T*'h", 0.7, theorems.t_star_averages, assumes=(_NOT_ADAPTIVE, _STATED_NOISE)),
     _row("gaussian-cover", "T** T**h", 3.0, theorems.t_two, assumes=(_SAME_BALL,)),

@@ -52,7 +52,7 @@ _FOURTH = 5.0 / 192.0
 # The candidate is chosen on every _PART-th grid point.
 _PART = 8
 # Nodes of the final sum whose phases are evaluated.
-_TURNED = 256
+TURNED = 256
 # Expected share of T1's law, times the standard deviation of the sum in units of p - 1.
 _FEW = 1.0
 # Losses at once in XLA.
@@ -128,7 +128,7 @@ def laws_on(
     return Laws(contour, theta, laws, real[..., 0], orders[..., 1:], real[..., 1:], candidates)
 
 
-def _law(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
+def step_of(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
     """A step with the mixture `share` [..., laws], and its T(t)."""
     real = xp.sum(share * game.real, axis=-1)
     excess = game.theta * game.theta * _of_share(share, game.laws)
@@ -137,7 +137,7 @@ def _law(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
 
 def add(game: Laws, played: Played, share: Array, count: Array, failed: Array) -> Played:
     """Adds `count` steps with the mixture `share` [..., laws]; each fails to dominate by failed e^{t x} M_S(t)."""
-    step, real = _law(game, share)
+    step, real = step_of(game, share)
     total, number = stop_loss.times(played.total, step, count), xp.asarray(count)[..., None]
     growth, debt = _grown(game, played, real, count, failed)
     return Played(
@@ -418,10 +418,10 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
 
     start = nothing_played(game), t1_alone(game), xp.zeros_like(worth)
     played, share, failed = scan(stage, start, (xp.append(stages.first, stages.sizes), allowed))
-    total, tail = stop_loss.fewer(played.total, game.contour, game.theta, _TURNED)
-    few = game._replace(theta=game.theta[..., :_TURNED], laws=game.laws[..., :_TURNED])
-    begun = played._replace(total=total, ratio=played.ratio[..., :_TURNED])
-    return Staged(few, begun, share, failed, tail, *_law(few, share))
+    total, tail = stop_loss.fewer(played.total, game.contour, game.theta, TURNED)
+    few = game._replace(theta=game.theta[..., :TURNED], laws=game.laws[..., :TURNED])
+    begun = played._replace(total=total, ratio=played.ratio[..., :TURNED])
+    return Staged(few, begun, share, failed, tail, *step_of(few, share))
 
 
 def play(

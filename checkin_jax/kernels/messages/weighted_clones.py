@@ -7,10 +7,14 @@ With p = e^eps0, c = e^l >= 1 and slots of two kinds the unit's hockey-stick div
 where every d is a centred step of the hexagon's game, chosen with knowledge of the steps before it, in any
 order of both kinds [docs/theory_hexagon.md, sections 2 and 5]. Each kind has its own stages: a law that dominates
 after some steps of one kind also does so after further independent steps of the other kind.
+
+Where dummies are fair bits, so are slots of weight one: nobody chooses the law of such a step, which is (c + 1)/(p + 1)
+or its negative at most.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -42,21 +46,55 @@ class WeightedSteps(NamedTuple):
         return float(self.masses @ (squares / np.square(self.clients * self.totals)))
 
 
+class _FairBits(NamedTuple):
+    """Steps of dummies at the contour's first nodes, as `staged_games.Staged`; total: the normal variable alone."""
+
+    total: stop_loss.ContourSum
+    step: stop_loss.Repeated
+    tail: Array
+
+    @classmethod
+    def of(cls, size: Array, deviation: Array, order: Array, nodes: int, least: Array) -> _FairBits:
+        """Steps of this size in units of p - 1; least: the smallest number of them that is asked for."""
+        law = host([[1.0]]), host(np.stack([size, -size], axis=-1)), host([[0.5, 0.5]])
+        game = staged_games.laws_on(*law, deviation, order, nodes)
+        share, first = host(np.ones_like(game.real)), staged_games.TURNED
+        whole = stop_loss.times(
+            stop_loss.start(game.contour, game.theta), staged_games.step_of(game, share)[0], least
+        )
+        _, tail = stop_loss.fewer(whole, game.contour, game.theta, first)
+        few = game._replace(theta=game.theta[..., :first], laws=game.laws[..., :first])
+        return cls(stop_loss.start(few.contour, few.theta), staged_games.step_of(few, share)[0], tail)
+
+    def more(self, count: Array) -> Later:
+        """`count` steps."""
+        total = stop_loss.times(self.total, self.step, count)
+        nothing = host(np.zeros_like(total.log_mgf))
+        return Later(total, nothing, nothing)
+
+
 def weighted(
     rules: Game,
     nodes: int,
     step_counts: WeightedSteps,
-    stages: tuple[Stages, Stages],
+    stages: tuple[Stages | None, Stages],
     message: Message,
     loss: Array,
 ) -> Array:
-    """T2+ or T2d; stages: of each kind."""
+    """T2+, T2++ or T2d; stages: of each kind; None: the first kind are fair bits."""
     c_minus_1, unit = host(np.expm1(loss)), np.expm1(message.epsilon0)
     alone = message.alone(loss)
     at, laws = rules.places(c_minus_1, message), rules.laws(message)
     means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
-    whole = means[0] + np.square(step_counts.weight) * means[1]
-    deviation = staged_games.expected_deviation(at, laws, whole)
+    before = host(0.0) if stages[0] is None else stages[0].before
+    late = (step_counts.masses > 0) & (step_counts.whole >= before) & (step_counts.part >= stages[1].before)
+    light = np.square(step_counts.weight) * means[1]
+    size = host((c_minus_1 + 2.0) / (unit + 2.0) * (1.0 + ROUNDING))
+    if stages[0] is None:
+        squares = np.square(staged_games.expected_deviation(at, laws, light)) + means[0] * np.square(size)
+        deviation = host(np.sqrt(squares))
+    else:
+        deviation = staged_games.expected_deviation(at, laws, means[0] + light)
     usual = step_counts.masses @ (step_counts.clients * step_counts.totals) / step_counts.masses.sum()
     order, worth = staged_games.contoured(deviation, -usual * c_minus_1 / unit)
     candidates = host(rules.candidates)
@@ -65,11 +103,15 @@ def weighted(
         game = staged_games.laws_on(candidates, scale * at, laws, deviation, order, nodes)
         return staged_games.staged(game, plan, mean, worth)
 
-    scales = 1.0, step_counts.weight
-    ends = [played(*each) for each in zip(scales, stages, means)]
-    normal = stop_loss.start(ends[0].game.contour, ends[0].game.theta)
+    end = played(step_counts.weight, stages[1], means[1])
+    if stages[0] is None:
+        least = host(np.min(np.asarray(step_counts.whole)[late], initial=math.inf))
+        heavy: staged_games.Staged | _FairBits = _FairBits.of(size, deviation, order, nodes, least)
+    else:
+        heavy = played(1.0, stages[0], means[0])
+    normal = stop_loss.start(end.game.contour, end.game.theta)
     # Steps of the other kind also lower the moduli.
-    ends[0] = ends[0]._replace(tail=np.minimum(ends[0].tail, ends[1].tail))
+    end = end._replace(tail=np.minimum(heavy.tail, end.tail))
 
     def value(x: Array, first: Later, second: Later) -> Array:
         # Both sums include the normal variable.
@@ -81,17 +123,22 @@ def weighted(
         )
         # In any order of the kinds, a debt grows at most by all steps of the other kind.
         debt = first.debt * np.exp(second.growth) + second.debt * np.exp(first.growth)
-        return ends[0].stop_loss(total, x) + debt * np.exp(order * x + total.log_mgf)
+        return end.stop_loss(total, x) + debt * np.exp(order * x + total.log_mgf)
 
     found = host(np.zeros(loss.shape))
-    for mass, clients, total, whole, part in zip(
-        step_counts.masses, step_counts.clients, step_counts.totals, step_counts.whole, step_counts.part
+    for hidden, mass, clients, total, whole, part in zip(
+        late,
+        step_counts.masses,
+        step_counts.clients,
+        step_counts.totals,
+        step_counts.whole,
+        step_counts.part,
     ):
         # One message alone times the sum of its shares, which rare levels' contour may miss.
         most = alone * (whole + step_counts.weight * part) / clients * (1.0 + ROUNDING)
-        if mass > 0 and whole >= stages[0].before and part >= stages[1].before:
-            late = (end.more(count - plan.before) for end, count, plan in zip(ends, (whole, part), stages))
-            level = value(total * (-clients * c_minus_1 / unit), *late) * unit / clients
+        if hidden:
+            later = heavy.more(whole - before), end.more(part - stages[1].before)
+            level = value(total * (-clients * c_minus_1 / unit), *later) * unit / clients
             found = found + mass * np.where(level >= 0.0, np.minimum(level, most), most)
         else:
             # Beside colluders these shares may sum up to more than one.

@@ -36,14 +36,16 @@ _LEAST = 1e-290
 
 
 class LabelledShares(NamedTuple):
-    """m T / (p_0 w) of each part and its mass (with T included), [parts]; and the mass in no part.
+    """m T / (p_0 w) of each part, its mass (with T included) and named slots, [parts]; and the mass in no part.
 
     w: upper bound on every slot's share of the target's message, in units of p_0/m. T: lower bound on the
-    probability of the labels, over their probability without the target.
+    probability of the labels, over their probability without the target. named: numbers of slots with a client's
+    label, from above.
     """
 
     clients: np.ndarray
     masses: np.ndarray
+    named: np.ndarray
     lost: float
 
 
@@ -65,12 +67,12 @@ def labelled(num_clients: int, num_slots: int, prob: float, neg_log_tail: float)
         found = _bounded(num_clients, num_slots, prob, neg_log_tail)
     if found is None:
         return None
-    shares, totals, masses, lost = (np.asarray(each, dtype=np.float64) for each in found)
+    shares, totals, masses, named, lost = (np.asarray(each, dtype=np.float64) for each in found)
     kept = masses > 0.0
-    shares, totals, masses = shares[kept], totals[kept], masses[kept]
+    shares, totals, masses, named = shares[kept], totals[kept], masses[kept], named[kept]
     clients = num_slots * totals / (prob * shares) * (1.0 - 1e-14)
     weights = masses * totals * (1.0 + _SUMMED)
-    return LabelledShares(clients, weights, float(lost))
+    return LabelledShares(clients, weights, named, float(lost))
 
 
 def _true(filled: np.ndarray, seen: np.ndarray, fewer: np.ndarray, crowded: bool) -> np.ndarray:
@@ -112,7 +114,7 @@ def shares(num_clients: int, num_slots: int, prob: float, law: np.ndarray, low: 
 
 
 def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
-    """Shares, T and masses of ranges of K, and the mass outside, from the computed law of K."""
+    """Shares, T, masses and last K of ranges of K, and the mass outside, from the computed law of K."""
     law = occupancy.exact(n - 1, m, prob)
     matters = np.flatnonzero(law > max(math.exp(-mass - 8.0), _LEAST))
     low, high = int(matters[0]), int(matters[-1])
@@ -124,11 +126,12 @@ def _counted(n: int, m: int, prob: float, mass: float) -> tuple:
     starts = np.append(0, ends[:-1] + 1)
     masses = np.add.reduceat(law[low : high + 1], starts)
     outside = float(law[:low].sum() + law[high + 1 :].sum()) * (1.0 + _SUMMED) + _LEAST
-    return np.maximum.reduceat(share, starts), np.minimum.reduceat(total, starts), masses, outside
+    most = low + ends.astype(float)
+    return np.maximum.reduceat(share, starts), np.minimum.reduceat(total, starts), masses, most, outside
 
 
 def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
-    """Shares, T and masses of levels of K and the number of others, and the mass outside; None if unknown."""
+    """Shares, T, masses and largest K of levels of K and the number of others, and the mass outside, if known."""
     exponents = chernoff.levels(_LABEL_LEVELS, mass)
     mean, variance = occupancy.moments(n - 1.0, float(m), prob)
     away = np.array([occupancy.deviation(variance, each) for each in exponents])
@@ -148,7 +151,7 @@ def _bounded(n: int, m: int, prob: float, mass: float) -> tuple | None:
     sides = 2.0 if prob >= 1.0 else 4.0
     beyond = np.minimum(sides * np.exp(-exponents), 1.0)
     masses = -np.diff(np.append(1.0, np.minimum.accumulate(beyond)))
-    return share * (1.0 + 1e-12), total * (1.0 - 1e-12), masses, 3.0 * beyond[-1]
+    return share * (1.0 + 1e-12), total * (1.0 - 1e-12), masses, most, 3.0 * beyond[-1]
 
 
 # Error of a logarithm of a moment, at most, for each of the factors.

@@ -229,6 +229,7 @@ class WeightedSlots(StagedBound):
     Attributes:
       slots, use_prob: as in T2. num_rivals, rival_prob: as in `Contested`, for T2+.
       window: length of the sliding windows of all clients, for T2d; None for T2+, and for common slots.
+      fair_dummies: as in `LabelledSlots`, for T2+.
       colluding: number of clients that may collude, for T2d; those in no slot of the target's hide nobody either. In
         common slots T2d is for colluders, and num_rivals, all of whom may be in each slot, are honest.
     """
@@ -241,6 +242,7 @@ class WeightedSlots(StagedBound):
     rival_prob: float = 0.0
     window: int | None = None
     colluding: int = 0
+    fair_dummies: bool = False
 
     @property
     def _observed_prob(self) -> float:
@@ -255,7 +257,15 @@ class WeightedSlots(StagedBound):
     @property
     def variance(self) -> float:
         """That of the loss, up to a common factor."""
-        return math.inf if self.weights is None else self.weights.variance
+        if self.weights is None:
+            return math.inf
+        share = staged_clones.fair_share(self.steps) if self._fair else 1.0
+        return self.weights._replace(whole=share * self.weights.whole).variance
+
+    @property
+    def _fair(self) -> bool:
+        """True if slots of weight one have fair bits: in T2+ they have no other client."""
+        return self.fair_dummies and self.window is None and not self.colluding
 
     def _redrawn(self) -> WeightedSteps | None:
         """T2d: labels of the own slot are drawn anew.
@@ -298,9 +308,14 @@ class WeightedSlots(StagedBound):
         either, more_won = chernoff.exceeded(self.slots, min(any_share, 1.0), exponents)
         either = np.maximum(either, own)
         # Either number may exceed its level.
-        beyond = np.minimum(more_alone + more_won, 1.0)
+        beyond, least = more_alone + more_won, own
+        if self._fair:
+            # A fair bit may count less than half a step that is chosen: empty slots are bounded from below, too.
+            occupied, more_occupied = chernoff.exceeded(self.slots, 1.0 - alone * (1.0 - 3e-12), exponents)
+            beyond, least = beyond + more_occupied, np.minimum(own, self.slots - occupied)
+        beyond = np.minimum(beyond, 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])
-        whole, part = np.append(own, float(self.slots)), np.append(either - own, 0.0)
+        whole, part = np.append(own, float(self.slots)), np.append(either - least, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
         clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones(masses.size)
         return WeightedSteps(*map(host, (clients, totals, whole, part, masses, 0.5)))
@@ -308,7 +323,7 @@ class WeightedSlots(StagedBound):
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.weights is None:
             return None
-        return staged_clones.weighted(self.weights, self.steps, self.neg_log_tail)
+        return staged_clones.weighted(self.weights, self.steps, self.neg_log_tail, self._fair)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,6 +332,7 @@ class LabelledSlots(StagedBound):
 
     Attributes:
       num_clients, slots, prob: n > 1, m and p_0.
+      fair_dummies: True for one-bit messages whose dummies are fair bits.
     """
 
     num_clients: int
@@ -324,6 +340,7 @@ class LabelledSlots(StagedBound):
     prob: float
     steps: Steps
     neg_log_tail: float
+    fair_dummies: bool = False
 
     @property
     def includes(self) -> tuple[str, ...]:
@@ -342,8 +359,23 @@ class LabelledSlots(StagedBound):
     def _stated(self) -> staged_clones.GameArguments | None:
         if self.shares is None:
             return None
+        if self.fair_dummies and (found := self._beside_dummies(self.shares)) is not None:
+            return found
         numbers = np.full(self.shares.masses.shape, float(self.slots))
         sums = equal_steps.StepCounts(
             host(self.shares.clients), host(1.0), host(numbers), host(self.shares.masses)
         )
         return staged_clones.parts(sums, self.steps, self.shares.lost, self.neg_log_tail)
+
+    def _beside_dummies(self, shares: redrawn.LabelledShares) -> staged_clones.GameArguments | None:
+        """The steps of named slots, and fair bits in the others; None if few slots are named."""
+        # The labels in no part are a last one, with the message alone.
+        found = (
+            np.append(shares.clients, self.slots / self.prob),
+            np.ones(shares.named.size + 1),
+            np.append(self.slots - shares.named, 0.0),
+            np.append(shares.named, 0.0),
+            np.append(shares.masses, shares.lost),
+            1.0,
+        )
+        return staged_clones.weighted(WeightedSteps(*map(host, found)), self.steps, self.neg_log_tail, True)
