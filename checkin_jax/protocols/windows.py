@@ -148,8 +148,8 @@ class FixedWindow(CommonSlots):
     number. If empty slots are visible, the number of messages may be public.
 
     Attributes:
-      num_clients: n, from 1 to 1e12. A lower bound is safe, except with hidden dummies for Gaussian messages and for
-        those of `L2Mechanism` and `OneBit`, which need the exact n: more clients leave fewer empty slots.
+      num_clients: n, from 1 to 1e12. A lower bound is safe, except for Gaussian messages and `L2Mechanism` with hidden
+        dummies, which need the exact n: more clients leave fewer empty slots.
       num_slots: number of slots (m), from 1 to 1e12.
       check_in_prob: p_0, in (0, 1], one for all clients; or `Rates`, `RateLimits` where they differ; drop-out
         independent of the data included. With hidden dummies p_0 itself: what T2++, and for Gaussian messages G3', G5,

@@ -88,7 +88,7 @@ def weighted(
     means = step_counts.masses @ step_counts.whole, step_counts.masses @ step_counts.part
     before = host(0.0) if stages[0] is None else stages[0].before
     late = (step_counts.masses > 0) & (step_counts.whole >= before) & (step_counts.part >= stages[1].before)
-    light = np.square(step_counts.weight) * means[1]
+    light = host(np.square(step_counts.weight) * means[1])
     size = host((c_minus_1 + 2.0) / (unit + 2.0) * (1.0 + ROUNDING))
     if stages[0] is None:
         squares = np.square(staged_games.expected_deviation(at, laws, light)) + means[0] * np.square(size)
