@@ -257,7 +257,7 @@ def test_sliding_windows_lose_amplification_to_colluders_slot_by_slot():
     epsilons = [cj.account(run(x), MESSAGES, delta=DELTA).epsilon for x in (0, 1, 20, 200, 1999)]
     assert (np.diff(epsilons) >= 0).all()
     # One colluder's slot shows a message of one of several; beside as many as a window has slots nobody hides it.
-    assert epsilons[0] < 0.8 < epsilons[1] < 0.9 < 0.98 * math.log(P) < epsilons[3]
+    assert epsilons[0] < 0.5 < epsilons[1] < 0.9 < 0.98 * math.log(P) < epsilons[3]
     few, many = (profile(run(x), [1.0, 1.2]) for x in (0, 20))
     assert (few < many).all()
     g = cj.account(run(20), MESSAGES, delta=DELTA)
