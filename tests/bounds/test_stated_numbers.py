@@ -45,6 +45,24 @@ def test_added_clients_are_counted_where_dummies_are(row, run, counted):
     assert any(COUNTED in text for text in found.assumptions) == counted
 
 
+@pytest.mark.parametrize(
+    ("run", "randomizer", "counted"),
+    [
+        (cj.FixedWindow(num_clients=50, num_slots=60), cj.L2Mechanism(epsilon0=1.0), True),
+        (cj.FixedWindow(num_clients=50, num_slots=60), cj.OneBit(epsilon0=1.0), False),
+        (
+            cj.FixedWindow(num_clients=50, num_slots=60, empty_slots="visible"),
+            cj.L2Mechanism(epsilon0=1.0),
+            False,
+        ),
+        (cj.SlidingWindow(num_clients=120, window=60), cj.L2Mechanism(epsilon0=1.0), False),
+    ],
+)
+def test_clients_are_counted_where_slots_are_known_to_hold_fair_bits(run, randomizer, counted):
+    found = cj.account(run, randomizer, delta=1e-3)
+    assert any(COUNTED in text for text in found.assumptions) == counted
+
+
 def occupied(clients, slots, prob):
     """Law of the number of slots that clients occupy."""
     law = np.eye(1, slots + 1)[0]
