@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from fractions import Fraction as F
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -106,7 +107,7 @@ def test_bounds_on_the_law_are_above_it(n, m, prob):
     bounded, exact = redrawn._bounded(n, m, prob, MASS), redrawn._counted(n, m, prob, MASS)
     assert bounded is not None
     assert exact is not None
-    share, total, masses, lost = bounded
+    share, total, masses, _, lost = bounded
     for far in (0.0, 0.02, 0.05):
         # A unit's worth of a normal sum, where it matters: any value that falls with T and grows with the share.
         def value(each, far=far):
@@ -281,3 +282,64 @@ def test_no_adaptive_randomizer_is_above(n, m, prob, groups):
             used = brute.fixed_window(n + 1, m, prob)
             more = brute.every_randomizer(used, n, (*groups, groups[-1]), p, c[1])
             assert more <= bound[1] * (1.0 + 1e-9)
+
+
+def beside_fair_bits(
+    n: int, m: int, prob: float, p: float, c: float, less: int = 0, size: float = 1.0
+) -> float:
+    """T2++ of one window, steps in the worst order; `less`: of the named slots also hold fair bits."""
+    law, kept, *both = law_and_shares(n, m, prob)
+    found = 0.0
+    for k, share, total in zip(kept, *both):
+        step, rare, fair = prob * share / m, 1.0 / (p + 1.0), size * (c + 1.0) * (p - 1.0) / (p + 1.0)
+
+        @cache
+        def value(chosen: int, bits: int, at: float, step=step, rare=rare, fair=fair) -> float:
+            def mean(one: float, mass: float, other: float, *left: int) -> float:
+                ends = (round(at + step * d, 11) for d in (one, other))
+                return sum(q * value(*left, end) for q, end in zip((mass, 1.0 - mass), ends))
+
+            left = chosen - 1, bits
+            ways = [mean(fair, 0.5, -fair, chosen, bits - 1)] if bits else []
+            if chosen:
+                ways += [
+                    mean(p - 1.0, rare, 1.0 / p - 1.0, *left),
+                    mean(c * (1.0 - p), rare, c - c / p, *left),
+                ]
+            return max(ways, default=max(at, 0.0))
+
+        named = max(int(k) - less, 0)
+        found += law[k] * value(named, m - named, -total * (c - 1.0))
+    return float(found)
+
+
+def test_adaptive_bits_beside_fair_dummies_are_below():
+    """All throws; others and the target of any record after any past. One slot more of fair bits is no bound."""
+    rng, largest, wrong = np.random.default_rng(4), 0.0, np.zeros(2)
+    for n, m, prob, p in [(3, 2, 1.0, 4.0), (4, 3, 1.0, 1.5), (4, 2, 0.5, 4.0), (3, 3, 0.6, 20.0)]:
+        used, without = brute.fixed_window(n, m, prob), brute.fixed_window(n - 1, m, prob)
+        rows = np.array([[p, 1.0], [1.0, p], [(p + 1.0) / 2.0] * 2]) / (p + 1.0)
+        cs = np.exp(np.array([0.0, 0.1, 0.4]) * math.log1p(prob * (p - 1.0)))
+        bounds = [[beside_fair_bits(n, m, prob, p, c, *way) for c in cs] for way in ((), (1,), (0, 0.5))]
+        for _ in range(12):
+            tree = brute.random_tree(lambda rows=rows: rows[[*rng.integers(0, 2, 3), 2]], m)
+            others = rng.integers(0, 3, n - 1).tolist()
+            laws = [brute.output_law(used, [*others, x], tree) for x in (0, 1)]
+            gone = brute.output_law(without, others, tree)
+            for one, other in ((laws, laws[::-1]), (laws, [gone] * 2), ([gone] * 2, laws)):
+                truth = [[brute.hockey_stick(a, b, c) for c in cs] for a, b in zip(one, other)]
+                ratios = (np.array(truth)[:, None] / np.array(bounds)).max(axis=(0, 2))
+                largest, wrong = max(largest, ratios[0]), np.maximum(wrong, ratios[1:])
+    assert 0.95 < largest <= 1.0 + 1e-9
+    assert (wrong > 1.05).all()
+
+
+def test_ranges_have_their_last_number_of_named_slots():
+    """The first one of every range is no bound: others are fair bits, of smaller variance."""
+    below, (*_, masses, most, _) = (
+        np.cumsum(occupancy.exact(299, 200, 1.0)),
+        redrawn._counted(300, 200, 1.0, MASS),
+    )
+    assert (np.cumsum(masses) <= below[most.astype(int)] + 1e-9).all()
+    first = most[:-1].astype(int) + 1
+    assert (np.cumsum(masses)[1:] > below[first] + 1e-9).any()

@@ -148,3 +148,16 @@ def test_the_share_of_one_client_too_many_is_no_bound():
         truth = brute.divergences(used, tree, 2, 3, [math.exp(0.2)], exchangeable=False)
         exceeded += (np.array(truth) > wrong).any()
     assert exceeded
+
+
+def test_numbers_of_slots_beside_fair_dummies_are_above_their_law():
+    """With b - a steps d/2, as where d counts more in a slot of its own, they are too few."""
+    rng, facts = np.random.default_rng(7), (200, 1.0, staged_clones.AnyMessage(1.0), MASS, 199, 1.0 / 200)
+    loads = rng.multinomial(199, np.full(200, 1.0 / 200), 20_000)
+    empty = (loads == 0).sum(axis=1)
+    shared = ((rng.random(loads.shape) < 2.0 / (loads + 1.0)) & (loads > 0)).sum(axis=1)
+    fair, plain = (WeightedSlots(*facts, fair_dummies=each).weights for each in (True, False))
+    reached = np.minimum(np.cumsum(fair.masses), 1.0)[:-1]
+    for parts, enough in ((fair.part, True), (plain.part, False)):
+        within = np.array([((empty <= a) & (shared <= b)).mean() for a, b in zip(fair.whole, parts)])[:-1]
+        assert (within >= reached - 0.02).all() == enough
