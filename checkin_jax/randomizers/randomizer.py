@@ -107,9 +107,10 @@ class Randomizer(ByName, abc.ABC):
     # randomized zero update. Under the l2 mechanism it is a fair coin, a law that no record has. If False, lower ends
     # with the dummy at another record would be false, so there are none for hidden dummies.
     dummy_may_equal_any_record: ClassVar[bool] = False
-    # True if a dummy, and the message of a zero update, is a fair coin among one-bit messages. Sums must then also
-    # reveal the difference of the two counts of bits, as in one dimension. Lower ends with hidden dummies, and of
-    # sums, use both properties; upper ends, if a client is added or removed, the first one.
+    # True if a dummy, and the message of a zero update, is a fair coin among one-bit messages, whose probabilities
+    # are in [1/(p+1), p/(p+1)] for every record, p = e^epsilon0. Sums must then also reveal the difference of the two
+    # counts of bits, as in one dimension. Lower ends with hidden dummies, and of sums, use all of this; upper ends in
+    # windows with hidden dummies all but the sums.
     fair_coin_at_zero: ClassVar[bool] = False
 
     @property

@@ -315,6 +315,7 @@ class WeightedSlots(StagedBound):
             beyond, least = beyond + more_occupied, np.minimum(own, self.slots - occupied)
         beyond = np.minimum(beyond, 1.0)
         survival = np.concatenate([[1.0], beyond, [0.0]])
+        # The last level has no halves: where fair bits have the whole weight, it is one message alone.
         whole, part = np.append(own, float(self.slots)), np.append(either - least, 0.0)
         masses = -np.diff(survival) * (1.0 + 1e-12)
         clients, totals = np.full(masses.shape, self.slots / self.use_prob), np.ones(masses.size)
