@@ -293,7 +293,7 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     window = unit.protocol.sliding_window
     facts = *shown[:2], steps, unit.neg_log_tail, rivals, chance
-    revealed = WeightedSlots(*facts, fair_dummies=isinstance(steps, OwnSteps) and fair_dummies(unit))
+    revealed = WeightedSlots(*facts, fair_dummies=fair_dummies(unit))
     found = [revealed, *([WeightedSlots(*facts, window)] if window else [])]
     found = [each for each in found if each.gains]
     least = min((each.variance for each in found), default=0.0)
@@ -302,9 +302,10 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def fair_dummies(unit: Unit) -> bool:
-    """True if common slots at equal rates show one-bit messages, and dummies that are fair bits."""
+    """True if common slots at equal rates show one-bit messages, by their own laws, and dummies that are fair bits."""
     one_bit = unit.randomizer.one_bit is not None and unit.randomizer.fair_coin_at_zero
-    return one_bit and unit.protocol.used_slot_choices is not None
+    own = unit.randomizer.step_set is not None
+    return one_bit and own and unit.protocol.used_slot_choices is not None
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
@@ -318,8 +319,7 @@ def _labelled(unit: Unit, steps: Steps) -> UnitBound | None:
     shown, choices = unit.slots, unit.protocol.used_slot_choices
     if shown is None or not shown.hidden or choices is None or choices.num_clients < 2:
         return None
-    fair = isinstance(steps, OwnSteps) and fair_dummies(unit)
-    labelled = LabelledSlots(*choices, steps, unit.neg_log_tail, fair)
+    labelled = LabelledSlots(*choices, steps, unit.neg_log_tail, fair_dummies(unit))
     return labelled if labelled.gains else None
 
 

@@ -128,6 +128,11 @@ def laws_on(
     return Laws(contour, theta, laws, real[..., 0], orders[..., 1:], real[..., 1:], candidates)
 
 
+def first_nodes(game: Laws) -> Laws:
+    """The game at the nodes whose phases are evaluated."""
+    return game._replace(theta=game.theta[..., :TURNED], laws=game.laws[..., :TURNED])
+
+
 def step_of(game: Laws, share: Array) -> tuple[stop_loss.Repeated, Array]:
     """A step with the mixture `share` [..., laws], and its T(t)."""
     real = xp.sum(share * game.real, axis=-1)
@@ -419,7 +424,7 @@ def staged(game: Laws, stages: Stages, mean: Array, worth: Array) -> Staged:
     start = nothing_played(game), t1_alone(game), xp.zeros_like(worth)
     played, share, failed = scan(stage, start, (xp.append(stages.first, stages.sizes), allowed))
     total, tail = stop_loss.fewer(played.total, game.contour, game.theta, TURNED)
-    few = game._replace(theta=game.theta[..., :TURNED], laws=game.laws[..., :TURNED])
+    few = first_nodes(game)
     begun = played._replace(total=total, ratio=played.ratio[..., :TURNED])
     return Staged(few, begun, share, failed, tail, *step_of(few, share))
 

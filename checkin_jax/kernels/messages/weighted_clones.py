@@ -8,8 +8,8 @@ where every d is a centred step of the hexagon's game, chosen with knowledge of 
 order of both kinds [docs/theory_hexagon.md, sections 2 and 5]. Each kind has its own stages: a law that dominates
 after some steps of one kind also does so after further independent steps of the other kind.
 
-Where dummies are fair bits, so are slots of weight one: nobody chooses the law of such a step, which is (c + 1)/(p + 1)
-or its negative at most.
+Slots of weight one may hold dummies that are fair bits. Their step is (c + 1)/(p + 1) or its negative at most, and no
+adversary chooses its law.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class _FairBits(NamedTuple):
         """Steps of this size in units of p - 1; least: the smallest number of them that is asked for."""
         law = host([[1.0]]), host(np.stack([size, -size], axis=-1)), host([[0.5, 0.5]])
         game = staged_games.laws_on(*law, deviation, order, nodes)
-        share, first = host(np.ones_like(game.real)), staged_games.TURNED
+        share = host(np.ones_like(game.real))
         whole = stop_loss.times(
             stop_loss.start(game.contour, game.theta), staged_games.step_of(game, share)[0], least
         )
-        _, tail = stop_loss.fewer(whole, game.contour, game.theta, first)
-        few = game._replace(theta=game.theta[..., :first], laws=game.laws[..., :first])
+        _, tail = stop_loss.fewer(whole, game.contour, game.theta, staged_games.TURNED)
+        few = staged_games.first_nodes(game)
         return cls(stop_loss.start(few.contour, few.theta), staged_games.step_of(few, share)[0], tail)
 
     def more(self, count: Array) -> Later:

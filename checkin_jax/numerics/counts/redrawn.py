@@ -250,20 +250,25 @@ class _BinomialLoads(NamedTuple):
         shown = -np.expm1((honest - 1.0) * np.log1p(-keys / m))
         mean, spread = (m - 1.0) * shown, np.sqrt((m - 1.0) * shown * (1.0 - shown))
         fewest = np.maximum(mean - _FEWER[:, None] * spread, 0.0)
-        t = np.minimum(_ORDERS / np.sqrt((m - 1.0) * shown[-1]), 6.0)
+        t = _arguments((m - 1.0) * shown[-1])
         log_moment = (m - 1.0) * (np.log1p(shown[:, None] * np.expm1(-t)) + _ERROR)
         missing = np.where(fewest > 0.0, _stop_loss(log_moment, t, -fewest), 0.0).mean(axis=1)
         scale = 1.0 + fewest.mean(axis=1) * (1.0 - 1e-13)
         return cls(m, honest, scale, honest / m * missing * (1.0 + 1e-9))
 
     @property
+    def _mean(self) -> float:
+        """Mean of N, of the first choice."""
+        return self.honest * self.scale[0] / self.window
+
+    @property
     def away(self) -> np.ndarray:
         """Distances of loads from their mean, relative to it."""
-        return _APART / np.sqrt(self.honest * self.scale[0] / self.window)
+        return _APART / np.sqrt(self._mean)
 
     @property
     def _t(self) -> np.ndarray:
-        return np.minimum(_ORDERS / np.sqrt(self.honest * self.scale[0] / self.window), 6.0)
+        return _arguments(self._mean)
 
     def _log_moments(self, sign: float) -> np.ndarray:
         """log E e^(sign t N) from above, [choices, arguments]."""
@@ -272,12 +277,15 @@ class _BinomialLoads(NamedTuple):
 
     def shortage(self, at: np.ndarray) -> np.ndarray:
         """E(at - G)_+ from above, [choices, at]."""
-        found = _stop_loss(self._log_moments(-1.0)[:, None], self._t, -self.scale[:, None] * at)
-        return (found + self.missing[:, None]) / self.scale[:, None]
+        return self._apart(-1.0, at)
 
     def excess(self, at: np.ndarray) -> np.ndarray:
         """E(G - at)_+ from above, [choices, at]."""
-        found = _stop_loss(self._log_moments(1.0)[:, None], self._t, self.scale[:, None] * at)
+        return self._apart(1.0, at)
+
+    def _apart(self, sign: float, at: np.ndarray) -> np.ndarray:
+        """E(sign (G - at))_+ from above, [choices, at]."""
+        found = _stop_loss(self._log_moments(sign)[:, None], self._t, sign * self.scale[:, None] * at)
         return (found + self.missing[:, None]) / self.scale[:, None]
 
     def beyond(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -290,6 +298,11 @@ class _BinomialLoads(NamedTuple):
         )
         least = np.where(rare, (-low - 1.0) / self.scale, 0.0).max(axis=1)
         return np.maximum(least, 0.0), np.where(rare, (high + 1.0) / self.scale, np.inf).min(axis=1)
+
+
+def _arguments(mean: float) -> np.ndarray:
+    """Arguments of moments of a sum of indicators with this mean."""
+    return np.minimum(_ORDERS / np.sqrt(mean), 6.0)
 
 
 def _left(slots: float, able: float) -> float:
@@ -346,7 +359,7 @@ def _small_sums(window: int, honest: float) -> tuple[np.ndarray, np.ndarray]:
     """Numbers, and the probability that the sum S of one client is below each."""
     m = float(window)
     least = (m - 1.0) * _left(m, honest - 1.0)
-    t = np.minimum(_ORDERS / np.sqrt(least), 6.0)
+    t = _arguments(least)
     keys = (m - 1.0) * (_key_left(-t, (honest - 1.0) / m) + _ERROR)
     sums = _PARTS * least
     return sums, _beyond(keys, t, -sums)
@@ -396,7 +409,7 @@ def _rare_deficits(window: int, honest: float) -> _BoundedLoads:
     m = float(window)
     sums = (m - 1.0) * _left(m, honest)
     number = honest * (1.0 + sums) / m
-    t, then = (np.minimum(_ORDERS / np.sqrt(mean), 6.0) for mean in (number, sums))
+    t, then = _arguments(number), _arguments(sums)
     clients = number * np.maximum(1.0 - _APART / np.sqrt(number), 0.015)
     sums = sums * (1.0 + _APART / np.sqrt(sums))
     few = _stop_loss(fewer_named_nowhere_else(window, honest, t), t, -clients)
