@@ -34,7 +34,7 @@ from checkin_jax.sweeps.results import Question, Results, refusal
 _TOGETHER = 8
 # Lanes and orders per call on an accelerator, and masses that a call places: a gigabyte or two of memory.
 _LANES, _ORDERS, _PLACED = 256, 64, 2**24
-_BUCKETS, _NODES = (64, 256), (160, 640, 1280)
+_BUCKETS, _NODES, _TERMS = (64, 256), (160, 640, 1280), (0, 128, 256)
 
 
 def _settings(inputs: Mapping[str, np.ndarray], index: np.ndarray) -> list[tuple[dict[str, Any], np.ndarray]]:
@@ -157,7 +157,7 @@ def log_moments(
     """
     under_way = []
     for choice, lanes, where in _few(groups):
-        placed = max(choice.buckets, 1) * (2 * len(choice.offsets) + 3) * choice.nodes
+        placed = max(choice.buckets, 1) * (2 * len(choice.offsets) + 3) * (choice.nodes + choice.terms)
         fitting = max(min(most, _PLACED // placed), 1)
         under_way.append((where, on_lanes(_program(choice, tuple(devices)), lanes, devices, fitting)))
     # Every call is under way before the first result is waited for.
@@ -170,8 +170,9 @@ def _few(groups: Sequence[renyi.Lanes]) -> list[renyi.Lanes]:
     for choice, lane, where in groups:
         if choice.buckets:
             buckets = next(size for size in _BUCKETS if size >= choice.buckets)
-            nodes = next(size for size in _NODES if size >= choice.nodes)
-            choice = choice._replace(buckets=buckets, nodes=nodes)
+            nodes = 0 if choice.terms else next(size for size in _NODES if size >= choice.nodes)
+            terms = next(size for size in _TERMS if size >= choice.terms)
+            choice = choice._replace(buckets=buckets, nodes=nodes, terms=terms)
         wide = np.minimum(np.arange(_ORDERS), where.shape[1] - 1)
         lane = lane._replace(orders=lane.orders[:, wide])
         members_of.setdefault(choice, []).append(renyi.Lanes(choice, lane, where[:, wide]))

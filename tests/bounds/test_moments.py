@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from fractions import Fraction
 from typing import NamedTuple
 
 import jax
@@ -244,7 +245,9 @@ def test_what_the_mixture_leaves_out_must_be_counted(monkeypatch):
     assert (ours(n, rate, epsilon0, orders) >= exact).all()
     right = kernels._left_out
     monkeypatch.setattr(
-        kernels, "_left_out", lambda *given: (lambda number, weight: (number, 0.0 * weight))(*right(*given))
+        kernels,
+        "_left_out",
+        lambda *given: (lambda number, log_weight: (number, log_weight - np.inf))(*right(*given)),
     )
     assert (ours(n, rate, epsilon0, orders) < exact).any()
 
@@ -309,3 +312,61 @@ def test_the_best_order_is_the_best_of_a_fine_grid_and_above_the_composed_law(n,
         "clones, RDP",
     )
     assert swept["error"][1].startswith("delta=2.0: expected")
+
+
+def _sum_of_signs(number, power):
+    """E S^power of a sum of signs, an exact fraction."""
+    total = sum(math.comb(number, k) * (2 * k - number) ** power for k in range(number + 1))
+    return Fraction(total, 2**number)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 40, 300])
+def test_moments_of_sums_of_signs_are_rounded_up(number):
+    with float64():
+        found = kernels._relative_moments(np.array([float(number)]), 24)[0]
+    double = 1
+    for k, value in enumerate(found, start=1):
+        double *= 2 * k - 1
+        exact = float(_sum_of_signs(number, 2 * k) / (double * number**k))
+        assert value >= exact * (1 - 1e-13)
+        if k <= number:
+            assert value <= exact * (1 + 1e-8)
+
+
+def test_coefficients_of_the_moments_are_those_of_the_series():
+    """(1 + x)^lam (1 - x)^(1 - lam), multiplied out with binomial coefficients of exact fractions."""
+    orders = [Fraction(5, 4), Fraction(7, 2), Fraction(40)]
+
+    def binomial(top, k):
+        return math.prod((top - i for i in range(k)), start=Fraction(1)) / math.factorial(k)
+
+    with float64():
+        found = kernels._log_coefficients(np.array([float(order) for order in orders]), 12)
+    for order, row in zip(orders, found):
+        for k, value in enumerate(row, start=1):
+            exact = sum(
+                binomial(order, i) * binomial(1 - order, 2 * k - i) * (-1) ** i for i in range(2 * k + 1)
+            )
+            assert value == pytest.approx(math.log(exact), abs=1e-13)
+
+
+def series(n, rate, epsilon0, orders, terms):
+    """log A by so many terms of the series, whether or not they suffice."""
+    with float64():
+        law = Clones(Shuffled(n, rate), epsilon0, 690.0).mixture.law
+        lane = kernels.Lane(
+            type(law)(*(np.ravel(part) for part in law)),
+            *map(np.float64, (epsilon0, 690.0, 0.0, 0.0)),
+            orders=np.asarray(orders),
+        )
+        return kernels.log_moments(lane, kernels.Discretization(96, 1, (), 0, terms))
+
+
+def test_few_terms_of_the_series_are_a_bound_and_their_rest_is_needed(monkeypatch):
+    n, rate, epsilon0, orders = 30_000, 0.1, 1.0, [1.5, 8.0, 256.0]
+    exact = np.log1p(large.large_renyi_excess(pairs.t1_labels(math.exp(epsilon0), rate), n, orders))
+    for terms in (2, 4, 128):
+        assert (series(n, rate, epsilon0, orders, terms) >= exact * (1 - 1e-11)).all()
+    assert (series(n, rate, epsilon0, orders, 128) <= exact * 1.003).all()
+    monkeypatch.setattr(kernels, "_log_rest", lambda lane, terms: np.full(len(orders), -np.inf))
+    assert series(n, rate, epsilon0, orders, 2)[-1] < exact[-1]

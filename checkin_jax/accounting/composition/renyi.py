@@ -183,15 +183,14 @@ class UnitCurve:
         """Renyi divergences at real orders > 1; the value at an order does not depend on the others."""
         found: list[tuple[str, np.ndarray, np.ndarray]] = []
         with float64():
-            masses = left_out(orders, self.epsilon0)
-            for mass in np.unique(masses):
-                where = np.flatnonzero(masses == mass)
-                built = self.bounds(float(mass))
-                mixed = [(label, mixture_of(each)) for label, each in built]
-                for label, mixture in mixed:
-                    if mixture is not None:
-                        found.append((label, where, log_moments_of_mixture(mixture, orders[where])))
-                if any(mixture is None for _, mixture in mixed):
+            mixed = [(label, mixture_of(each)) for label, each in self.bounds(_LEAST_MASSES[-1])]
+            for label, mixture in mixed:
+                if mixture is not None:
+                    found.append((label, np.arange(len(orders)), log_moments_of_mixture(mixture, orders)))
+            if any(mixture is None for _, mixture in mixed):
+                masses = left_out(orders, self.epsilon0)
+                for mass in np.unique(masses):
+                    where, built = np.flatnonzero(masses == mass), self.bounds(float(mass))
                     label = " and ".join(dict.fromkeys(label for label, _ in built))
                     tried = [each for _, each in built]
                     found.append((label, where, _by_profile(tried, self.epsilon0, orders[where])))
@@ -406,6 +405,8 @@ _TILT = 3.0
 # Nodes, in standard deviations: reach beyond the farthest tilt, and spacing.
 _BEYOND, _APART = 10.0, 0.1
 _NODES = (160, 320, 640, 1280)
+# Numbers of terms of the series, and -log of a negligible share of a moment.
+_TERMS, _NEGLIGIBLE = (16, 32, 64, 128, 256), 16.0
 # Buckets of the number of labels: their error is near that of the nodes.
 _BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256)
 # Support points of the number of absent clients, from each drift on; the most of `SPREADS` gain nothing here.
@@ -462,8 +463,16 @@ def lanes(
     # Standard deviations by which an order tilts the law.
     tilt = np.minimum((2.0 * orders - 1.0) * spread[setting], 1e300)
     power = np.minimum(np.ceil(np.maximum(np.log2(tilt / _TILT), 0.0)), 900.0)
-    mass = left_out(orders, epsilon0[setting])
-    first, count, rows = alike(np.stack([setting, mass, power]), longest)
+    size, mass = orders * epsilon0[setting], left_out(orders, epsilon0[setting])
+    size = np.where(size > mass, np.exp2(np.ceil(np.log2(size))), mass)
+    terms = _terms(spread[setting], mean[setting], size)
+    # Where one series serves most orders, they share a lane.
+    last = _LEAST_MASSES[-1]
+    shared = _terms(spread, mean, np.full(len(mean), last))[setting]
+    terms = np.where(n[setting] > SMALL, np.where(size <= last, np.maximum(shared, terms), terms), 0)
+    mass = np.where((terms > 0) & (shared > 0), last, mass)
+    power = np.where(terms > 0, 0.0, power)
+    first, count, rows = alike(np.stack([setting, mass, terms, power]), longest)
     place = np.minimum(np.arange(count.max(initial=1)), count[:, None] - 1)
     where = rows[first[:, None] + place]
     head = where[:, 0]
@@ -473,27 +482,30 @@ def lanes(
     # A moment of e^size needs an absolute error of its log of size / 1000.
     size = np.maximum(0.5 * tilted * np.minimum(tilted, epsilon0 / spread), 1.0)
     wanted = fine / spread / np.minimum(_APART, np.sqrt(0.02 * size) / tilted)
-    few = n <= SMALL
+    few, terms = n <= SMALL, terms[head]
     choices = np.stack(
         [
-            np.where(few, 0, _next(2700.0 / np.sqrt(mean[s]), _BUCKETS)),
+            np.where(
+                few, 0, _next(np.maximum(2700.0 / np.sqrt(mean[s]), 1.8 * np.sqrt(mass[head])), _BUCKETS)
+            ),
             np.where(few & (absent[s] > 0.0), SMALL, 1),
             np.where(few, 0, np.searchsorted(_DRIFTS, drift[s])),
-            _next(wanted, _NODES),
+            np.where(terms > 0, 0, _next(wanted, _NODES)),
+            terms,
         ]
     )
     found = []
     begin, size, order = alike(choices)
     for start, end in zip(begin, begin + size):
         here = order[start:end]
-        buckets, absences, offsets, nodes = choices[:, here[0]].tolist()
+        buckets, absences, offsets, nodes, terms = choices[:, here[0]].tolist()
         columns = (epsilon0, mass[head], tilted + _BEYOND, fine)
         lane = moments.Lane(
             MixtureLaw(*(host(part[s[here], None]) for part in law)),
             *(host(column[here]) for column in columns),
             orders=host(orders[where[here]]),
         )
-        choice = moments.Discretization(buckets, absences, _OFFSETS[offsets], nodes)
+        choice = moments.Discretization(buckets, absences, _OFFSETS[offsets], nodes, terms)
         found.append(Lanes(choice, lane, where[here]))
     return found
 
@@ -506,6 +518,19 @@ def alike(keys: np.ndarray, longest: int = sys.maxsize) -> tuple[np.ndarray, np.
     begun = np.maximum.accumulate(np.where(new, place, 0))
     first = np.flatnonzero((place - begun) % longest == 0)
     return first, np.diff(np.append(first, len(rows))), rows
+
+
+def _terms(spread: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Terms of the series of moments; 0 where nodes serve.
+
+    spread: standard deviation of x. mean: of the number of labels. size: order times epsilon0.
+    """
+    found = np.zeros(len(mean), dtype=np.int64)
+    for terms in _TERMS[::-1]:
+        # -log of the rest over the first term.
+        rest = terms * (1.0 + np.log(mean / (2.0 * terms))) - size + 2.0 * np.log(spread)
+        found = np.where(rest > _NEGLIGIBLE, terms, found)
+    return found
 
 
 def _next(wanted: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:

@@ -13,18 +13,24 @@ a sum of positive terms, so moments within 1e-16 of one keep their digits. Three
 * The law of N0 is log-concave: between two nodes the tangent of its logarithm at the middle gives a geometric sum.
 * A(lam) is an f-divergence, so like hockey-stick divergences it is nonincreasing in y and in N. The mixtures of
   `clones.buckets_upper` give upper bounds, and their missing mass counts at its worst place.
+
+Unless N is small the coefficients serve by themselves, with the moments of s: after K terms the rest of f - 1 is at
+most (x / X)^2K (f(X) - 1), X = tanh(epsilon0 / 2) the largest x.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import numpy as np
+import scipy
 from jax import Array
 
 from checkin_jax.kernels import FLUSHED, ROUNDING, binomial, clones, require_float64
 from checkin_jax.kernels.clones import Buckets, MixtureLaw
 from checkin_jax.kernels.elementary import log1p
-from checkin_jax.kernels.execution.backend import binned, holds, nonzero, quietly, xp
+from checkin_jax.kernels.execution.backend import binned, holds, logsumexp, nonzero, quietly, states, xp
 
 # Number of geometric nodes beyond the even ones, and largest share of the range of theta that the even ones cover.
 _FAR, _MOST = 48, 0.9
@@ -32,15 +38,21 @@ _FAR, _MOST = 48, 0.9
 _LEVELS = 32
 # e^-33 of a moment is below its rounding.
 _NEXT_TO_NOTHING = 33.0
+# Terms of the recurrence for moments of sums of signs; the rest is below 1e-10 of the first for k <= N.
+_SIGNS = 8
 
 
 class Discretization(NamedTuple):
-    """Static choices: buckets (0: the law itself, absent counts below `absences`), offsets, and number of nodes."""
+    """Static choices: buckets (0: the law itself, absent counts below `absences`), offsets, and nodes or terms.
+
+    terms: of the series, which needs no nodes; 0 with nodes.
+    """
 
     buckets: int
     absences: int
     offsets: tuple[float, ...]
     nodes: int
+    terms: int = 0
 
 
 class Lane(NamedTuple):
@@ -145,7 +157,7 @@ def _on_nodes(
 
 
 def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
-    """(N, weight) of the mass missing in the mixture, at its worst place y = 0.
+    """(N, log weight) of the mass missing in the mixture, at its worst place y = 0.
 
     Mass above the mixture's range of N, or with y below its ends, counts at the least N. Mass below the range counts
     level by level, at the least N of the level, by Chernoff's bound.
@@ -155,7 +167,7 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     # Four exponentially small masses, and the numbers that XLA flushes to zero.
     rest = 4.0 * xp.exp(-lane.neg_log_tail) * (law.weight @ (law.scale * law.special)) + FLUSHED
     if law.n.shape[0] > 1:  # several parts: the worst case is a single label
-        return xp.ones_like(rest)[None], rest[None]
+        return xp.ones_like(rest)[None], xp.log(rest)[None]
     trials, special, most = law.n - 1.0, law.special, least - 1.0
     steps = xp.arange(_LEVELS, dtype=xp.float64) / _LEVELS
     ends = xp.where(most > 0, xp.floor(xp.maximum(most, 1.0) ** (1.0 - steps) * (1.0 + 1e-12)), 0.0)
@@ -166,8 +178,8 @@ def _left_out(lane: Lane, mix: Buckets) -> tuple[Array, Array]:
     c = xp.where(inside, count, 0.5 * mean)
     far = c * xp.log(c / mean) + (trials - c) * log1p((mean - c) / (trials - mean))
     log_mass = -xp.where(count > 0, xp.where(inside, far, 0.0), -trials * log1p(-special)) * (1.0 - 1e-9)
-    weight = xp.where(ends > starts, xp.exp(log_mass), 0.0) * (law.scale * special)
-    return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([weight, rest[None]])
+    log_weight = xp.where(ends > starts, log_mass, -xp.inf) + xp.log(law.scale * special)
+    return xp.concatenate([starts + 1.0, least[None]]), xp.concatenate([log_weight, xp.log(rest)[None]])
 
 
 def _outcomes(lane: Lane, choice: Discretization) -> tuple[Array, Array]:
@@ -196,12 +208,87 @@ def _log_excess(theta: Array, mass: Array, lane: Lane) -> Array:
     return peak[:, 0] + xp.log(xp.sum(xp.exp(size - peak) * near, axis=1))
 
 
+def _log_coefficients(orders: Array, terms: int) -> Array:
+    """log g_2k at each order, k = 1, ..., terms; [orders, terms]."""
+    odd = 2.0 * orders - 1.0
+
+    def step(state: tuple[Array, Array], row: tuple[Array]) -> tuple[Array, Array]:
+        (ratio, value), (k,) = state, row
+        # Successive ratios are those of positive terms: (k + 1) g_{k+1} / g_k = 2 lam - 1 + (k - 2) g_{k-1} / g_k.
+        first = (odd + (k - 2.0) / ratio) / (k + 1.0)
+        second = (odd + (k - 1.0) / first) / (k + 2.0)
+        return second, value + xp.log(first * second)
+
+    start = xp.ones_like(odd), xp.log(2.0 * orders) + xp.log(orders - 1.0)
+    later = states(step, start, (xp.arange(2.0, 2.0 * terms, 2.0),))[1]
+    return xp.concatenate([start[1][None], later]).T
+
+
+def _relative_moments(number: Array, terms: int) -> Array:
+    """E S^2k of a sum S of N signs over (2k - 1)!! N^k, that of a normal law; [labels, terms], rounded up.
+
+    With cosh(t)^N = sum a_k t^2k, k a_k = sum_j (j N - k + j) a_{k-j} / (2j)!; up to k = N all terms are positive, and
+    those beyond `_SIGNS` are rounding. S^2k is at most N^2k, and the quotient falls in k: for the sum S' of the other
+    signs E S g(S) = N E (g(S' + 1) - g(S' - 1)) / 2, a mean of g', which is convex if g is an odd power.
+    """
+    n, j = number[None, :, None], np.arange(1.0, _SIGNS + 1.0)[None, None, :]
+    k = np.arange(1.0, terms + 1.0)[:, None, None]
+    falling = np.cumprod(np.maximum(k + 1.0 - j, 0.0), axis=2) * (1.0 + 1e-10) / k
+    shares = (2.0 / n) ** j / scipy.special.factorial(2.0 * j) * falling * (j * n + j - k)
+    most = xp.cumprod(n / (2.0 * k - 1.0), axis=0)
+    serve = (k <= n)[:, :, 0]
+
+    def step(before: Array, row: tuple[Array, Array, Array]) -> Array:
+        share, limit, serves = row
+        here = xp.where(serves[:, None], (share * before).sum(axis=1, keepdims=True), 1.0)
+        here = xp.minimum(here, xp.minimum(before[:, :1], limit))
+        return xp.concatenate([here, before[:, :-1]], axis=1)
+
+    # Quotients of k, k - 1, ...
+    start = xp.eye(1, _SIGNS) + xp.zeros_like(n[0])
+    return states(step, start, (shares, most, serve))[:, :, 0].T
+
+
+def _by_series(lane: Lane, terms: int, mix: Buckets) -> Array:
+    """`_log_excess` of a mixture, and of its missing mass, by the coefficients of f and the moments of s."""
+    power = xp.arange(1.0, terms + 1.0)[None, :]
+    least, missing = _left_out(lane, mix)
+    ratio = xp.concatenate([mix.ratio, xp.zeros((least.shape[0], mix.ratio.shape[1]))])
+    # What is missing counts at the first ratio, zero.
+    alone = xp.where(xp.arange(mix.ratio.shape[1])[None, :] == 0, missing[:, None], -xp.inf)
+    whole = _whole(ratio, lane.epsilon0)
+    log_weight = xp.concatenate([xp.log(mix.weight), alone]) + xp.log(whole)
+    # E x^2k is the power k of these, times (2k - 1)!! and a relative moment.
+    number = xp.concatenate([mix.number, least])
+    log_square = 2.0 * xp.log(-xp.expm1(-lane.epsilon0) / whole) - xp.log(number)[:, None]
+    by_label = logsumexp(log_weight[:, :, None] + power[None] * log_square[:, :, None], axis=1)
+    double = xp.cumsum(xp.log(2.0 * power - 1.0), axis=1)
+    # Powers of s are at most 1: enough for what is missing.
+    relative = xp.log(_relative_moments(mix.number, terms))
+    of_missing = xp.minimum(power * xp.log(least)[:, None] - double, 0.0)
+    log_moment = logsumexp(by_label + xp.concatenate([relative, of_missing]), axis=0)[None, :]
+    log_moment = log_moment + double + (lane.epsilon0 - math.log(2.0))
+    log_terms = _log_coefficients(lane.orders, terms) + log_moment
+    rest = log_moment[:, -1] + _log_rest(lane, terms)
+    return logsumexp(xp.concatenate([log_terms, rest[:, None]], axis=1), axis=1)
+
+
+def _log_rest(lane: Lane, terms: int) -> Array:
+    """log of a bound on all terms beyond the last, over its moment: (f(X) - 1) / X^(2 terms); [orders]."""
+    half, order = 0.5 * lane.epsilon0, lane.orders
+    # f(X) - 1 as in `_log_excess`.
+    most = 2.0 * (order - 1.0) * half + xp.log(-xp.expm1(-2.0 * order * half))
+    most = most + xp.log(-xp.expm1(-2.0 * (order - 1.0) * half)) - log1p(xp.exp(-2.0 * half))
+    return most - 2.0 * terms * xp.log(xp.tanh(half))
+
+
 def _mixed(lane: Lane, choice: Discretization, mix: Buckets) -> Array:
     """`_log_excess` of a mixture and of its missing mass."""
     half = 0.5 * lane.epsilon0
     theta = _spaced(xp.minimum(lane.fine, _MOST * half)[None], half, choice.nodes)
     masses = _on_nodes(mix.number, mix.ratio, mix.weight, theta, lane, choice)
-    number, weight = _left_out(lane, mix)
+    number, log_weight = _left_out(lane, mix)
+    weight = xp.exp(log_weight)
     plain = _log_excess(theta, masses, lane)
     # If negligible, all mass counts at the largest loss.
     most = xp.log(xp.sum(weight) * _whole(xp.zeros_like(lane.epsilon0), lane.epsilon0))
@@ -226,7 +313,8 @@ def log_moments(lane: Lane, choice: Discretization, mix: Buckets | None = None) 
         excess = _log_excess(*_outcomes(lane, choice), lane)
     else:
         own = lane.law, lane.neg_log_tail, choice.buckets, choice.offsets
-        excess = _mixed(lane, choice, clones.buckets_upper(*own) if mix is None else mix)
+        known = clones.buckets_upper(*own) if mix is None else mix
+        excess = _by_series(lane, choice.terms, known) if choice.terms else _mixed(lane, choice, known)
     # Rounding of exponents of this size.
     excess = excess + ROUNDING + 1e-15 * lane.orders * lane.epsilon0
     found = xp.logaddexp(0.0, excess) * (1.0 + 1e-12)

@@ -87,6 +87,17 @@ def scan(step: Callable[[Any, Any], Any], start: Any, rows: Any) -> Any:
     return start
 
 
+def states(step: Callable[[Any, Any], Any], start: Any, rows: Any) -> Any:
+    """All states of `scan` after each row, along a leading axis; a state is an array or a tuple of arrays."""
+    if of_jax(start, rows):
+        return jax.lax.scan(lambda state, row: (step(state, row),) * 2, start, rows)[1]
+    found = []
+    for row in zip(*rows):
+        start = step(start, row)
+        found.append(start)
+    return tuple(map(np.stack, zip(*found))) if isinstance(start, tuple) else np.stack(found)
+
+
 def mixed(shares: Array, rows: Array) -> Array:
     """Real shares [..., any, rows] times complex rows [..., rows, any], in real arithmetic."""
     if of_jax(shares, rows):
