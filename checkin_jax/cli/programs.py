@@ -13,7 +13,6 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -28,10 +27,6 @@ from checkin_jax._suggest import did_you_mean, how_to_install
 from checkin_jax.cli.terminal import say
 
 _MEANT = {int: "a whole number", float: "a number", str: "a text", Path: "a path"}
-_UNITS = {"": Fraction(1), "%": Fraction(1, 100), "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
-_PEOPLES_NUMBER = re.compile(
-    r"([1-9]\d{0,2}(?:,\d{3})+|\d{1,40}(?:\.\d{1,40})?|\.\d{1,40})([%kKmMgGbB]?)(?:/([1-9]\d{0,40}))?"
-)
 # An error of the library: argument, value and message.
 _ARGUMENT = re.compile(r"""([a-z]\w*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.*?): (.*)""", re.DOTALL)
 
@@ -162,20 +157,7 @@ def _number(word: str, kind: type) -> Any:
     with contextlib.suppress(ValueError, OverflowError):
         if float(word).is_integer():
             return int(float(word))
-    meant = _peoples_number(word)
-    hint = f"; did you mean {meant}?" if meant and (kind is float or meant.isdigit()) else ""
-    raise ValueError(f"expected {_MEANT[kind]}{hint}")
-
-
-def _peoples_number(word: str) -> str:
-    """Converts 0.3%, 2,000,000, 2M or 1/2000 to the notation of options; '' for other words."""
-    found = _PEOPLES_NUMBER.fullmatch(word)
-    if found is None:
-        return ""
-    top, unit, bottom = found.groups()
-    value = Fraction(top.replace(",", "")) * _UNITS[unit.lower()] / int(bottom or 1)
-    plain = f"{value}" if value.denominator == 1 else f"{float(value):g}"
-    return "" if plain == word or (unit == "%" and value > 1) else plain
+    raise ValueError(f"expected {_MEANT[kind]}")
 
 
 def option(name: str) -> str:
