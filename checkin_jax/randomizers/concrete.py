@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
 import math
@@ -12,7 +13,6 @@ import numpy as np
 from checkin_jax import _validate
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import legal
-from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps
 from checkin_jax.randomizers.named import OneBitMessage, pure_profile
 from checkin_jax.randomizers.randomizer import (
     BINARY,
@@ -22,15 +22,51 @@ from checkin_jax.randomizers.randomizer import (
     LocallyPrivate,
     Randomizer,
 )
-from checkin_jax.randomizers.step_sets import StepSet, one_bit_steps, steps_of
+from checkin_jax.randomizers.step_sets import LONGEST, SHORTEST, StepSet, laplace_steps, steps_of
 
 
-def _among_third_or_two(
-    words: str, target: np.ndarray, other: np.ndarray, third: np.ndarray, apart: np.ndarray
-) -> tuple[LabelLaws, LabelLaws]:
-    """Laws of two records, all others at a third record, or at one of the two."""
-    two = LabelLaws(target, other, f"{words}, all others at one of the two records", None, apart)
-    return two._replace(name=f"{words}, all others at a third record", others=third), two
+class _Labelled(LocallyPrivate):
+    """A mechanism of few kinds of labels, by their odds at two records and at further ones."""
+
+    sum_reveals_counts = True
+    dummy_may_equal_any_record = True
+    _words: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def _odds(self) -> tuple[list, float, float, np.ndarray]:
+        """Odds of labels as powers of one number, [records, labels].
+
+        Returns:
+          The powers, the logarithm of the number, and the probability of a label of power 0; and how many labels of
+          each kind there are, [labels].
+        """
+
+    def _among(self, third: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Kinds of labels: log likelihood ratios of two records over this one, and probabilities under it."""
+        powers, log_odds, rare, labels = self._odds
+        kinds, at = np.unique(np.array(powers[:2]) - powers[third], axis=1, return_inverse=True)
+        masses = np.bincount(at, rare * labels * np.exp(log_odds * np.array(powers[third])))
+        there = masses > 0.0
+        return log_odds * kinds[0, there], log_odds * kinds[1, there], masses[there]
+
+    @property
+    def step_set(self) -> StepSet:
+        """Steps with all other clients at a further record, or at one of the two."""
+        others = reversed(range(len(self._odds[0])))
+        return steps_of(*(list(zip(*map(np.ndarray.tolist, self._among(third)))) for third in others))
+
+    @property
+    def label_laws(self) -> tuple[LabelLaws, ...]:
+        """Labels, all other clients at the third record, or at one of the two."""
+        found = []
+        for third, name in ((2, "a third record"), (1, "one of the two records")):
+            first, second, masses = self._among(third)
+            target, other = masses * np.exp(first), masses * np.exp(second)
+            apart = other * np.expm1(first - second)
+            name = f"{self._words}, all others at {name}"
+            found.append(LabelLaws(target, other, name, None if third == 1 else masses, apart))
+        return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +91,7 @@ class L2Mechanism(OneBitMessage):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KaryResponse(LocallyPrivate):
+class KaryResponse(_Labelled):
     """k-ary randomized response: the true one of k values, or one of the others, with equal probabilities.
 
     Attributes:
@@ -68,9 +104,7 @@ class KaryResponse(LocallyPrivate):
 
     num_values: int
 
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
-
+    _words = "k-ary randomized response"
     _legal = legal(num_values=(_validate.integer, 2, 10**12))
 
     @property
@@ -86,29 +120,15 @@ class KaryResponse(LocallyPrivate):
         return 1.0 if self.num_values == 2 else None
 
     @property
-    def step_set(self) -> StepSet:
-        """Steps with all other clients at one of the two records, or at a third one."""
-        if self.num_values == 2:
-            return one_bit_steps(self.epsilon0)
-        loss, rare = self.epsilon0, 1.0 / (math.expm1(self.epsilon0) + self.num_values)
-        usual = math.exp(loss) * rare
-        return steps_of(
-            [(loss, 0.0, rare), (0.0, loss, rare), (-loss, -loss, usual)],
-            [(loss, 0.0, rare), (-loss, 0.0, usual)],
-            [(0.0, loss, rare), (0.0, -loss, usual)],
-        )
+    def _odds(self) -> tuple[list, float, float, np.ndarray]:
+        """The labels of two or three records, and all others."""
+        records, rare = min(self.num_values, 3), 1.0 / (math.expm1(self.epsilon0) + self.num_values)
+        labels = np.append(np.ones(records), self.num_values - float(records))
+        return np.eye(records, records + 1).tolist(), self.epsilon0, rare, labels
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Four labels: the two records, a third record, and all other values."""
-        if self.num_values == 2:
-            return ()
-        rare = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
-        high, gap = math.exp(self.epsilon0) * rare, math.expm1(self.epsilon0) * rare
-        apart, rest = np.array([gap, -gap, 0.0]), (self.num_values - 2.0) * rare
-        target, other = np.array([high, rare, rest]), np.array([rare, high, rest])
-        third = np.array([rare, rare, high + (self.num_values - 3.0) * rare])
-        return _among_third_or_two("k-ary randomized response", target, other, third, apart)
+        return super().label_laws if self.num_values > 2 else ()
 
     def profile(self, loss: np.ndarray) -> np.ndarray:
         # (p - c)_+ / (p + k - 1), divided through by p: never above 1.
@@ -121,7 +141,7 @@ class KaryResponse(LocallyPrivate):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HadamardResponse(LocallyPrivate):
+class HadamardResponse(_Labelled):
     """Hadamard response [ASZ19]: the half of the labels that belongs to the value has odds e^epsilon0.
 
     Any two halves share a quarter of the labels. There are at least three values, which lower ends use. In sums of
@@ -134,8 +154,7 @@ class HadamardResponse(LocallyPrivate):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
-    sum_reveals_counts = True
-    dummy_may_equal_any_record = True
+    _words = "Hadamard response"
 
     @property
     def description(self) -> str:
@@ -145,32 +164,18 @@ class HadamardResponse(LocallyPrivate):
         return 0.5 * pure_profile(self.epsilon0, loss)
 
     @property
-    def step_set(self) -> StepSet:
-        """Steps with all other clients at one of the two records, or at a third one.
+    def _odds(self) -> tuple[list, float, float, np.ndarray]:
+        """Quarters of the labels, by membership in the two records' halves.
 
         Any third record is a mixture of two: the record whose half is where the two records' halves agree, and the one
         with the complement of that half.
         """
-        loss = self.epsilon0
-        low, high = 0.5 / (1.0 + math.exp(loss)), 0.5 / (1.0 + math.exp(-loss))
-        return steps_of(
-            [(0.0, 0.0, high), (loss, 0.0, low), (0.0, loss, low), (-loss, -loss, high)],
-            [(0.0, 0.0, low), (loss, loss, low), (-loss, 0.0, high), (0.0, -loss, high)],
-            [(loss, 0.0, low), (-loss, 0.0, high), (0.0, 0.0, 0.5)],
-            [(0.0, loss, low), (0.0, -loss, high), (0.0, 0.0, 0.5)],
-        )
-
-    @property
-    def label_laws(self) -> tuple[LabelLaws, ...]:
-        """Labels by membership in the two records' halves; the third record's half is where both agree."""
-        high, low = 0.5 / (1.0 + math.exp(-self.epsilon0)), 0.5 / (1.0 + math.exp(self.epsilon0))
-        target, other = np.array([high, low, high, low]), np.array([low, high, high, low])
-        third, gap = np.array([low, low, high, high]), 0.5 * math.tanh(0.5 * self.epsilon0)
-        return _among_third_or_two("Hadamard response", target, other, third, np.array([gap, -gap, 0.0, 0.0]))
+        halves = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0]]
+        return halves, self.epsilon0, 0.5 / (1.0 + math.exp(self.epsilon0)), np.ones(4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rappor(LocallyPrivate):
+class Rappor(_Labelled):
     """Symmetric RAPPOR [EPK14]: a one-hot vector, each bit of which passes randomized response with epsilon0 / 2.
 
     The vector has at least three bits, which lower ends use.
@@ -182,7 +187,8 @@ class Rappor(LocallyPrivate):
       ValueError, TypeError: epsilon0 outside its range or not a number.
     """
 
-    dummy_may_equal_any_record = True
+    sum_reveals_counts = False
+    _words = "RAPPOR"
 
     @property
     def description(self) -> str:
@@ -198,57 +204,31 @@ class Rappor(LocallyPrivate):
         return 0.5 * self.epsilon0
 
     @property
-    def step_set(self) -> StepSet:
-        """Steps with all other clients at one of the two records, or at a third one, whose bit then matters as well."""
-        half = 0.5 * self.epsilon0
-        kept, flipped = 1.0 / (1.0 + math.exp(-half)), 1.0 / (1.0 + math.exp(half))
-        # Log likelihood ratios of the bit set by the target's record, and of the bit set by the other clients' record.
-        sets, unsets = [(half, flipped), (-half, kept)], [(-half, kept), (half, flipped)]
-        third = [
-            (first + theirs, second + theirs, mass * more * most)
-            for (first, mass), (second, more), (theirs, most) in itertools.product(sets, sets, unsets)
+    def _odds(self) -> tuple[list, float, float, np.ndarray]:
+        """The bits of three records: how many are as the record sets them."""
+        half, bits = 0.5 * self.epsilon0, list(itertools.product((0, 1), repeat=3))
+        powers = [
+            [sum(map(int.__eq__, label, record)) for label in bits]
+            for record in np.eye(3, dtype=int).tolist()
         ]
-        two = [
-            (first + second, mass * more) for (first, mass), (second, more) in itertools.product(sets, unsets)
-        ]
-        return steps_of(
-            third, [(loss, 0.0, mass) for loss, mass in two], [(0.0, loss, mass) for loss, mass in two]
-        )
+        return powers, half, 1.0 / (1.0 + math.exp(half)) ** 3, np.ones(8)
 
     @property
     def label_laws(self) -> tuple[LabelLaws, ...]:
-        """The two bits in which the records differ, and the bit of a third record."""
-        kept, flipped = (
-            1.0 / (1.0 + math.exp(-0.5 * self.epsilon0)),
-            1.0 / (1.0 + math.exp(0.5 * self.epsilon0)),
+        """Those of three bits, and those by the counts of the two bits in which the records differ, or of one."""
+        half = 0.5 * self.epsilon0
+        bit = np.array([1.0 / (1.0 + math.exp(-half)), 1.0 / (1.0 + math.exp(half))])
+        apart = math.tanh(0.5 * half) * np.array([1.0, -1.0])
+        three, two = super().label_laws
+        # The labels of `two`, in which the bits differ or agree.
+        others = np.array([bit.prod(), bit @ bit, bit.prod()])
+        sums = two._replace(
+            name="two bits of RAPPOR, all others at a third record", others=others, of_sums=True
         )
-        # kept - flipped, and kept^2 - flipped^2, since kept + flipped = 1.
-        same, gap = 2.0 * kept * flipped, math.tanh(0.25 * self.epsilon0)
-        target, other = np.array([kept**2, same, flipped**2]), np.array([flipped**2, same, kept**2])
-        bits = np.array(list(itertools.product((0, 1), repeat=3)))
-        three = [np.prod(np.where(bits == one, kept, flipped), axis=1) for one in np.eye(3)]
-        two_apart, one_apart = gap * np.array([1.0, 0.0, -1.0]), gap * np.array([1.0, -1.0])
-        three_apart = gap * (bits[:, 0] - bits[:, 1]) * np.where(bits[:, 2], flipped, kept)
-        return (
-            LabelLaws(three[0], three[1], "RAPPOR, all others at a third record", three[2], three_apart),
-            LabelLaws(
-                target,
-                other,
-                "two bits of RAPPOR, all others at a third record",
-                np.array([kept * flipped, kept**2 + flipped**2, kept * flipped]),
-                two_apart,
-                of_sums=True,
-            ),
-            LabelLaws(target, other, "RAPPOR, all others at one of the two records", None, two_apart),
-            LabelLaws(
-                np.array([kept, flipped]),
-                np.array([flipped, kept]),
-                "a bit of RAPPOR, all others without it",
-                None,
-                one_apart,
-                of_sums=True,
-            ),
+        of_bit = LabelLaws(
+            bit, bit[::-1], "a bit of RAPPOR, all others without it", None, apart, of_sums=True
         )
+        return three, sums, two, of_bit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

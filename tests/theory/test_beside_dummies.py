@@ -17,7 +17,7 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile, MessageProfi
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.numerics.step_laws import OwnSteps
 from checkin_jax.protocols import REPLACE, Cover
-from checkin_jax.randomizers.laplace_steps import laplace_steps
+from checkin_jax.randomizers.step_sets import laplace_steps
 
 pytestmark = pytest.mark.usefixtures("x64")
 MASS = 31.0

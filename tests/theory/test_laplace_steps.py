@@ -15,7 +15,7 @@ from test_own_laws import check_ins, losses_of, own, slots, upper
 
 import checkin_jax as cj
 from checkin_jax.numerics.staged_clones import AnyMessage
-from checkin_jax.randomizers.laplace_steps import LONGEST, SHORTEST, laplace_steps, positive_part
+from checkin_jax.randomizers.step_sets import LONGEST, SHORTEST, laplace_steps, positive_part
 
 pytestmark = pytest.mark.usefixtures("x64")
 MANY = pytest.mark.slow
