@@ -23,6 +23,7 @@ from checkin_jax.accounting.bounds.interface import Exact, UnitBound
 from checkin_jax.accounting.composition import privacy_profile as curve
 from checkin_jax.accounting.composition.bracket import Bracket
 from checkin_jax.accounting.composition.privacy_profile import Curve, Sides
+from checkin_jax.kernels.execution.backend import bisected
 
 # Rates and priors of statements.
 SHOWN_FPRS, SHOWN_PRIORS = (0.001, 0.01, 0.1), (0.01, 0.1, 0.5)
@@ -154,9 +155,7 @@ class AttackTerms:
         high = float(high) * (1.0 + 1e-12)
         return Ends(min(low, high), high)
 
-    def as_dict(
-        self, fprs: Sequence[float] = SHOWN_FPRS, priors: Sequence[float] = SHOWN_PRIORS
-    ) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, {"lower", "upper"} each; infinity as None."""
 
         def plain(ends: Ends) -> dict[str, Any]:
@@ -165,8 +164,10 @@ class AttackTerms:
         return {
             "advantage": plain(self.advantage),
             "mu": {**plain(self.mu), "delta": self.delta},
-            "tpr": [{"fpr": fpr, **plain(self.tpr(fpr))} for fpr in fprs],
-            "posterior": [{"prior": p, "delta": self.delta, **plain(self.posterior(p))} for p in priors],
+            "tpr": [{"fpr": fpr, **plain(self.tpr(fpr))} for fpr in SHOWN_FPRS],
+            "posterior": [
+                {"prior": p, "delta": self.delta, **plain(self.posterior(p))} for p in SHOWN_PRIORS
+            ],
         }
 
     @property
@@ -284,12 +285,8 @@ def _bisect(enough: Any, above: bool = True) -> float:
             return math.inf if above else low
     if low == 0.0 and not above:
         return 0.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if high - low <= 1e-9 * high:
-            break
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high if above else low
+    low, high = bisected(lambda mu: not enough(mu), low, high, 60)
+    return float(high if above else low)
 
 
 def _belief(prior: float, loss: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from checkin_jax import _validate
 from checkin_jax.accounting import published
-from checkin_jax.accounting.published import composition, formula
+from checkin_jax.accounting.published import approximate, formula
 from checkin_jax.accounting.published.formula import PublishedBound
 from checkin_jax.protocols import MAX_CLIENTS, MAX_ROUNDS
 from checkin_jax.randomizers import MAX_EPSILON0
@@ -128,7 +128,7 @@ def _epsilon(
         label = f"{one.label}, RDP"
         if one.direction == "lower":
             one = dataclasses.replace(one, direction="upper", validity="estimate")
-        found, order = composition.epsilon_and_order(one, orders, **times)
+        found, order = approximate.epsilon_and_order(one, orders, **times)
     return {
         # Messages that say nothing, of which orders would give more.
         "epsilon": np.where(columns[2] == 0.0, 0.0, found.value),

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from checkin_jax import _validate
 from checkin_jax.accounting.published import formula
 from checkin_jax.accounting.published.formula import PublishedBound
+from checkin_jax.kernels.execution.backend import bisected
 
 _QUANTITY = "epsilon of a run, nats"
 _UP = 1 + 1e-12
@@ -398,12 +399,7 @@ def privacy_blanket(
 
 def _least(delta_at: Callable[[np.ndarray], np.ndarray], high: np.ndarray, delta: np.ndarray) -> np.ndarray:
     """Least epsilon of [0, high] with delta_at(epsilon) <= delta, rounded up; `high` if there is none below."""
-    low, high = np.zeros_like(high), high.copy()
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        enough = delta_at(middle) <= delta
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return high
+    return bisected(lambda epsilon: delta_at(epsilon) > delta, np.zeros_like(high), high, _HALVINGS)[1]
 
 
 def _hoeffding(n: np.ndarray, e0: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
