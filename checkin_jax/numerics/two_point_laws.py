@@ -2,7 +2,7 @@ r"""Two laws X, Y whose mixtures dominate the term of every other client's Gauss
 
 Let mu be the largest distance of two records over the noise's standard deviation, with records in a ball of
 radius mu/2. For c >= 1 let d = (z - 1) - c (z' - 1) be the centred term of a client at y
-(`kernels.messages.gram_stop_loss`), X its law for y = x', and Y its law for y = x. `dominating` gives
+(`kernels.messages.two_point_sums`), X its law for y = x', and Y its law for y = x. `dominating` gives
 functions V_X and V_Y on knots such that for all y, x, x' in the ball, in any dimension, there is a lambda in
 [0, 1] with
 
@@ -37,7 +37,7 @@ from checkin_jax._files import replacing
 from checkin_jax.kernels import gaussian_profile, host
 from checkin_jax.kernels.execution import devices
 from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.kernels.messages import gram_stop_loss
+from checkin_jax.kernels.messages import two_point_sums
 
 Table = TypeVar("Table", bound=tuple)
 # Files that were not read for this many days are removed.
@@ -286,7 +286,7 @@ def _transforms(mu: float, cs: tuple[float, float], knots: np.ndarray, grams: np
     parts = []
     with float64():
         for c in cs:
-            found = [gram_stop_loss.transforms_upper(host(chunk), host(c), host(knots)) for chunk in chunks]
+            found = [two_point_sums.transforms_upper(host(chunk), host(c), host(knots)) for chunk in chunks]
             parts.append(
                 np.concatenate([np.concatenate([np.asarray(v) for v in pair], axis=1) for pair in found])
             )

@@ -16,7 +16,7 @@ from checkin_jax.accounting.bounds.profiles import GaussianProfile
 from checkin_jax.accounting.bounds.unequal import pool_cover
 from checkin_jax.accounting.bounds.unequal.sampled_profile import TwoLawUnequal, UnequalHidden
 from checkin_jax.kernels import host
-from checkin_jax.kernels.messages import gram_stop_loss, hidden_messages, two_point_sums
+from checkin_jax.kernels.messages import hidden_messages, two_point_sums
 from checkin_jax.numerics import two_point_laws as laws
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -61,7 +61,7 @@ def test_transforms_are_above_plain_quadrature_and_near_it():
         found = np.stack(
             [
                 np.asarray(side)[0]
-                for side in gram_stop_loss.transforms_upper(host(gram), host(c), host(knots))
+                for side in two_point_sums.transforms_upper(host(gram), host(c), host(knots))
             ]
         )
         exact = oracle.transforms(u, v, c, knots)
@@ -75,7 +75,7 @@ def test_transforms_of_less_are_caught():
     gram = 0.995 * np.array([[u @ u, u @ v, v @ v]])
     knots = laws.knots_of(1.41, 6.0)
     found = np.stack(
-        [np.asarray(side)[0] for side in gram_stop_loss.transforms_upper(host(gram), host(1.0), host(knots))]
+        [np.asarray(side)[0] for side in two_point_sums.transforms_upper(host(gram), host(1.0), host(knots))]
     )
     assert np.any(found < oracle.transforms(u, v, 1.0, knots) * (1.0 - 1e-9) - 1e-13)
 
