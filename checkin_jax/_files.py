@@ -24,17 +24,22 @@ try:
 except ImportError:  # no such locks outside POSIX systems
     fcntl = None
 
-# Seconds that `appending` waits for another process.
+# Seconds that a writer who reads the file before may wait for another process.
 PATIENCE = 20.0
 # Errors of file systems without locks.
 _LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, patience: float = 0.0) -> Iterator[IO[bytes]]:
     """A stream whose file takes the name `path` once it is complete and on disk; a failure leaves nothing.
 
-    A kill leaves `.NAME.tmp`, which the next write of that name replaces.
+    A kill leaves `.NAME.tmp`, which the next write of that name replaces. Within the context nobody else writes it, so
+    that what is written may depend on what the file holds.
+
+    Args:
+      path: of the file.
+      patience: seconds to wait for another process.
 
     Raises:
       BlockingIOError: another process is writing it.
@@ -43,10 +48,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.tmp")
+    until = time.monotonic() + patience
     with naming(path, temporary):
-        stream = _held(temporary)
-        if stream is None:
-            raise BlockingIOError(f"{str(path)!r}: another process is writing it")
+        while (stream := _held(temporary)) is None:
+            if time.monotonic() >= until:
+                raise BlockingIOError(f"{str(path)!r}: another process is writing it")
+            time.sleep(0.02)
     with naming(path, temporary), stream:
         try:
             stream.truncate()

@@ -380,28 +380,21 @@ def _sent(
                 future.cancel()
 
 
-def _other_column(made: Prepared, found: Sweep) -> str | None:
-    """The first thing in which a file's table is not that of this sweep; None for none."""
-    if len(found) != len(made.settings):
-        return "number of rows"
-    question, axes = made.question, made.settings.axes
-    constants = {**question.constants(axes), "version": __version__}
+def _is_of(made: Prepared, found: Sweep) -> bool:
+    """True if a file's table is that of this sweep."""
+    question, settings = made.question, made.settings
+    constants = {**question.constants(settings.axes), "version": __version__}
     if question.free is not None:
         constants["free"] = question.free
-    for name, value in constants.items():
-        if name not in found.columns or not (found[name] == value).all():
-            return name
-    for name in (*axes, *question.kind.numbers):
-        if name not in found.columns:
-            return f"column {name}"
-    for start, stop in made.blocks:
-        for name, values in made.settings.rows(start, stop).axes.items():
-            here = found[name][start:stop]
-            # A cell that is no number is empty in the file.
-            numbers = values.dtype.kind in "if" and here.dtype.kind in "if"
-            if not np.array_equal(here, values, equal_nan=numbers):
-                return f"column {name}"
-    return None
+    if len(found) != len(settings) or not found.columns.keys() >= {*constants, *question.kind.numbers}:
+        return False
+    given = settings.rows(0, len(settings)).axes
+    # A cell that is no number is empty in the file.
+    return all((found[name] == value).all() for name, value in constants.items()) and all(
+        name in found.columns
+        and np.array_equal(found[name], values, equal_nan=values.dtype.kind == found[name].dtype.kind == "f")
+        for name, values in given.items()
+    )
 
 
 def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[int], None]) -> Written:
@@ -431,7 +424,6 @@ def _joined(made: Prepared, path: Path, devices: Sequence[Any], tell: Callable[[
             raise
     found = tables.load(path)
     errors = [str(text) for text in found.columns.get("error", ()) if text]
-    other = _other_column(made, found)
-    if other is not None:
-        raise ValueError(f"out={str(path)!r}: there is a file of another sweep, whose {other} differs")
+    if not _is_of(made, found):
+        raise ValueError(f"out={str(path)!r}: there is a file of another sweep")
     return Written(path, len(found), len(errors), errors[0] if errors else "")

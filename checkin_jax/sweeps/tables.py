@@ -10,7 +10,6 @@ import io
 import itertools
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +19,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
+from checkin_jax import _files
 from checkin_jax._files import delete, delete_rest, ending, hold, replacing
 from checkin_jax._rounding import down, up
 
@@ -67,12 +67,6 @@ class Sweep:
         """Mask of the rows that have an error instead of a result, bool [rows]."""
         return self.columns["error"] != ""
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Names of the columns on a screen, and the texts of the first rows."""
-        names = self._telling
-        texts = [[_shown(name, value) for value in self.columns[name][:_SHOWN].tolist()] for name in names]
-        return names, [list(row) for row in zip(*texts)]
-
     @property
     def _telling(self) -> list[str]:
         """Inputs that vary, results, and errors if there are any."""
@@ -86,9 +80,12 @@ class Sweep:
         return told
 
     def __str__(self) -> str:
-        names, cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(names, *cells)]
-        lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in (names, *cells)]
+        texts = [
+            [name, *(_shown(name, value) for value in self.columns[name][:_SHOWN].tolist())]
+            for name in self._telling
+        ]
+        widths = [max(map(len, column)) for column in texts]
+        lines = ["  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in zip(*texts)]
         return "\n".join([*lines, self._summary + self._same])
 
     @property
@@ -111,12 +108,7 @@ class Sweep:
         return f"<Sweep: {self._summary}, columns {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        names, cells = self._cells()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in cells
-        )
-        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._summary + self._same)}</p>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow stream, missing results null, for `polars.DataFrame(found)` or `pyarrow.table(found)`."""
@@ -269,14 +261,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         plan = json.loads(text)
         self._lock = self._shared(out) if joins else self._locked(out, resume)
         try:
-            while True:
-                try:
-                    self._check(plan)
-                    break
-                except BlockingIOError:  # another joining process is writing the plan
-                    if not joins:
-                        raise
-                    time.sleep(0.01)
+            self._check(plan)
         except BaseException:
             self.__exit__()
             raise
@@ -317,9 +302,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         here = self.folder / "plan.json"
         # A sweep killed before its plan was written has no blocks either.
         if not here.exists() and not any(self.folder.glob("*.parquet")):
-            with replacing(here) as stream:
+            with contextlib.suppress(FileExistsError), replacing(here, _files.PATIENCE) as stream:
+                if here.exists():  # another joining process was first
+                    raise FileExistsError
                 stream.write(json.dumps(plan, indent=2).encode())
-            return
         try:
             found = json.loads(here.read_text())
         except (ValueError, FileNotFoundError):

@@ -192,7 +192,7 @@ def test_ways_to_share_exclude_each_other(tmp_path):
         cj.sweep_to_file(tmp_path / "sweep.parquet", join=True, executor=threads, **ARGUMENTS)
     (tmp_path / "other.parquet").write_bytes(b"")
     cj.sweep(**ARGUMENTS | {"order": 2.0}).save(tmp_path / "other.parquet")
-    with pytest.raises(ValueError, match="another sweep, whose number of rows differs"):
+    with pytest.raises(ValueError, match="there is a file of another sweep"):
         cj.sweep_to_file(tmp_path / "other.parquet", join=True, **ARGUMENTS)
 
 
